@@ -188,8 +188,8 @@ def long(session: nox.Session, torch: str) -> None:
 def e2e(session: nox.Session) -> None:
     """Run end to end: a new user's two cells, another project's first commit, our wheel."""
     install_cell(session, OLDEST_TORCH)
-    files = ("two_cells", "foreign", "distribution")
-    run_tests(session, *(f"tests/e2e/test_{name}.py" for name in files))
+    files = ("two_cells", "foreign", "distribution", "init_builds")
+    run_tests(session, *(f"tests/e2e/test_{name}.py" for name in files), "-m", "not full")
 
 
 @nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=CHECK, allow_parallel=True)
@@ -202,9 +202,9 @@ def faults(session: nox.Session) -> None:
 
 @nox.session(venv_backend="uv", tags=FULL)
 def examples(session: nox.Session) -> None:
-    """Measure two projects of PyPI from their folders in examples/."""
+    """Measure two projects of PyPI from examples/, and adopt one of each build backend."""
     session.install("--group", "test", "-e", ".")
-    run_tests(session, "tests/e2e/test_examples.py")
+    run_tests(session, "tests/e2e/test_examples.py", "tests/e2e/test_init_builds.py")
 
 
 @nox.session(venv_backend="uv", tags=FULL)

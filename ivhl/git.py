@@ -314,6 +314,12 @@ def uncommitted_files(root: Path, folder: str) -> list[str]:
     return [*filter(None, changed.split("\0")), *untracked_files(root, folder)]
 
 
+def tracked_files(root: Path, names: Iterable[str]) -> list[str]:
+    """Return the files and links of these names, or in them, that git tracks; empty without git."""
+    listed = _output(root, "ls-files", "-z", "--cached", "--", *names)
+    return [name for name in listed.split("\0") if name]
+
+
 def untracked_files(root: Path, folder: str) -> list[str]:
     """Return the files below a folder that git neither tracks nor ignores; empty without git.
 
@@ -347,7 +353,10 @@ def copy_tree(root: Path, target: Path) -> Path:
     top = top_level(root)
     for file in files_of_tree(top):
         (target / file).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(top / file, target / file)
+        if (top / file).is_symlink():  # it may lead to a file of any size
+            (target / file).symlink_to((top / file).resolve())
+        else:
+            shutil.copy2(top / file, target / file)
     return target / root.resolve().relative_to(top)
 
 

@@ -443,10 +443,13 @@ def _binds_workloads(module: str) -> bool:
 
     Raises:
         SyntaxError: If it is not valid Python.
+        OSError: If it is no plain file: reading a pipe would wait without end.
     """
     spec = find_spec(module)
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return False
+    if not Path(spec.origin).is_file():
+        raise OSError(f"{spec.origin} must be a plain file")
     tree = ast.parse(Path(spec.origin).read_bytes(), filename=spec.origin)
     return any(
         (isinstance(node, ast.Name) and node.id == "WORKLOADS" and isinstance(node.ctx, ast.Store))

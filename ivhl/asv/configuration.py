@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ivhl.errors import SpecError
 from ivhl.git import default_branch, top_level
 from ivhl.matrix.project import load_project
+from ivhl.matrix.spec import read_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -85,7 +86,7 @@ def load_configuration(root: Path) -> dict[str, Any]:
 def _read(path: Path) -> Any:  # noqa: ANN401  (JSON)
     """Return what a configuration holds; only one that is not plain JSON of today needs asv."""
     with suppress(ValueError, RecursionError):
-        conf = json.loads(path.read_text(encoding="utf-8"))
+        conf = json.loads(read_plain(path))
         if isinstance(conf, dict) and conf.get("version") == VERSION:
             del conf["version"]
             return conf

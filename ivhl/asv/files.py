@@ -72,7 +72,7 @@ def write_machine(results: Path, name: str, about: Mapping[str, Any]) -> None:
     """
     if not known_machine(results, name):
         text = json.dumps({**about, "version": AsvMachine.api_version}, indent=4, sort_keys=True)
-        write_whole(results / name / "machine.json", text.encode())
+        write_whole(results / name / "machine.json", text.encode(), results)
 
 
 def write_asv_results(
@@ -110,11 +110,11 @@ def write_asv_results(
         _join(listed, suite.benchmarks)
         for (place, group), values in zip(here.items(), suite.values, strict=True):
             written = _results_of(root, results, place)
-            _write_results(written, results / place.machine, group, suite.benchmarks, values)
+            _write_results(written, results, group, suite.benchmarks, values)
     if wanted:
         data = listed | {"version": Benchmarks.api_version}
         text = json.dumps(data, indent=4, sort_keys=True)
-        write_whole(results / "benchmarks.json", text.encode())
+        write_whole(results / "benchmarks.json", text.encode(), results)
 
 
 def _suite_of(settings: Settings, groups: Sequence[Sequence[RunRecord]]) -> AsvBenchmarks:
@@ -137,7 +137,7 @@ def _join(listed: dict[str, dict[str, Any]], benchmarks: Sequence[dict[str, Any]
 
 def _write_results(
     written: Any,  # noqa: ANN401  (asv has no types)
-    folder: Path,
+    results: Path,
     group: Sequence[RunRecord],
     benchmarks: Sequence[dict[str, Any]],
     values: dict[str, list[Any]],
@@ -160,7 +160,7 @@ def _write_results(
     with tempfile.TemporaryDirectory(prefix="ivhl-import-") as name:
         written.save(name)
         (path,) = Path(name).glob("*/*.json")
-        write_whole(folder / path.name, path.read_bytes())
+        write_whole(results / place_of(group[0]).machine / path.name, path.read_bytes(), results)
 
 
 def _results_of(root: Path, results: Path, place: ResultPlace) -> Any:  # noqa: ANN401  (asv has no types)

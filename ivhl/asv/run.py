@@ -81,8 +81,6 @@ def run_asv(
             start_new_session=True,
             close_fds=False,  # it holds the lock of the checkout, see ivhl.bench.checks
         )
-        # Job supervisors send SIGTERM; asv must not keep measuring afterwards.
-        before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         try:
             while process.poll() is None:
                 watch()
@@ -92,7 +90,6 @@ def run_asv(
             if process.poll() is None or process.returncode < 0:
                 end_session(process)  # its children survive it
             end_descendants(there)
-            signal.signal(signal.SIGTERM, before)
     if process.returncode < 0:
         raise ResultsError(
             f"signal {-process.returncode} ended asv; the records written so far are kept",

@@ -186,7 +186,7 @@ def install_lock(root: Path, tree: Path, cell: CellSpec, text: bytes) -> None:
     wanted = digest_in(text.decode())
     for candidate in (None, *texts_of(root, MATRIX.as_posix())):
         if candidate is not None:
-            write_whole(tree / MATRIX, candidate)
+            write_whole(tree / MATRIX, candidate, tree)
         matrix = _matrix(tree, strict=candidate is None)
         if matrix is not None and _makes(matrix, cell, wanted):
             break

@@ -171,11 +171,11 @@ def install_tree(root: Path, cell: Path, here: Path) -> Path:
             cwd=here,
         )
     if built.returncode:
-        raise IvhlError(
-            f"the working tree cannot be built: {cause_of(built.stdout + built.stderr)}",
-            hint="a backend that is missing belongs into `requires` in envs/matrix.toml; "
-            "uv build --wheel shows more",
-        )
+        cause = cause_of(built.stdout + built.stderr)
+        hint = "ivhl check says whether its folders are in the way; uv build --wheel shows more"
+        if "No module named" in cause:
+            hint = "a backend that is missing belongs into `requires` in envs/matrix.toml"
+        raise IvhlError(f"the working tree cannot be built: {cause}", hint=hint)
     installed = run_uv(
         [
             *("pip", "install", "--quiet", "--no-deps", "--offline", "--python", str(cell)),

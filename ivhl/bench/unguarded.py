@@ -13,6 +13,7 @@ from xml.etree import ElementTree as ET
 
 from ivhl.asv.cell import make_cell
 from ivhl.errors import IvhlError, LockError, SpecError
+from ivhl.matrix.spec import read_plain
 from ivhl.matrix.uv import cause_of, run_uv
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.guards import switched_off
@@ -157,8 +158,9 @@ def checks_of(folder: Path, guard: Guard) -> tuple[str, ...]:
     found = [
         str(one.relative_to(folder))
         for one in sorted(folder.rglob("*.py"))
-        if re.fullmatch(r"test_.*\.py|.*_tests?\.py", one.name)
-        and word.search(one.read_text(encoding="utf-8", errors="replace"))
+        if one.is_file()
+        and re.fullmatch(r"test_.*\.py|.*_tests?\.py", one.name)
+        and word.search(read_plain(one).decode(errors="replace"))
     ]
     if not found:
         raise SpecError(

@@ -6,6 +6,7 @@ Importing all of them also imports asv, docker and pydantic, which takes 1 s eve
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from importlib import import_module
 from importlib.metadata import version
@@ -190,6 +191,9 @@ def options(
 
 def main() -> None:
     """Run the command line. An error prints a message and exits, without a traceback."""
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        # Supervisors of jobs send it: as after Ctrl-C, contexts end processes and remove folders.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         app()
     except Exception as raised:

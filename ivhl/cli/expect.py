@@ -61,7 +61,7 @@ def expect_command(
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
         found = updated(text, expectations, rows)
         if found.text != text and (found.added or found.dropped):
-            write_whole(path, found.text.encode())
+            write_whole(path, found.text.encode(), root)
         for word, entries in (("dropped", found.dropped), ("added", found.added)):
             for entry in entries:
                 console.print(Text(f"{word}: {printable(f'{entry.title}; {entry.why}')}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -32,11 +33,14 @@ def compact_command(
     """Pack the records of old commits; no value is lost, and every command reads them as before."""
     root = find_root()
     folder = results_folder(results, root)
+    console = Terminal(highlight=False, soft_wrap=True)
+    if not os.path.lexists(folder):
+        console.print(f"nothing to pack: there is no {folder}")
+        return
     with only_run_here(root), only_writer(folder):
         index = open_index(folder)
         warn_unread(index.problems, results)
         done = compact(folder, index, keep)
-    console = Terminal(highlight=False, soft_wrap=True)
     if not done.files:
         console.print(f"nothing to pack: no cell has records of more than {keep} commits")
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ivhl.errors import ResultsError
 from ivhl.records.age import recorded_rank
-from ivhl.records.files import UNFINISHED, write_whole
+from ivhl.records.files import UNFINISHED, without_links, write_whole
 from ivhl.records.reading import PACKED, with_packed
 from ivhl.records.record import to_json
 from ivhl.records.store import parse_record
@@ -62,7 +62,7 @@ def merge_records(path: Path, records: Iterable[RunRecord]) -> Merged:
         lines.append((recorded_rank(record), text, text.encode()))
     if new:
         lines.sort(key=lambda line: line[:2])
-        write_whole(path, b"".join(line + b"\n" for *_, line in lines))
+        write_whole(path, b"".join(line + b"\n" for *_, line in lines), path.parents[2])
         # A kill before this leaves each record twice, which is one for every view.
         path.with_name(path.name + PACKED).unlink(missing_ok=True)
     return Merged(new, had)
@@ -82,5 +82,5 @@ def remove_unfinished(results: Path) -> None:
     """Remove the partial files of a killed import."""
     for folder in (results, *results.glob("*/"), *results.glob("*/records/")):
         for path in folder.glob(f"{UNFINISHED}*.part"):
-            with suppress(OSError):
-                path.unlink()
+            with suppress(OSError, ResultsError):
+                without_links(path, results).unlink()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from ivhl.errors import SpecError
-from ivhl.matrix.spec import explain
+from ivhl.matrix.spec import explain, read_plain
 from ivhl.matrix.uv import uv_bin
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def load_base(root: Path, device: str) -> str:
     """
     path = root / FOLDER / "bases.toml"
     try:
-        bases = _Bases.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        bases = _Bases.model_validate(tomllib.loads(read_plain(path).decode()))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SpecError(f"{path}: cannot be read: {error}", hint=f"see {path}") from error
     except ValidationError as error:
@@ -216,7 +216,7 @@ def make_recipe(root: Path, lock: LockState, *, device: str, base: str, commit: 
     """
     path = root / FOLDER / "Dockerfile"
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_plain(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"{path}: cannot be read: {error}", hint=f"see {path}") from error
     return Recipe(
@@ -244,7 +244,7 @@ def write_context(recipe: Recipe, file: Any, *, dockerfile: str, settings: bytes
     with tarfile.open(fileobj=file, mode="w") as archive:
         small = {
             "Dockerfile": dockerfile.encode(),
-            "lock.txt": recipe.lock.path.read_bytes(),
+            "lock.txt": read_plain(recipe.lock.path),
             "settings.sh": settings,
         }
         for name, data in small.items():

@@ -18,7 +18,7 @@ from packaging.version import InvalidVersion, Version
 from ivhl.errors import SpecError
 from ivhl.init.source import literals_of_setup, load_pyproject
 from ivhl.matrix.locks import marker_environment
-from ivhl.matrix.spec import plain
+from ivhl.matrix.spec import read_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -180,7 +180,7 @@ def _stated(base: Path, path: Path) -> Iterator[_Stated]:
 
 def _of_pyproject(path: Path) -> Iterator[_Stated]:
     project = load_pyproject(path).project
-    raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    raw = tomllib.loads(read_plain(path).decode())
     if "project" in raw:
         yield _Stated(
             path.name,
@@ -240,7 +240,7 @@ def _dist_infos(base: Path, path: Path) -> Iterator[Path]:
         if (
             inside and record.is_file()
         ):  # of all that are installed there, the one with the package
-            text = record.read_text(encoding="utf-8", errors="replace")
+            text = read_plain(record).decode(errors="replace")
             if re.search(rf"^{re.escape(inside[0])}[/,]", text, re.MULTILINE):
                 yield metadata
         elif len(found) == 1:
@@ -248,7 +248,7 @@ def _dist_infos(base: Path, path: Path) -> Iterator[Path]:
 
 
 def _of_metadata(path: Path, base: Path) -> _Stated:
-    about = email.message_from_bytes(plain(path).read_bytes())
+    about = email.message_from_bytes(read_plain(path))
     requires = about.get_all("Requires-Dist")
     dynamic = [text.strip().lower() for text in about.get_all("Dynamic") or ()]
     # A source distribution may leave out what building it tells.
@@ -265,7 +265,7 @@ def _of_metadata(path: Path, base: Path) -> _Stated:
 def _of_setup_cfg(path: Path) -> Iterator[_Stated]:
     config = ConfigParser(interpolation=None)
     try:
-        config.read_string(plain(path).read_text(encoding="utf-8"))
+        config.read_string(read_plain(path).decode())
     except (OSError, UnicodeDecodeError, ConfigError) as error:
         reason = " ".join(str(error).split())
         raise SpecError(
@@ -290,7 +290,7 @@ def _lines_about_torch(path: Path, seen: Iterable[Path]) -> Iterator[str]:
     """Yield the lines of a requirements file that name torch, and those of the files it includes."""
     seen = (*seen, path.resolve())
     try:
-        lines = plain(path).read_text(encoding="utf-8").splitlines()
+        lines = read_plain(path).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"{path}: cannot be read: {error}", hint=f"correct {path.name}") from error
     for line in lines:

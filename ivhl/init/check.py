@@ -13,13 +13,15 @@ from ivhl.asv.configuration import load_configuration
 from ivhl.asv.unreadable import foreign_files
 from ivhl.errors import IvhlError, SpecError
 from ivhl.git import untracked_files
+from ivhl.init.discovery import found_as_packages, lines_for_build
 from ivhl.init.plan import EXAMPLE_MARK, lacking_ignores
 from ivhl.init.source import load_pyproject
 from ivhl.matrix.check import check_locks
 from ivhl.matrix.locks import COMMAND, SUMS, read_sums
 from ivhl.matrix.project import MATRIX, load_project
-from ivhl.matrix.spec import load_matrix
+from ivhl.matrix.spec import load_matrix, read_plain
 from ivhl.tracker.expectations import load_expectations
+from ivhl.tracker.trees import decoded, parsed
 from ivhl.tracker.wording import counted
 from ivhl.workload import broken_benchmarks, load_workloads
 
@@ -81,10 +83,9 @@ def check_project(root: Path) -> Report:
         f"results/: holds {path.relative_to(root)}, not ivhl's; records go there: move it"
         for path in foreign_files(root / "results")[:3]
     ]
-    if matrix is not None:
-        dependencies = list(_dependencies(root, matrix))
-        problems += [text for text, wrong in dependencies if wrong]
-        notes += [text for text, wrong in dependencies if not wrong]
+    about = [*(_build(root, project) if project else ()), *_dependencies(root, matrix)]
+    problems += [text for text, wrong in about if wrong]
+    notes += [text for text, wrong in about if not wrong]
     notes += [f".gitignore: lacks {line}" for line in lacking_ignores(root)]
     if (root / "envs" / "locks").is_dir() and read_sums(root / "envs" / "locks") is None:
         notes.append(f"envs/locks: has no {SUMS}: no edited lock is noticed; {COMMAND} writes it")
@@ -93,6 +94,20 @@ def check_project(root: Path) -> Report:
     n_cells = len(matrix.cells(tier="extended")) if matrix else 0
     summary = f"{counted(n_cells, 'cell')}, {counted(len(workloads), 'workload')}"
     return Report(tuple(dict.fromkeys(problems)), tuple(notes), summary)
+
+
+def _build(root: Path, project: Project) -> Iterator[tuple[str, bool]]:
+    """Yield what makes the project build otherwise than without ivhl, and whether it may fail."""
+    try:
+        tables = lines_for_build(root, project.workloads)
+    except SpecError as error:
+        yield f"{error}; {' '.join(error.hint.split())}", True
+    else:
+        if tables:
+            text = f"take ivhl's folders for packages; ivhl init adds: {' '.join(tables.split())}"
+            yield f"pyproject.toml: its build backend would {text}", True
+    if note := found_as_packages(root, project.workloads):
+        yield note, False
 
 
 def _not_there(root: Path, project: Project, workloads: tuple[Workload, ...]) -> Iterator[str]:
@@ -111,11 +126,11 @@ def _not_there(root: Path, project: Project, workloads: tuple[Workload, ...]) ->
                     yield f"{one.name}: {text!r}: there is no module {module}"
                 continue
             try:
-                tree = ast.parse(path.read_bytes())
+                tree = parsed(decoded(path)[0])
             except SyntaxError as error:
                 yield f"{path.relative_to(root)}:{error.lineno}: {error.msg}"
                 continue
-            except (ValueError, RecursionError, MemoryError) as error:
+            except (OSError, ValueError, RecursionError, MemoryError) as error:
                 yield f"{path.relative_to(root)}: cannot be parsed: {error}"
                 continue
             if not _binds(tree, attribute.partition(".")[0]):
@@ -152,7 +167,7 @@ def _binds(tree: ast.Module, name: str) -> bool:
 
 def _examples(root: Path, project: Project) -> Iterator[str]:
     for path in sorted((root / project.workloads).glob("*.py")):
-        if EXAMPLE_MARK in path.read_text(encoding="utf-8", errors="replace"):
+        if path.is_file() and EXAMPLE_MARK.encode() in read_plain(path):
             yield (
                 f"{path.relative_to(root)}: measures the example of `ivhl init`, nothing of "
                 f"{project.name} yet"
@@ -172,9 +187,9 @@ def _other_cells(conf: dict[str, object], matrix: Matrix) -> Iterator[str]:
         yield f"asv.conf.json: matrix.req.torch: must be the default tier of {MATRIX}: {default}"
 
 
-def _dependencies(root: Path, matrix: Matrix) -> Iterator[tuple[str, bool]]:
+def _dependencies(root: Path, matrix: Matrix | None) -> Iterator[tuple[str, bool]]:
     """Yield what ``pyproject.toml`` requires and the matrix lacks, and whether a build needs it."""
-    if not matrix.requires:
+    if matrix is None or not matrix.requires:
         return  # the project pins everything in `also`
     try:
         pyproject = load_pyproject(root / "pyproject.toml")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 import platform as machine
 import re
-import shutil
 import sys
 import tempfile
 import textwrap
-from concurrent.futures import ThreadPoolExecutor
+import tomllib
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Self
 
 from ivhl.errors import LockError, SpecError
 from ivhl.git import top_level
+from ivhl.init.discovery import found_as_packages, lines_for_build
 from ivhl.init.source import load_pyproject, modules_of, read_source
 from ivhl.matrix.locks import (
     SUMS,
@@ -33,8 +34,10 @@ from ivhl.matrix.locks import (
 )
 from ivhl.matrix.project import MATRIX
 from ivhl.matrix.releases import highest
-from ivhl.matrix.spec import canonical_release, load_matrix
+from ivhl.matrix.spec import LARGEST_TEXT, canonical_release, load_matrix, read_plain, toml_text
+from ivhl.matrix.uv import uv_pool
 from ivhl.matrix.wheels import build_missing, needed_wheels, pin_of
+from ivhl.records.files import UNFINISHED, without_links, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,6 +52,9 @@ IGNORED = ("/.asv/", "/site/")
 # In the benchmarks until a person puts a model of the project into them.
 EXAMPLE_MARK = "The example of `ivhl init`"
 WORKFLOW = Path(".github", "workflows", "ivhl.yml")
+# Folders of what ``ivhl matrix lock`` makes.
+_LOCKED = (Path("envs", "locks"), Path("envs", "built"))
+_LARGEST_WHEEL = 1 << 30  # bytes
 # In the matrix until a package has to be built.
 _BUILT_NONE = "built = []\n"
 _PYTHON = re.compile(r"3\.\d{1,3}t?")
@@ -121,9 +127,12 @@ def make_plan(
         LockError: If the registry does not answer.
     """
     source = read_source(root)
+    top = top_level(root)
+    _refuse_links(root, top)
     notes: list[str] = []
     declared = _declared(source)
-    folder = declared or _folder(root)
+    folder = declared or _folder(source)
+    setting = _setting(source, folder, declared=bool(declared))
     changes: list[FileChange] = []
     path = root / MATRIX
     if path.is_file():
@@ -136,7 +145,7 @@ def make_plan(
         text = _matrix_text(source, pythons, releases, today - dt.timedelta(days=1))
         locked = _locked(root, text)
         if built := _to_build(root, locked):
-            more = text.replace(_BUILT_NONE, f"built = [{', '.join(map(_quoted, built))}]\n")
+            more = text.replace(_BUILT_NONE, f"built = [{', '.join(map(toml_text, built))}]\n")
             try:
                 locked = _locked(root, more)
                 text = more
@@ -151,11 +160,10 @@ def make_plan(
         if state.kind == "unavailable"
     ]
     if not declared:
-        changes += [*_benchmarks(source, folder), _setting(source, folder)]
-    ignored = _ignored(root)
-    if ignored is not None:
-        changes.append(ignored)
-    top = top_level(root)
+        changes += [one for one in _benchmarks(source, folder) if not (root / one.path).exists()]
+    changes += [one for one in (setting, _ignored(root)) if one is not None]
+    if note := found_as_packages(root, folder):
+        notes.append(note)
     if github and not (top / WORKFLOW).is_file():
         place = Path(os.path.relpath(top / WORKFLOW, root.resolve()))
         changes.append(FileChange.of(place, _workflow(source, top)))
@@ -165,21 +173,34 @@ def make_plan(
 def write_plan(root: Path, plan: InitPlan) -> None:
     """Write the changes.
 
+    Each file is written whole or not at all, and the settings that name the benchmarks after them:
+    the same command goes on where it was stopped.
+
     Raises:
-        SpecError: If a file cannot be written; those before it are written.
+        SpecError: If a file is there by now; those before it are written.
+        ResultsError: If one cannot be written, or a link is in its path; likewise.
     """
+    root = root.resolve()
     for change in plan.changes:
-        path = root / change.path
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # Opened for a new file or for its end: nothing that is there can be lost.
-            with path.open("ab" if change.added else "xb") as file:
-                file.write(change.data)
-        except OSError as error:
+        path = Path(os.path.normpath(root / change.path))
+        if not change.added and os.path.lexists(path):
             raise SpecError(
-                f"{path}: cannot be written: {error.strerror}",
-                hint="make it writable, then run the same command again: it goes on",
-            ) from error
+                f"{path}: cannot be written: File exists",
+                hint="look at it and move it away, then run the same command again: it goes on",
+            )
+        there = read_plain(path) if change.added else b""
+        write_whole(path, there + change.data, root if root in path.parents else top_level(root))
+
+
+def _refuse_links(root: Path, top: Path) -> None:
+    """Refuse links before anything is resolved: the files would be written where they lead.
+
+    Raises:
+        ResultsError: If there is one; names it.
+    """
+    for name in (MATRIX, *_LOCKED, "pyproject.toml", ".gitignore"):
+        without_links(root / name, root)
+    without_links(top / WORKFLOW, top)
 
 
 def _declared(source: ProjectSource) -> str:
@@ -190,17 +211,29 @@ def _declared(source: ProjectSource) -> str:
     return str(tool.get("benchmarks") or tool.get("workloads") or "")
 
 
-def _folder(root: Path) -> str:
-    """Return a name for the folder of benchmarks that nothing has yet."""
+def _folder(source: ProjectSource) -> str:
+    """Return a name for the folder of benchmarks that nothing has yet, or that a killed run made."""
     names = ("benchmarks", "ivhl_benchmarks")
-    free = [name for name in names if not (root / name).exists()]
+    free = [name for name in names if _holds_only_ours(source, name)]
     if not free:
         raise SpecError(
-            f"{root}: {' and '.join(names)} exist, and no [tool.ivhl] names one of them",
+            f"{source.root}: {' and '.join(names)} exist, and no [tool.ivhl] names one of them",
             hint='write [tool.ivhl] benchmarks = "FOLDER" into pyproject.toml; the folder needs an '
             "__init__.py",
         )
     return free[0]
+
+
+def _holds_only_ours(source: ProjectSource, folder: str) -> bool:
+    place = source.root / folder
+    if not place.is_dir() or place.is_symlink():
+        return not os.path.lexists(place)
+    ours = {change.path.name: change.data for change in _benchmarks(source, folder)}
+    return all(
+        path.name.startswith(UNFINISHED)
+        or (path.is_file() and ours.get(path.name) == read_plain(path))
+        for path in place.iterdir()
+    )
 
 
 def _not_in_matrix(
@@ -286,16 +319,12 @@ def _matrix_text(
             until=until.isoformat(),
             platform=f"{machine.machine()}-manylinux_2_28",
             asv_runner=version("asv-runner"),
-            requires="".join(f"    {_quoted(text)},\n" for text in requires),
+            requires="".join(f"    {toml_text(text)},\n" for text in requires),
             pythons="\n".join(f'[[python]]\nversion = "{python}"\n' for python in pythons),
             releases="\n".join(rows),
         ).rstrip()
         + "\n"
     )
-
-
-def _quoted(text: str) -> str:
-    return f"'{text}'" if '"' in text else f'"{text}"'
 
 
 def _locked(root: Path, text: str) -> _Locked:
@@ -307,23 +336,26 @@ def _locked(root: Path, text: str) -> _Locked:
     """
     with tempfile.TemporaryDirectory(prefix="ivhl-init-") as name:
         stage = Path(name)
-        (stage / "envs").mkdir()
-        for folder in ("locks", "built"):
-            if (root / "envs" / folder).is_dir():
-                shutil.copytree(root / "envs" / folder, stage / "envs" / folder)
+        for folder in _LOCKED:
+            (stage / folder).mkdir(parents=True)
+            for path in (root / folder).glob("*"):
+                if path.is_file():
+                    largest = _LARGEST_WHEEL if path.suffix == ".whl" else LARGEST_TEXT
+                    (stage / folder / path.name).write_bytes(read_plain(path, largest))
         (stage / MATRIX).write_text(text, encoding="utf-8")
         matrix = load_matrix(stage / MATRIX)
         new = build_missing(stage, matrix)
         cells = matrix.cells(tier="extended")
         missing = [cell for cell in cells if lock_state(stage, cell).kind == "missing"]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with uv_pool(_AT_ONCE) as pool:
             releases = dict.fromkeys(cell.torch for cell in missing)
             list(pool.map(lambda release: _lock(stage, matrix, release, missing), releases))
         states = [lock_state(stage, cell) for cell in cells]
         new += [state.path for state in states if state.cell in missing]
+        # Hashes first: without its lock one is of no account, and the lock is made again.
         changes = (
-            *(FileChange(path.relative_to(stage), path.read_bytes()) for path in new),
             *_sums(root, stage),
+            *(FileChange(path.relative_to(stage), path.read_bytes()) for path in new),
         )
     return _Locked(matrix, changes, tuple(states), tuple(_forced_rows(matrix, states)))
 
@@ -378,10 +410,10 @@ def _forced_rows(matrix: Matrix, states: Sequence[LockState]) -> Iterator[str]:
             )
             yield fill(
                 "forced.toml",
-                torch=release,
-                package=package,
-                pythons=", ".join(f'"{state.cell.python}"' for state in have),
-                asking=" and ".join(asking),
+                torch=toml_text(release),
+                package=toml_text(package),
+                pythons=", ".join(toml_text(state.cell.python) for state in have),
+                reason=toml_text(f"{' and '.join(asking)} asks for it on these Pythons only"),
             )
 
 
@@ -404,23 +436,39 @@ def _benchmarks(source: ProjectSource, folder: str) -> Iterator[FileChange]:
         yield FileChange.of(Path(folder, name), text)
 
 
-def _setting(source: ProjectSource, folder: str) -> FileChange:
-    lines = ["[tool.ivhl]"]
-    if not source.named_there:
-        lines.append(f'name = "{source.name}"')
-    lines.append(f'benchmarks = "{folder}"')
-    text = "\n".join(lines) + "\n"
+def _setting(source: ProjectSource, folder: str, *, declared: bool) -> FileChange | None:
+    """Return what ``pyproject.toml`` lacks.
+
+    Raises:
+        SpecError: If it cannot be added at the end.
+    """
+    named = "" if source.named_there else f"name = {toml_text(source.name)}\n"
+    tables = [
+        "" if declared else f"[tool.ivhl]\n{named}benchmarks = {toml_text(folder)}\n",
+        lines_for_build(source.root, folder),
+    ]
+    text = "\n".join(filter(None, tables))
     path = source.root / "pyproject.toml"
+    if not text:
+        return None
     if not source.has_pyproject:
         return FileChange.of(Path(path.name), text)
-    ends = path.read_text(encoding="utf-8").endswith("\n")
-    return FileChange.of(Path(path.name), ("\n" if ends else "\n\n") + text, added=True)
+    there = read_plain(path).decode()
+    text = ("\n" if there.endswith("\n") else "\n\n") + text
+    try:
+        tomllib.loads(there + text)
+    except ValueError as error:
+        raise SpecError(
+            f"{path}: tables cannot be added at its end: {error}",
+            hint=f"write these lines into the tables that are there:\n{text.strip()}",
+        ) from error
+    return FileChange.of(Path(path.name), text, added=True)
 
 
 def lacking_ignores(root: Path) -> list[str]:
     """Return the lines that ``.gitignore`` should have and lacks."""
     path = root / ".gitignore"
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    text = read_plain(path).decode(errors="replace") if os.path.lexists(path) else ""
     there = {line.strip().strip("/") for line in text.splitlines()}
     return [line for line in IGNORED if line.strip("/") not in there]
 
@@ -430,14 +478,25 @@ def _ignored(root: Path) -> FileChange | None:
     if not lacking:
         return None
     path = root / ".gitignore"
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    text = read_plain(path).decode(errors="replace") if path.is_file() else ""
     start = "" if not text or text.endswith("\n") else "\n"
     return FileChange.of(Path(path.name), start + "\n".join(lacking) + "\n", added=path.is_file())
 
 
 def _workflow(source: ProjectSource, top: Path) -> str:
+    """Return the workflow.
+
+    Raises:
+        SpecError: If GitHub would not read the folder's name as it is.
+    """
     inside = source.root.resolve().relative_to(top).as_posix()
-    return fill("workflow.yml", folder=inside)
+    # GitHub evaluates expressions also in quotes; of the rest, JSON's texts are YAML's.
+    if not inside.isprintable() or "${{" in inside:
+        raise SpecError(
+            f"--ci github: the folder's name must be printable, without ${{{{ (got {inside!r})",
+            hint="rename the folder, or leave out --ci github",
+        )
+    return fill("workflow.yml", folder=json.dumps(inside, ensure_ascii=False))
 
 
 def fill(template: str, **values: str) -> str:

@@ -10,18 +10,20 @@ import tempfile
 import tomllib
 import zipfile
 from dataclasses import dataclass
+from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.utils import canonicalize_name
+from packaging.utils import InvalidName, canonicalize_name
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ivhl.errors import SpecError
 from ivhl.git import NoRepositoryError, copy_tree, top_level
-from ivhl.matrix.spec import explain, plain
+from ivhl.matrix.spec import explain, read_plain
 from ivhl.matrix.uv import cause_of, run_uv
+from ivhl.tracker.trees import parsed, read_trees
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -120,6 +122,13 @@ def read_source(root: Path) -> ProjectSource:
         name, requires, requires_python = _built_metadata(root)
     build = pyproject.build_system.requires
     place = path.name if path.is_file() else "setup.py"
+    try:
+        canonicalize_name(name, validate=True)
+    except InvalidName as error:
+        raise SpecError(
+            f"{place}: name: must be a name by PEP 508: ASCII letters, digits, . _ - (got {name!r})",
+            hint="correct it; what builds the project refuses it, too",
+        ) from error
     needs = _requirements(requires, f"{place}: dependencies")
     builds = _requirements(build, f"{place}: [build-system] requires")
     try:
@@ -146,7 +155,7 @@ def load_pyproject(path: Path) -> Pyproject:
         SpecError: If it cannot be read, or has values of the wrong type; names all of them.
     """
     try:
-        raw = tomllib.loads(plain(path).read_text(encoding="utf-8"))
+        raw = tomllib.loads(read_plain(path).decode())
     except (OSError, ValueError, RecursionError) as error:
         raise SpecError(f"{path}: cannot be read: {error}", hint=f"correct {path.name}") from error
     try:
@@ -246,7 +255,7 @@ def _built_metadata(root: Path) -> tuple[str, list[str], str]:
 def literals_of_setup(path: Path) -> tuple[str, list[str], str] | None:
     """Return what ``setup(...)`` says in literals; ``None`` if the name or a list is computed."""
     try:
-        tree = ast.parse(path.read_bytes())
+        tree = parsed(read_plain(path).decode())
         (call,) = [
             node
             for node in ast.walk(tree)
@@ -282,8 +291,9 @@ def _package(root: Path, name: str) -> str:
 def _packages(root: Path) -> Iterator[str]:
     for folder in (root / "src", root):
         for path in sorted(folder.glob("*/__init__.py")):
-            if path.parent.name.isidentifier() and path.parent.name not in {"tests", "benchmarks"}:
-                yield path.parent.name
+            name = path.parent.name
+            if name.isidentifier() and not iskeyword(name) and name not in {"tests", "benchmarks"}:
+                yield name
 
 
 def modules_of(source: ProjectSource, limit: int = 12) -> list[str]:
@@ -291,15 +301,11 @@ def modules_of(source: ProjectSource, limit: int = 12) -> list[str]:
     exported: set[str] = set()
     found: dict[str, None] = {}
     for place in (source.root / "src", source.root) if source.package else ():
-        for path in sorted((place / source.package).rglob("*.py")):
-            try:
-                tree = ast.parse(path.read_bytes())
-            except (SyntaxError, ValueError, RecursionError, MemoryError):
-                continue
-            if path == place / source.package / "__init__.py":
-                imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
+        for file in read_trees(place / source.package).files:
+            if file.name == "__init__.py":
+                imports = (node for node in file.tree.body if isinstance(node, ast.ImportFrom))
                 exported |= {alias.asname or alias.name for one in imports for alias in one.names}
-            found |= dict.fromkeys(_module_classes(tree))
+            found |= dict.fromkeys(_module_classes(file.tree))
     return sorted(found, key=lambda name: name not in exported)[:limit]
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from packaging.version import InvalidVersion, Version
 
 from ivhl.errors import InterpreterError, LockError
+from ivhl.matrix.spec import read_plain
 from ivhl.matrix.uv import run_uv
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def _pyenv_folders() -> Iterator[Path]:
 def _pyenv_versions(root: Path, versions: Path, python: str) -> Iterator[Path]:
     """Yield this Python's executables: first those in ``.python-version``, then the newest first."""
     pinned = root / ".python-version"
-    text = pinned.read_text(encoding="utf-8", errors="replace") if pinned.is_file() else ""
+    text = read_plain(pinned).decode(errors="replace") if pinned.is_file() else ""
     wanted = text.split()
     there: list[str] = []
     with suppress(OSError):  # none, or those of somebody else

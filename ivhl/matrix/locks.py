@@ -25,7 +25,7 @@ from packaging.utils import canonicalize_name
 
 from ivhl.errors import InterpreterError, LockError, SpecError, UnknownNameError
 from ivhl.matrix.interpreter import find_free_threaded
-from ivhl.matrix.spec import plain
+from ivhl.matrix.spec import read_plain
 from ivhl.matrix.uv import run_uv
 from ivhl.records.files import write_whole
 
@@ -335,7 +335,7 @@ def lock_mistakes(state: LockState, matrix: Matrix) -> list[str]:
             f"{name}: is stale, made from another matrix.toml (digest "
             f"{state.digest or 'missing'}, now {matrix_digest(matrix, state.cell)})"
         )
-    text = state.path.read_text(encoding="utf-8")
+    text = read_plain(state.path).decode()
     found += [f"{name}: {mistake}" for mistake in _text_mistakes(text)]
     if state.kind == "unavailable":
         if not state.message:
@@ -475,7 +475,7 @@ def _made_by(root: Path) -> str:
     Another head would be another lock, of which every case is measured again.
     """
     path = root / "noxfile.py"
-    own = path.is_file() and "\ndef lock(" in path.read_text(encoding="utf-8", errors="replace")
+    own = path.is_file() and b"\ndef lock(" in read_plain(path).replace(b"\r\n", b"\n")
     return "nox -s lock" if own else COMMAND
 
 
@@ -632,9 +632,7 @@ def _write(root: Path, cell: CellSpec, resolved: _Resolved) -> LockState:
     if resolved.kind == "unavailable":
         path, other = other, path
     # Half a lock would still install.
-    write_whole(path, resolved.text.encode())
-    other.unlink(missing_ok=True)
-    _write_sum(path, other)
+    _write_lock(root, path, other, resolved.text.encode())
     return lock_state(root, cell)
 
 
@@ -647,13 +645,13 @@ def put_lock(root: Path, cell: CellSpec, text: bytes) -> None:
         text: The lock.
     """
     path, other = lock_path(root, cell), unavailable_path(root, cell)
-    write_whole(path, text)
-    other.unlink(missing_ok=True)
-    _write_sum(path, other)
+    _write_lock(root, path, other, text)
 
 
-def _write_sum(path: Path, gone: Path) -> None:
-    """Write the hash of a lock that was just made, and leave those of all others as they are."""
+def _write_lock(root: Path, path: Path, gone: Path, text: bytes) -> None:
+    """Write a lock with its hash, and leave the hashes of all others as they are."""
+    write_whole(path, text, root)
+    gone.unlink(missing_ok=True)
     with _SUMS_LOCK:  # several cells are locked at the same time
         sums = path.with_name(SUMS)
         known = read_sums(sums.parent)
@@ -661,7 +659,7 @@ def _write_sum(path: Path, gone: Path) -> None:
             known = _sums_of(sums.parent)
         known.pop(gone.name, None)
         known[path.name] = _sha256(path)
-        write_whole(sums, sums_text(known).encode())
+        write_whole(sums, sums_text(known).encode(), root)
 
 
 def write_missing_sums(root: Path) -> bool:
@@ -670,7 +668,7 @@ def write_missing_sums(root: Path) -> bool:
     with _SUMS_LOCK:
         known = _sums_of(folder) if read_sums(folder) is None else {}
         if known:
-            write_whole(folder / SUMS, sums_text(known).encode())
+            write_whole(folder / SUMS, sums_text(known).encode(), root)
     return bool(known)
 
 
@@ -686,14 +684,14 @@ def _sums_of(folder: Path) -> dict[str, str]:
 def read_sums(folder: Path) -> dict[str, str] | None:
     """Return the hash of each lock when it was made, by file name; ``None`` without the file."""
     try:
-        lines = plain(folder / SUMS).read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_plain(folder / SUMS).decode(errors="replace").splitlines()
     except FileNotFoundError:
         return None
     return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
 
 
 def _sha256(path: Path) -> str:
-    return hashlib.sha256(plain(path).read_bytes()).hexdigest()
+    return hashlib.sha256(read_plain(path)).hexdigest()
 
 
 def changed_locks(root: Path) -> list[str]:
@@ -719,7 +717,7 @@ def changed_locks(root: Path) -> list[str]:
 
 def _read(path: Path, cell: CellSpec, kind: Literal["locked", "unavailable"]) -> LockState:
     try:
-        data = plain(path).read_bytes()
+        data = read_plain(path)
         text = data.decode()
         pins = parse_lock(text) if kind == "locked" else ()
     except (OSError, ValueError) as error:

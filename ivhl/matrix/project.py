@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Self, TypeVar
 
+from packaging.utils import InvalidName, canonicalize_name
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
-    Field,
     ValidationError,
     model_validator,
 )
 
 from ivhl.errors import SpecError
-from ivhl.matrix.spec import Matrix, explain, load_matrix, plain
+from ivhl.git import tracked_files
+from ivhl.matrix.spec import Matrix, explain, load_matrix, read_plain
 from ivhl.workload import use_benchmarks
 
 _T = TypeVar("_T", bound=BaseModel)
@@ -51,13 +53,21 @@ class Project:
         folder = self.root / self.workloads
         whole = hashlib.sha256()
         for path in sorted(folder.rglob("*.py")):
-            whole.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
+            whole.update(str(path.relative_to(folder)).encode() + b"\0" + read_plain(path))
         return whole.hexdigest()
 
 
 def _reference(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text):
         raise ValueError("must be of the form 'module:ATTRIBUTE'")
+    return text
+
+
+def _name(text: str) -> str:
+    try:
+        canonicalize_name(text, validate=True)
+    except InvalidName as error:
+        raise ValueError("must be a name by PEP 508: ASCII letters, digits, . _ -") from error
     return text
 
 
@@ -70,7 +80,7 @@ def _folder(text: str) -> str:
 class _Tool(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    name: Annotated[str, Field(min_length=1)] | None = None
+    name: Annotated[str, AfterValidator(_name)] | None = None
     workloads: Annotated[str, AfterValidator(_reference)] | None = None
     benchmarks: Annotated[str, AfterValidator(_folder)] | None = None
 
@@ -85,7 +95,7 @@ class _Named(BaseModel):
     # The build backend checks the other keys of [project].
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
-    name: Annotated[str, Field(min_length=1)] | None = None
+    name: Annotated[str, AfterValidator(_name)] | None = None
 
 
 def find_root(start: Path | None = None) -> Path:
@@ -95,16 +105,35 @@ def find_root(start: Path | None = None) -> Path:
         start: Folder to start from; default: the current one.
 
     Raises:
-        SpecError: If no folder has one.
+        SpecError: If no folder has one, or git tracks what ivhl makes there itself.
     """
     start = (start or Path.cwd()).resolve()
     for folder in (start, *start.parents):
         if (folder / MATRIX).is_file():
+            _refuse_tracked_scratch(folder)
             return folder
     raise SpecError(
         f"no {MATRIX.as_posix()} in {start} or in a folder above it",
         hint="make one with `ivhl init`, or run this inside an ivhl project",
     )
+
+
+def _refuse_tracked_scratch(root: Path) -> None:
+    """Refuse a repository that brings along files of ``.asv``, or results or a site as a link.
+
+    ivhl writes, deletes and runs files there. A link that its user made is no part of a repository.
+
+    Raises:
+        SpecError: If there is one; names it.
+    """
+    links = [name for name in ("results", "site") if (root / name).is_symlink()]
+    if (root / ".asv").is_dir() or (root / ".asv").is_symlink():
+        links.append(".asv")
+    if links and (tracked := tracked_files(root, links)):
+        raise SpecError(
+            f"{root / tracked[0]}: must not be in git: ivhl writes there, and runs what is there",
+            hint=f"see what it is; then git rm -r --cached {shlex.quote(tracked[0])}",
+        )
 
 
 def load_project(root: Path) -> Project:
@@ -115,7 +144,7 @@ def load_project(root: Path) -> Project:
     """
     path = root / "pyproject.toml"
     try:
-        raw = tomllib.loads(plain(path).read_text(encoding="utf-8"))
+        raw = tomllib.loads(read_plain(path).decode())
     except FileNotFoundError as error:
         raise SpecError(
             f"no pyproject.toml in {root}",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import errno
+import json
+import os
 import re
+import stat
 import tomllib
 from collections import Counter
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeGuard, TypeVar, get_args
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 # ``next``: release candidates and nightlies, from the index that IVHL_NEXT_INDEX names.
 Tier = Literal["default", "extended", "next"]
 _T = TypeVar("_T")
+# Bytes of a text that a person or a tool wrote: a lock of a thousand packages has two million.
+LARGEST_TEXT: Final = 16 << 20
 
 # Few digits: Python makes no integer of thousands.
 _PYTHON = re.compile(r"3\.(0|[1-9][0-9]{0,3})(t?)")
@@ -312,15 +317,32 @@ def newest_of(text: str, releases: Iterable[str]) -> str:
     return max((r for r in releases if r.startswith(f"{text}.")), key=Version, default=text)
 
 
-def plain(path: Path) -> Path:
-    """Return a path that is to be read; a pipe would be waited for without end.
+def read_plain(path: Path, largest: int = LARGEST_TEXT) -> bytes:
+    """Return the content of a file that somebody else may have put there; links are followed.
+
+    Reading a pipe would wait without end, and a device may have none.
+
+    Args:
+        path: The file.
+        largest: Bytes that it may have.
 
     Raises:
-        OSError: If something else than a file is there.
+        OSError: If it cannot be read, is no plain file, or is larger.
     """
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "must be a plain file", str(path))
-    return path
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "must be a plain file", str(path))
+        # Files of /proc have a size of 0, and a file may grow.
+        data = file.read(largest + 1) if status.st_size <= largest else b""
+    if max(len(data), status.st_size) > largest:
+        raise OSError(errno.EFBIG, f"must have at most {largest} bytes", str(path))
+    return data
+
+
+def toml_text(text: str) -> str:
+    """Return a text as a basic string of TOML, which is one of JSON without halves of characters."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")
 
 
 def load_matrix(path: Path) -> Matrix:
@@ -332,7 +354,7 @@ def load_matrix(path: Path) -> Matrix:
     """
     hint = f"correct {path}; the comments in it say what each key means"
     try:
-        raw = tomllib.loads(plain(path).read_text(encoding="utf-8"))
+        raw = tomllib.loads(read_plain(path).decode())
     except OSError as error:
         raise SpecError(
             f"{path}: cannot be read: {error.strerror}", hint="run this in an ivhl project"

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import tempfile
+import threading
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import uv
 
 from ivhl.errors import LockError
+from ivhl.matrix.spec import read_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,6 +46,10 @@ _PROJECT_FILES = ("uv.toml", "pyproject.toml")
 _TELLING = re.compile(r"(?:fatal |\b\w*)error\b|not found", re.IGNORECASE)
 _WRAPPING = re.compile(r"error: (?:Failed|command)|cause: |hint: ", re.IGNORECASE)
 _SHOWN_LINES = 3
+
+# Of all threads: an exception reaches the main one alone.
+_RUNNING: set[subprocess.Popen[str]] = set()
+_STOPPED = threading.Event()
 
 
 def cause_of(printed: str) -> str:
@@ -88,28 +97,60 @@ def run_uv(
     environment |= {"NO_COLOR": "1", "UV_NO_PROGRESS": "1", "COLUMNS": "100000"}
     environment.pop("FORCE_COLOR", None)
     environment.pop("CLICOLOR_FORCE", None)
+    if _STOPPED.is_set():
+        raise LockError("uv is not started: this command is being stopped")
     settings = kept_settings(cwd)
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".toml") as file:
+        file.writelines(f"{name} = {_toml(value)}\n" for name, value in settings.items())
+        file.flush()
+        process = subprocess.Popen(
+            [uv_bin(), "--config-file", file.name, *arguments],
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,  # with what builds the project, which uv leaves behind
+        )
+        _RUNNING.add(process)
+        try:
+            out, err = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise LockError(
+                f"uv {' '.join(arguments[:2])} did not end within {timeout_s:.0f} s",
+                hint="see whether the package registry answers, then try again",
+            ) from error
+        finally:
+            if process.returncode is None:
+                _kill(process)
+                process.communicate()
+            _RUNNING.discard(process)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+@contextmanager
+def uv_pool(at_once: int) -> Iterator[ThreadPoolExecutor]:
+    """Yield threads that run uv; an exception, as of Ctrl-C or SIGTERM, ends what they run."""
+    pool = ThreadPoolExecutor(at_once)
     try:
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".toml") as file:
-            file.writelines(f"{name} = {_toml(value)}\n" for name, value in settings.items())
-            file.flush()
-            return subprocess.run(
-                [uv_bin(), "--config-file", file.name, *arguments],
-                cwd=cwd,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=timeout_s,
-                check=False,
-            )
-    except subprocess.TimeoutExpired as error:
-        raise LockError(
-            f"uv {' '.join(arguments[:2])} did not end within {timeout_s:.0f} s",
-            hint="see whether the package registry answers, then try again",
-        ) from error
+        yield pool
+    except BaseException:
+        _STOPPED.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in tuple(_RUNNING):
+            _kill(process)
+        raise
+    finally:
+        pool.shutdown()
+        _STOPPED.clear()
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def kept_settings(cwd: Path) -> dict[str, Any]:
@@ -153,7 +194,7 @@ def _settings_files(cwd: Path) -> Iterator[Path]:
 def _read(path: Path) -> dict[str, Any]:
     """Return uv's settings in a file; none if it is the ``pyproject.toml`` of another tool."""
     try:
-        found: Any = tomllib.loads(path.read_text(encoding="utf-8"))
+        found: Any = tomllib.loads(read_plain(path).decode())
     except (OSError, ValueError) as error:
         raise LockError(
             f"{path}: must be TOML, since uv reads it: {error}", hint="correct it, then try again"

@@ -23,6 +23,7 @@ from ivhl.errors import LockError
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import parse_lock, resolve_requirements, wheels_path
 from ivhl.matrix.uv import cause_of, run_uv
+from ivhl.records.files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -122,11 +123,10 @@ def _build(root: Path, matrix: Matrix, pin: str, python: str) -> list[Path]:
                 environment, "--out-dir", "made", str(source), cwd=here,
             )  # fmt: skip
         made = sorted((here / "made").glob("*.whl"))
-        wheels.mkdir(parents=True, exist_ok=True)
-        for path in made:
-            (wheels / path.name).write_bytes(path.read_bytes())
         log = wheels / f"{pin.replace('==', '-')}.build.txt"
-        log.write_bytes((here / "build.txt").read_bytes())
+        write_whole(log, (here / "build.txt").read_bytes(), root)
+        for path in made:  # last: with the wheel, the log would not be made again
+            write_whole(wheels / path.name, path.read_bytes(), root)
     return [wheels / path.name for path in made] + [log]
 
 

@@ -23,10 +23,13 @@ def only_run_here(root: Path) -> Iterator[None]:
     asv inherits the open file, so the lock holds while asv runs, even if this process is killed.
 
     Raises:
-        ResultsError: If another run holds the lock.
+        ResultsError: If another run holds the lock, or its file is a link, a pipe or a device.
     """
     path = root / ".asv" / "lock"
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Through a link that a repository brings along, another file would be emptied below.
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise ResultsError(f"{path}: must be a plain file", hint="remove it: ivhl makes it again")
     with path.open("a+") as file:
         os.set_inheritable(file.fileno(), True)  # noqa: FBT003  (it has no other form)
         try:

@@ -99,7 +99,8 @@ class _Compiled(BytecodeCache):
         """Keep it, where that is possible."""
         code = bucket.bytecode_to_string()
         with suppress(OSError, RuntimeError, ResultsError):
-            write_whole(_compiled_file(bucket), _digest_of(bucket, code) + code)
+            path = _compiled_file(bucket)
+            write_whole(path, _digest_of(bucket, code) + code, path.parent)
 
 
 _DIGEST: Final = 32

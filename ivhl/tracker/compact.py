@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ivhl.errors import ResultsError
 from ivhl.records.age import recorded_rank
-from ivhl.records.files import write_whole
+from ivhl.records.files import without_links, write_whole
 from ivhl.records.reading import PACKED, packed, records_files, unpacked, with_packed
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ def compact(results: Path, index: Index, keep: int) -> Packed:
         keep: How many commits of each cell and machine stay as they are.
 
     Raises:
-        ResultsError: If a file cannot be written; it stays as it was, and so do all after it.
+        ResultsError: If a file cannot be written; it stays as it was, and so do all after it. If one
+            is reached through a link, all stay.
     """
     newest: dict[tuple[str, str], dict[str, tuple[bool, str]]] = defaultdict(dict)
     for entry in index.entries:
@@ -57,7 +58,7 @@ def compact(results: Path, index: Index, keep: int) -> Packed:
         for commit in sorted(commits, key=lambda c: commits[c], reverse=True)[:keep]
     }
     files = before = after = 0
-    for path in records_files(results)[0]:
+    for path in [without_links(path, results) for path in records_files(results)[0]]:
         if path.suffix == PACKED or (path.parent.parent.name, path.name) in kept:
             continue
         if not path.is_file():
@@ -66,11 +67,11 @@ def compact(results: Path, index: Index, keep: int) -> Packed:
             )
         files += 1
         before += path.stat().st_size
-        after += _pack(path)
+        after += _pack(path, results)
     return Packed(files, before, after)
 
 
-def _pack(path: Path) -> int:
+def _pack(path: Path, results: Path) -> int:
     """Pack a file, after what is packed of it already; return the size."""
     target = path.with_name(path.name + PACKED)
     try:
@@ -84,7 +85,7 @@ def _pack(path: Path) -> int:
         raise ResultsError(
             f"{path}: packing lost something", hint="please report it with the file"
         )
-    write_whole(target, form)
+    write_whole(target, form, results)
     if with_packed(path) != data:
         raise ResultsError(
             f"{path} was written to while it was packed",

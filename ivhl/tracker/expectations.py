@@ -18,7 +18,7 @@ from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from ivhl.errors import SpecError
-from ivhl.matrix.spec import explain, plain
+from ivhl.matrix.spec import explain, read_plain
 from ivhl.records.record import FailureClass  # noqa: TC001  (pydantic reads it)
 from ivhl.records.store import type_of
 
@@ -189,7 +189,7 @@ def load_expectations(root: Path) -> Expectations:
     """
     path = root / EXPECTATIONS
     try:
-        text = plain(path).read_text(encoding="utf-8")
+        text = read_plain(path).decode()
     except FileNotFoundError:
         return Expectations()
     except OSError as error:

@@ -6,7 +6,6 @@ such an entry is narrowed to what still fails, with its reason and its link.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ivhl.errors import SpecError
+from ivhl.matrix.spec import toml_text
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.expectations import EXPECTATIONS, TABLE, Expectation, Expectations
 from ivhl.tracker.upstream import issues_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from ivhl.records.record import FailureClass
-    from ivhl.tracker.compat import Row
+from ivhl.tracker.compat import Row
 
 # So many different workloads, or variants of one, must fail alike before an entry speaks of all.
 _MANY_WORKLOADS, _MANY_VARIANTS = 3, 2
@@ -380,7 +380,5 @@ def _block(entry: Expectation) -> str:
     lines = [f"[[{TABLE}]]"]
     for key, value in entry.model_dump(by_alias=True, exclude_none=True).items():
         if value != "*" or key in ("workload", "variant"):
-            # TOML's basic strings have JSON's escapes, and want one more character escaped.
-            written = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
-            lines.append(f"{key} = {written}")
+            lines.append(f"{key} = {toml_text(value)}")
     return "\n".join(lines)

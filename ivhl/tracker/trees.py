@@ -8,7 +8,10 @@ import json
 import re
 import tokenize
 import warnings
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ivhl.matrix.spec import read_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +22,8 @@ _FOREIGN: Final = frozenset(
     {".git", ".hg", ".nox", ".tox", ".venv", "venv", "site-packages", "node_modules", "build",
      "dist", "__pycache__", ".asv", ".eggs", ".ipynb_checkpoints"}
 )  # fmt: skip
-_BESIDE: Final = ("*.pyi", "*.ipynb")
+_BESIDE: Final = (".pyi", ".ipynb")
+_LARGEST_NOTEBOOK: Final = 256 << 20  # bytes: it holds pictures
 # In a cell of a notebook: commands of IPython, and magics that run the rest of the cell.
 _COMMAND: Final = re.compile(r"\s*(?:[%!?]|\w+\s*=\s*[%!])|.*\?\s*$")
 _RUNS_PYTHON: Final = re.compile(r"%%(?:time|timeit|capture|prun)\b")
@@ -187,26 +191,35 @@ def decoded(path: Path) -> tuple[str, str]:
     """Return the text of a Python file as Python reads it, and its encoding.
 
     Raises:
-        SyntaxError: If it names an encoding that does not exist.
+        OSError: If it cannot be read, is no plain file, or is larger than any text.
+        SyntaxError: If it names an encoding that does not exist, or is none of texts.
         UnicodeDecodeError: If it is not in its encoding.
     """
-    data = path.read_bytes()
+    data = read_plain(path)
     encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-    return data.decode(encoding), encoding
+    try:
+        return data.decode(encoding), encoding
+    except LookupError as error:  # e.g. rot13, which makes texts of texts
+        raise SyntaxError(str(error)) from error
 
 
 def _files(folder: Path, *, beside: bool) -> Iterator[Path]:
-    for ending in ("*.py", *(_BESIDE if beside else ())):
-        for path in folder.rglob(ending):
-            if not _FOREIGN.intersection(path.relative_to(folder).parts[:-1]) and path.is_file():
-                yield path
+    endings = (".py", *(_BESIDE if beside else ()))
+    left = [folder]
+    while left:  # no recursion: a tree may be deeper than Python's stack
+        with suppress(OSError):
+            for path in left.pop().iterdir():
+                if path.is_dir() and not path.is_symlink():
+                    left += [path] if path.name not in _FOREIGN else []
+                elif path.name.endswith(endings) and path.is_file():
+                    yield path
 
 
 def _pieces(path: Path, name: str) -> list[tuple[str, str]]:
     """Return the names and texts of a file, or of the cells of a notebook."""
     if path.suffix != ".ipynb":
         return [(name, decoded(path)[0])]
-    notebook = json.loads(path.read_bytes())
+    notebook = json.loads(read_plain(path, _LARGEST_NOTEBOOK))
     cells = notebook.get("cells") if isinstance(notebook, dict) else None
     found = []
     for number, cell in enumerate(cells if isinstance(cells, list) else [], 1):

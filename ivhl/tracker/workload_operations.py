@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import ivhl
+from ivhl.matrix.spec import read_plain
 from ivhl.tracker.compiling import dotted, operations_of
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Reached:
 
 def _read(path: Path, name: str) -> _Module | None:
     try:
-        tree = ast.parse(path.read_bytes())
+        tree = ast.parse(read_plain(path))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]

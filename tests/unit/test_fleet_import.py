@@ -529,11 +529,11 @@ def test_after_a_kill_the_same_command_completes_the_import(
 
 
 def test_a_file_is_written_only_if_it_changes(tmp_path: Path) -> None:
-    assert write_whole(tmp_path / "a", b"1")
-    assert not write_whole(tmp_path / "a", b"1")
-    assert write_whole(tmp_path / "a", b"2")
+    assert write_whole(tmp_path / "a", b"1", tmp_path)
+    assert not write_whole(tmp_path / "a", b"1", tmp_path)
+    assert write_whole(tmp_path / "a", b"2", tmp_path)
     with pytest.raises(ResultsError, match="cannot be written"):
-        write_whole(tmp_path / "a" / "b", b"")
+        write_whole(tmp_path / "a" / "b", b"", tmp_path)
 
 
 def test_an_import_during_a_run_is_refused(root: Path) -> None:

@@ -249,6 +249,6 @@ def test_the_largest_counts_of_a_record_can_be_exported(
 def test_a_link_to_nothing_is_named_and_not_packed(results: Path) -> None:
     path = record_file(results, at(0).machine.name, "9" * 40, at(0).cell.id)
     path.symlink_to("nothing")
-    with pytest.raises(ResultsError, match=rf"{path.name}: must be a plain file"):
+    with pytest.raises(ResultsError, match=rf"{path.name}: must not be a link"):
         compact(results, open_index(results), keep=2)
     assert path.is_symlink()

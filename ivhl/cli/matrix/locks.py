@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,6 +30,7 @@ from ivhl.matrix.locks import (
     write_missing_sums,
 )
 from ivhl.matrix.project import load
+from ivhl.matrix.uv import uv_pool
 from ivhl.matrix.wheels import build_missing
 from ivhl.tracker.wording import counted
 
@@ -148,7 +148,7 @@ def lock(
             return error
 
     # If one release fails, the others are still locked.
-    with ThreadPoolExecutor(4) as pool:
+    with uv_pool(4) as pool:
         for states in pool.map(lock_one, releases):
             if isinstance(states, IvhlError):
                 failed.append(states)
