@@ -103,8 +103,10 @@ def test_speeds_by_two_yardsticks_are_not_compared() -> None:
     for other in (older, code):
         assert not is_calibrated(base, other, "eager")
         assert difference(base, other, "eager") == 0.0
-    amd = [replace(one, machine=replace(one.machine, cpu="AMD EPYC")) for one in (base, older)]
-    assert is_calibrated(*amd, "eager")
+    first, second = (
+        replace(one, machine=replace(one.machine, cpu="AMD EPYC")) for one in (base, older)
+    )
+    assert is_calibrated(first, second, "eager")
     slower = replace(code, calibration=Calibration(code_s=(4e-5,), memory_s=()))
     assert difference(code, slower, "eager") == pytest.approx(-math.log(2))
 
