@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Self
 
 from ivhl.errors import LockError, SpecError
 from ivhl.git import top_level
+from ivhl.init.installed import installed_commit
 from ivhl.init.source import load_pyproject, modules_of, read_source
 from ivhl.matrix.locks import (
     SUMS,
@@ -437,7 +438,8 @@ def _ignored(root: Path) -> FileChange | None:
 
 def _workflow(source: ProjectSource, top: Path) -> str:
     inside = source.root.resolve().relative_to(top).as_posix()
-    return fill("workflow.yml", folder=inside)
+    # A name such as `main` would run whatever is pushed there later.
+    return fill("workflow.yml", folder=inside, ivhl=installed_commit())
 
 
 def fill(template: str, **values: str) -> str:
