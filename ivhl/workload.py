@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 from ivhl.errors import SpecError, UnknownNameError
 from ivhl.records.record import Passes
+from ivhl.records.text import is_printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -586,7 +587,7 @@ def _mistakes(workload: Workload) -> list[str]:
     found += [
         f"{workload.name!r:.60}: {text!r:.60} must be printable, and have 1 to {_LONGEST_NAME} bytes"
         for text in (workload.name, *workload.sizes, *variants)
-        if not (text.isprintable() and 0 < len(text.encode(errors="replace")) <= _LONGEST_NAME)
+        if not (is_printable(text) and 0 < len(text.encode(errors="replace")) <= _LONGEST_NAME)
     ]
     return found
 

@@ -17,11 +17,11 @@ from rich.text import Text
 
 from ivhl.cli.declared import results_folder, warn, warn_unread
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
-from ivhl.fleet.sources import printable
 from ivhl.init.allowed import read_allowed
 from ivhl.matrix.locks import unavailable_path
 from ivhl.matrix.project import MATRIX, find_root, load_project
 from ivhl.matrix.spec import CellSpec, load_matrix
+from ivhl.records.text import printable
 from ivhl.tracker.codebase import (
     CodeEvidence,
     recommendation,

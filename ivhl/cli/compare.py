@@ -22,10 +22,10 @@ from ivhl.cli.declared import (
     warn_unread,
 )
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
-from ivhl.fleet.sources import printable
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.matrix.project import find_root
 from ivhl.matrix.spec import newest_of
+from ivhl.records.text import printable
 from ivhl.tracker.comparable import builds_beside
 from ivhl.tracker.compare import (
     KINDS,

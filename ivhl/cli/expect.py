@@ -12,9 +12,9 @@ from rich.text import Text
 from ivhl.cli import app
 from ivhl.cli.declared import results_folder, warn_unread
 from ivhl.errors import MendedError
-from ivhl.fleet.sources import printable
 from ivhl.matrix.project import find_root
 from ivhl.records.files import write_whole
+from ivhl.records.text import printable
 from ivhl.tracker.expectations import EXPECTATIONS, load_expectations
 from ivhl.tracker.expecting import OF_THE_PROJECT, standings, unexpected, updated
 from ivhl.tracker.project import load_state, rows_of

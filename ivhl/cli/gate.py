@@ -16,11 +16,11 @@ from ivhl.cli.declared import declared, folder_to_write, results_folder, warn, w
 from ivhl.cli.markdown import code
 from ivhl.cli.sides import times_table
 from ivhl.errors import IvhlError, MendedError, SpecError, UnknownNameError, WorseError
-from ivhl.fleet.sources import printable
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import BY_PROCESSOR, this_machine
 from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import load_matrix
+from ivhl.records.text import printable
 from ivhl.tracker.disturbed import disturbed_keys
 from ivhl.tracker.expectations import (
     EXPECTATIONS,

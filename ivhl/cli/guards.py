@@ -13,9 +13,9 @@ from rich.text import Text
 from ivhl.cli import app
 from ivhl.cli.declared import results_folder, warn, warn_unread
 from ivhl.errors import SpecError, UnknownNameError
-from ivhl.fleet.sources import printable
 from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import load_matrix, newest_of
+from ivhl.records.text import printable
 from ivhl.tracker.guards import NOT_JUDGED, at, evidence_of, find_guards, judge_guard
 from ivhl.tracker.project import load_state, rows_of
 from ivhl.tracker.terminal import Terminal

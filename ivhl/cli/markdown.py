@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 
-from ivhl.fleet.sources import printable
+from ivhl.records.text import printable
 
 _LONGEST_SHOWN = 250
 # Of the references that ``html.escape`` wrote, nothing: they contain "&" and ";" only.

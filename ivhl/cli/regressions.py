@@ -14,9 +14,9 @@ from rich.text import Text
 from ivhl.cli import app
 from ivhl.cli.declared import check_any, results_folder, warn_unread
 from ivhl.errors import UnknownNameError
-from ivhl.fleet.sources import printable
 from ivhl.git import commit_order
 from ivhl.matrix.project import find_root
+from ivhl.records.text import printable
 from ivhl.tracker.annotations import load_annotations, note_of
 from ivhl.tracker.confirmations import confirmation_of, load_confirmations, with_confirmed
 from ivhl.tracker.disturbed import disturbed_of, left_out

@@ -19,6 +19,7 @@ from ivhl.measure.settings import Settings
 from ivhl.records.files import record_file
 from ivhl.records.store import load_records
 from ivhl.tracker.provenance import digest_of, keep_provenance, load_provenance
+from ivhl.tracker.wording import counted
 from ivhl.workload import load_workloads
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 # Of unreadable lines. A source can consist of them, and each takes memory and a line of output.
 _MOST_REFUSED = 1000
+# That the results do not have yet. Each has pages of its own, some 50 KB, and a table: of a sender
+# who invents names somebody should know before there are thousands.
+MOST_NEW_MACHINES = 50
 
 
 class Batch(NamedTuple):
@@ -122,6 +126,9 @@ def import_records(
                 refused.append(why)
             else:
                 taken.append(offer)
+        if too_many := _too_many_machines(results, taken):
+            taken = [offer for offer in taken if offer.record.machine.name not in too_many]
+            refused.append(_of_too_many(too_many))
         new, had = _merge(results, taken)
         _keep_provenance(results, taken, attested)
         set_aside = set_aside_unreadable(results)
@@ -142,6 +149,20 @@ def import_records(
                 {place_of(offer.record) for offer in taken},
             )
     return Imported(new, had, tuple(refused), set_aside)
+
+
+def _too_many_machines(results: Path, taken: Iterable[Offered]) -> tuple[str, ...]:
+    """Return the names of the new machines that one import does not take: the last ones by name."""
+    names = {offer.record.machine.name for offer in taken}
+    return tuple(sorted(n for n in names if not (results / n).exists())[MOST_NEW_MACHINES:])
+
+
+def _of_too_many(names: Sequence[str]) -> Refused:
+    return Refused(
+        f"{counted(len(names), 'machine')}, {names[0]} to {names[-1]}",
+        f"an import takes {MOST_NEW_MACHINES} new machines, the first ones by name",
+        f"if they are yours, import the same files again: it takes the next {MOST_NEW_MACHINES}",
+    )
 
 
 def _unsigned(offer: Offered, attested: Sequence[Attested]) -> Refused | None:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from ivhl.asv.machine import asv_machine, known_machine, machine_differences
-from ivhl.fleet.sources import Refused, printable
+from ivhl.fleet.sources import Refused
 from ivhl.git import commits_there, lock_texts
 from ivhl.machine.identity import name_mistake
 from ivhl.matrix.locks import parse_lock
 from ivhl.records.age import is_in_future
 from ivhl.records.bounds import impossible
 from ivhl.records.store import NewerSchemaError, parse_record
+from ivhl.records.text import is_printable, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -215,7 +216,7 @@ def _mistakes(record: RunRecord) -> Iterator[str]:
 def _repeats(command: str, commit: str) -> bool:
     """Return whether a command only measures the commit again: people copy it from a page."""
     match = _COMMAND.fullmatch(command)
-    if match is None or not command.isprintable():
+    if match is None or not is_printable(command):
         return False
     try:
         words = shlex.split(match["rest"])
@@ -243,7 +244,7 @@ def _case_mistakes(record: RunRecord) -> Iterator[str]:
     yield from _stability_mistakes(record)
     for field in ("workload", "size", "variant"):
         value = getattr(record, field)
-        if not _NAME.fullmatch(value) or not value.isprintable() or _bytes(value) > _LONGEST_NAME:
+        if not _NAME.fullmatch(value) or not is_printable(value) or _bytes(value) > _LONGEST_NAME:
             yield f"{field}: must be a name without spaces, '/' and ',' (got {_got(value)})"
     if record.workload_version < 1:
         yield f"workload_version: must be at least 1 (got {_got(record.workload_version)})"
@@ -371,7 +372,7 @@ def not_locked(packages: Sequence[str], lock: Mapping[str, str]) -> str:
 def _is_plain(value: str, pattern: re.Pattern[str]) -> bool:
     return bool(
         pattern.fullmatch(value)
-        and value.isprintable()
+        and is_printable(value)
         and value.strip()
         and _bytes(value) <= _LONGEST_SHORT_TEXT
     )

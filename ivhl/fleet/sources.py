@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from ivhl.records.text import is_printable, printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -285,7 +287,7 @@ def _name_mistake(member: zipfile.ZipInfo) -> str:
         return f"a name in an archive must be relative (got {name!r})"
     if ".." in re.split(r"[/\\]", name):
         return f"a name in an archive must not leave its folder (got {name!r})"
-    if not name.isprintable() or "\\" in name:
+    if not is_printable(name) or "\\" in name:
         return f"a name in an archive must be printable and without backslashes (got {name!r})"
     kind = stat.S_IFMT(member.external_attr >> 16)
     if kind not in (0, stat.S_IFREG):
@@ -360,8 +362,3 @@ def _exported(place: str, data: bytes, limits: ImportLimits) -> list[tuple[str, 
         return [(f"{place}: record {n}", json.dumps(r).encode()) for n, r in enumerate(records, 1)]
     except (ValueError, TypeError, KeyError, RecursionError):
         return []  # truncated, or another format: its lines are refused one by one
-
-
-def printable(text: str) -> str:
-    """Return a foreign name, escaped if it has non-printable characters."""
-    return text if text.isprintable() else ascii(text)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Self
 from ivhl.errors import LockError, SpecError
 from ivhl.git import top_level
 from ivhl.init.discovery import found_as_packages, lines_for_build
+from ivhl.init.installed import installed_commit
 from ivhl.init.source import load_pyproject, modules_of, read_source
 from ivhl.matrix.locks import (
     SUMS,
@@ -496,7 +497,9 @@ def _workflow(source: ProjectSource, top: Path) -> str:
             f"--ci github: the folder's name must be printable, without ${{{{ (got {inside!r})",
             hint="rename the folder, or leave out --ci github",
         )
-    return fill("workflow.yml", folder=json.dumps(inside, ensure_ascii=False))
+    folder = json.dumps(inside, ensure_ascii=False)
+    # A name such as `main` would run whatever is pushed there later.
+    return fill("workflow.yml", folder=folder, ivhl=installed_commit())
 
 
 def fill(template: str, **values: str) -> str:

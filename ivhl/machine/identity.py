@@ -8,6 +8,7 @@ import re
 from ivhl.errors import SpecError
 from ivhl.machine.system import System
 from ivhl.records.record import Machine
+from ivhl.records.text import is_printable
 
 # Of a name in bytes. It is a part of paths, which have at most 255 in a part.
 _LONGEST_NAME = 100
@@ -62,7 +63,7 @@ def checked_name(name: str) -> str:
 
 def name_mistake(name: str) -> str:
     """Return why a machine's name cannot be a folder name in the results; empty if it can."""
-    if not re.fullmatch(r"\w[\w.-]*", name):
+    if not re.fullmatch(r"\w[\w.-]*", name) or not is_printable(name):  # letters can be blank
         return "may contain letters, digits, '_', '-' and '.', and must not begin with '-' or '.'"
     if len(name.encode()) > _LONGEST_NAME:
         return f"may have {_LONGEST_NAME} bytes (got {len(name.encode())})"

@@ -19,6 +19,7 @@ from ivhl.measure.effort import DEADLINE_S, MOST_THREADS, PROCESSES, Effort
 from ivhl.measure.given import given_image
 from ivhl.measure.run import Run, this_cell
 from ivhl.measure.runner import CaseEvent, run_cases
+from ivhl.records.text import printable
 from ivhl.workload import (
     MODES,
     broken_benchmarks,
@@ -173,11 +174,6 @@ def commit_hash(text: str) -> str:
 def say(text: str) -> None:
     """Print a line on standard error."""
     print(text, file=sys.stderr, flush=True)
-
-
-def printable(text: str) -> str:
-    """Return a text that measured code wrote, with the signs that a terminal would obey escaped."""
-    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
 
 
 def show(event: CaseEvent, case: Case, record: RunRecord | None) -> None:

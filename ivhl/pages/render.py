@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 import sys
 from contextlib import suppress
 from functools import cache
@@ -17,8 +16,8 @@ from jinja2 import BytecodeCache, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ivhl.errors import ResultsError
-from ivhl.pages.text import visible, visible_data
 from ivhl.records.files import write_whole
+from ivhl.records.text import visible, visible_json
 from ivhl.tracker.index import cache_folder
 from ivhl.tracker.views.source import slug
 from ivhl.tracker.wording import times
@@ -57,9 +56,6 @@ _PAGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "run.html": ("environments.html", ()),
     "asv.html": ("asv.html", ("site.js",)),
 }
-# How JSON in ASCII writes the characters of ``pages.text``, and others: all data with none of these
-# is visible as it is, and going through it takes longer than writing it.
-_MAY_BE_UNSEEN: Final = re.compile(r"\\(?:[bf]|u(?:00[01789]|061|20(?:0|2[89a-e]|6)|[def]))")
 _SMALL_HEIGHT = 32.0  # of the small picture of a change
 _SMALL_EDGE = 5.0
 
@@ -79,9 +75,7 @@ def _height(value: float, values: Sequence[float]) -> str:
 
 def _data_block(data: object) -> Markup:
     """Return data for a ``<script type="application/json">``: nothing in it can end the element."""
-    text = _encoded(data)
-    if _MAY_BE_UNSEEN.search(text):
-        text = _encoded(visible_data(data))
+    text = visible_json(_encoded(data))
     return Markup(text.replace("<", "\\u003c"))  # noqa: S704  (escaped here)
 
 
@@ -218,9 +212,7 @@ def data_script(path: str, data: dict[str, Any], **lists: Iterable[str]) -> byte
     text = _encoded(data)
     for name, items in lists.items():
         text = f'{text[:-1]},"{name}":[{",".join(items)}]}}'
-    if _MAY_BE_UNSEEN.search(text):
-        text = _encoded(visible_data(json.loads(text)))
-    return f"site.give({_encoded(path)},{text});\n".encode()
+    return f"site.give({_encoded(path)},{visible_json(text)});\n".encode()
 
 
 def compatibility_json(rows: Iterable[Row]) -> bytes:

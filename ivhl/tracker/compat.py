@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
@@ -242,8 +243,9 @@ def compat_rows(
     Expected are, for each machine and device with records and for each cell:
 
     - every case that the machine ran in some cell;
-    - those of ``cases`` that apply to the device, unless only other machines ran the workload:
-      machines share results, and few of them run everything.
+    - those of ``cases`` that apply to the device, if the machine ran the workload; if no machine
+      did, they are expected of the one that ran most on that device: 150 machines with a record
+      each are not 150 times all that was never run.
 
     A release outside ``releases`` gets rows only for a workload and size that the machine ran with
     it, a Python outside ``pythons`` only if the machine ran something with it. A cell with records
@@ -275,6 +277,7 @@ def compat_rows(
     in_cells = {(r.machine.name, device_type(r)) for r in newest if not is_existing(r)}
     ran = {(r.machine.name, device_type(r), r.workload) for r in newest}
     ran_anywhere = {workload for *_, workload in ran}
+    homes = _homes(r for r in newest if not is_existing(r)) if newest else {"cpu": ""}
     wanted = {series for _, series in found} | {
         RowSeries(machine, device, case.workload.name, case.size, case.variant.name)
         for machine, device in places
@@ -282,13 +285,13 @@ def compat_rows(
         if device in case.variant.devices
         and ((machine, device) in in_cells or not newest)
         and (
-            (machine, device, case.workload.name) in ran or case.workload.name not in ran_anywhere
+            (machine, device, case.workload.name) in ran
+            or (case.workload.name not in ran_anywhere and homes.get(device) == machine)
         )
     }
     tried = {(r.machine.name, device_type(r), r.workload, r.size, r.cell.torch) for r in newest}
     has_run = {(r.machine.name, device_type(r), r.cell.python) for r in newest}
     locked = {cell.id for cell in cells} | {r.cell.id for r in newest if not is_existing(r)}
-    found_in = {(r.machine.name, device_type(r), r.cell.id) for r in newest}
     rows = []
     for series in wanted:
         for cell_id, (python, torch) in names.items():
@@ -299,15 +302,24 @@ def compat_rows(
             if pythons is not None and python not in pythons and (*here, python) not in has_run:
                 continue
             is_expected = cell_id in locked and (here in in_cells or not newest)
-            if not is_expected and (*here, cell_id) not in found_in:
-                continue
             known = found.get((cell_id, series))
+            if not is_expected and known is None:
+                continue
             rows.append(
                 _empty_row(cell_id, python, torch, series, (unavailable or {}).get(cell_id))
                 if known is None
                 else _with_expectation(_row(known, spreads), expectations)
             )
     return tuple(sorted(rows, key=_row_key))
+
+
+def _homes(in_cells: Iterable[RunRecord]) -> Mapping[str, str]:
+    """Return, for each device, the machine with most of these records."""
+    counts = Counter((record.machine.name, device_type(record)) for record in in_cells)
+    homes: dict[str, str] = {}
+    for machine, device in sorted(counts, key=lambda place: (-counts[place], place)):
+        homes.setdefault(device, machine)
+    return homes
 
 
 def declared_cases(workloads: Sequence[Workload]) -> frozenset[tuple[str, int, str, str]]:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderHook
 from rich.segment import Segment
 
+from ivhl.records.text import visible
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rich.console import ConsoleOptions, ConsoleRenderable, RenderResult
-
-# Control characters except tab and line break; what changes the direction of text; separators of
-# lines; halves of characters, which no terminal's encoding has.
-_CONTROL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
 
 
 class Terminal(Console):
@@ -34,11 +29,6 @@ class Terminal(Console):
     def __init__(self, *, stderr: bool = False, **options: Any) -> None:  # noqa: ANN401
         super().__init__(stderr=stderr, markup=False, emoji=False, **options)
         self.push_render_hook(_Visible())
-
-
-def visible(text: str) -> str:
-    """Return the text with each control character written out as Python would."""
-    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 class _Visible(RenderHook):

@@ -15,12 +15,14 @@ import pytest
 from ivhl.asv.publish import publish
 from ivhl.records.files import append_record, record_file
 from ivhl.records.store import load_records
+from ivhl.records.text import visible
 from ivhl.tracker import upstream
 from ivhl.tracker.annotations import Annotation, annotate
 from ivhl.tracker.confirmations import Confirmation, keep_confirmations
 from ivhl.tracker.provenance import Provenance, digest_of, keep_provenance
 from ivhl.tracker.upstream import Issue
 from tests.builders.project import BENCHMARK, make_project
+from tests.builders.records import UNSEEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,20 +40,21 @@ _FIXED = {"schema", "recorded_at", "commit", "id", "python", "torch", "workload"
           "device", "level", "reference", "passes"}  # fmt: skip
 
 
-def planted(value: Any, key: str = "") -> Any:  # noqa: ANN401  (JSON)
-    """Return JSON with the payload in each text."""
+def planted(value: Any, key: str = "", hidden: str = "") -> Any:  # noqa: ANN401  (JSON)
+    """Return JSON with the payload in each text, and behind it what no reader would see."""
     if isinstance(value, dict):
-        return {name: planted(inner, name) for name, inner in value.items()}
+        return {name: planted(inner, name, hidden) for name, inner in value.items()}
     if isinstance(value, list):
-        return [planted(inner, key) for inner in value]
+        return [planted(inner, key, hidden) for inner in value]
     if isinstance(value, str) and key not in _FIXED:
-        return f"{value} {PAYLOAD}" if key != "name" else PAYLOAD
+        return f"{value} {PAYLOAD}{hidden}" if key != "name" else PAYLOAD
     return value
 
 
 def plant_words(results: Path, commits: list[str]) -> None:
     """Put the payload into what people and workflows say of records, and into names of cases."""
-    annotate(results, Annotation(place=commits[-1], cases="*", text=PAYLOAD, at="now"))
+    said = f"{PAYLOAD}{UNSEEN}"
+    annotate(results, Annotation(place=commits[-1], cases="*", text=said, at="now"))
     annotate(results, Annotation(place="2.9.1", cases="*", text=PAYLOAD, at="now"))
     fall = Confirmation(
         machine=PAYLOAD, python="3.12", torch="2.9.1", case="ops.gp_evolve/small/real-compiled",
@@ -72,7 +75,8 @@ def plant(root: Path, commits: list[str]) -> None:
     folder = (results / "bench").rename(results / PAYLOAD)
     for path in folder.glob("records/*.jsonl"):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
-        path.write_text("".join(json.dumps(planted(line)) + "\n" for line in lines))
+        lines = [planted(line, hidden=UNSEEN) for line in lines]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     about = json.loads((folder / "machine.json").read_text())
     about = planted(about) | {"machine": PAYLOAD, f"a {PAYLOAD}": PAYLOAD}
     (folder / "machine.json").write_text(json.dumps(about))
@@ -150,6 +154,10 @@ def touch(page: Page) -> None:
     page.wait_for_timeout(100)
     assert page.locator('img[src="x"]').count() == 0
     assert page.evaluate("window.broken") is None
+    if "/asv/" not in page.url:
+        # asv's pages show the texts of asv's files, for which an import takes no such character.
+        html = str(page.evaluate("document.documentElement.outerHTML"))
+        assert visible(html) == html
 
 
 def test_a_payload_in_every_text_runs_on_no_page(
@@ -179,6 +187,7 @@ def test_what_people_and_workflows_say_is_shown_as_text(browser: Browser, addres
     text = page.locator("main").text_content() or ""
     assert f"Known: {PAYLOAD}" in text
     assert f"Measured again: {PAYLOAD}" in text
+    assert f"{PAYLOAD}{visible(UNSEEN)}" in text
     page.goto(f"{address}/matrix.html")
     cells = page.locator("table.matrix td:not(.support):not(.none)")
     for number in range(0, cells.count(), 9):

@@ -51,6 +51,14 @@ EMPTY_WORKLOAD = Workload(
     variants=(),
 )
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+# What no reader sees: one character of each kind that can hide in a text.
+UNSEEN = (
+    "\u200b\u200d\u2060\ufeff\u00ad"  # zero width, soft hyphen
+    "\u034f\u115f\u17b4\u180b\u3164\uffa0\ufe0f\U000e0100"  # letters and marks that are blank
+    "\U000e0041\U000e007f"  # tags
+    "\u202e\u2066\u061c\u2028\u2029\x85"  # direction, lines
+    "\ue000\U0010ffff\ufff8\uffff\u00a0\u2800"  # private, unassigned, blanks
+)
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from ivhl.measure.run import Run
 from ivhl.records.files import append_line, record_file
 from ivhl.records.record import to_json
 from ivhl.records.store import Loaded, load_records, read_record
+from ivhl.records.text import visible
 from ivhl.tracker.compare import compare
 from ivhl.tracker.entries import MemoryHistory
 from ivhl.tracker.gate import judge
@@ -41,7 +42,6 @@ from ivhl.tracker.index import Index
 from ivhl.tracker.project import State, rows_of
 from ivhl.tracker.regressions import find_changes
 from ivhl.tracker.spread import Spreads
-from ivhl.tracker.terminal import visible
 from ivhl.tracker.views.broken import without_broken
 from ivhl.workload import Case, Variant, Workload, load_workloads
 from tests.builders.fleet import make_fleet_project

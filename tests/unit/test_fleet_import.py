@@ -24,7 +24,7 @@ from ivhl.asv import export
 from ivhl.cli import app
 from ivhl.cli.fleet import RefusedError
 from ivhl.errors import ResultsError, SpecError
-from ivhl.fleet.bring import Imported, import_records
+from ivhl.fleet.bring import MOST_NEW_MACHINES, Imported, import_records
 from ivhl.fleet.merge import merge_records
 from ivhl.measure.alone import only_run_here
 from ivhl.records.files import append_record, record_file, write_whole
@@ -41,7 +41,7 @@ from tests.builders.fleet import (
     write_records,
 )
 from tests.builders.project import git
-from tests.builders.records import make_failure, make_record
+from tests.builders.records import UNSEEN, make_failure, make_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -240,6 +240,11 @@ def wheel(**changes: Any) -> Wheel:  # noqa: ANN401  (any field)
     return replace(record, **changes)
 
 
+# Texts of a record that asv's files repeat, which asv's own pages show as they are.
+_IN_ASVS_FILES = (
+    *("machine.name", "machine.cpu", "machine.system", "conditions.device"),
+    *("cell.python", "cell.torch", "size", "variant"),
+)
 # Field, value, part of the rule, part of the hint.
 WRONG: list[tuple[str, Any, str, str]] = [
     ("commit", "f" * 40, "commit: must be in this repository", "git fetch"),
@@ -293,6 +298,11 @@ WRONG: list[tuple[str, Any, str, str]] = [
     ("eager.samples_s", (), "eager.samples_s: must hold positive", "ivhl"),
     ("eager.samples_s", (1e308, 1e308), "eager.samples_s: must hold positive", "ivhl"),
     ("duration_s", -1.0, "duration_s: must be from 0 to 1e+09", "ivhl"),
+    *(
+        (place, f"{'cuda ' * (place == 'conditions.device')}x{sign}y", f"{place}: must", "ivhl")
+        for place in _IN_ASVS_FILES
+        for sign in UNSEEN
+    ),
 ]
 
 
@@ -395,6 +405,22 @@ def test_a_name_belongs_to_one_machine(root: Path) -> None:
     assert "machine 'box' here is another machine" in refused.rule
     assert "cpu 'A CPU' there, 'Another CPU' here" in refused.rule
     assert "--machine" in refused.hint
+
+
+def test_an_import_takes_50_new_machines_and_says_how_to_get_the_others(root: Path) -> None:
+    """Whoever can invent records can invent names; each machine has pages of its own."""
+    names = [f"box{number:03d}" for number in range(MOST_NEW_MACHINES + 3)]
+    records = [a_record(root, name) for name in (*reversed(names), names[-1])]
+    take(root, a_record(root, "known"))
+    first = take(root, a_record(root, "known", minute=1), *records)
+    assert first.new.total() == MOST_NEW_MACHINES + 1
+    (refused,) = first.refused
+    assert refused.place == "3 machines, box050 to box052"
+    assert "an import takes 50 new machines, the first ones by name" in refused.rule
+    assert "import the same files again" in refused.hint
+    assert not (root / "results" / "box050").exists()
+    again = take(root, *records)
+    assert (again.new.total(), again.refused) == (3, ())
 
 
 def test_the_oldest_record_describes_a_new_machine(root: Path) -> None:

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from ivhl import roofline
-from ivhl.fleet.sources import EXPORT, ImportLimits, Refused, SourceLine, printable, read_sources
+from ivhl.fleet.sources import EXPORT, ImportLimits, Refused, SourceLine, read_sources
 from ivhl.records.record import Counted, to_json
+from ivhl.records.text import printable
 from tests.builders.records import make_record
 
 HERE = Path(__file__).parents[2]
@@ -291,5 +292,5 @@ def test_an_empty_or_missing_source_is_named(tmp_path: Path) -> None:
 
 
 def test_control_characters_in_a_name_are_escaped() -> None:
-    assert printable("a\x1b[31mb") == "'a\\x1b[31mb'"
+    assert printable("a\x1b[31m\nb") == "a\\x1b[31m\\nb"
     assert printable("höhe.jsonl") == "höhe.jsonl"

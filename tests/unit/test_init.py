@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import ast
 import datetime as dt
+import json
+import re
 import subprocess
 import sys
 import tomllib
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
 
 from ivhl.cli import app
 from ivhl.errors import LockError, SpecError
+from ivhl.init import installed
 from ivhl.init.plan import make_plan, write_plan
 from ivhl.init.source import modules_of, read_source
 from ivhl.matrix import locks
@@ -24,7 +29,6 @@ from tests.builders.project import git
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 
 def test_the_project_can_be_loaded_and_its_declarations_need_no_torch(tmp_path: Path) -> None:
@@ -110,6 +114,38 @@ def test_a_package_in_a_folder_of_the_repository_gets_its_own_matrix(tmp_path: P
     assert (root / "envs" / "matrix.toml").is_file()
     workflow = (tmp_path / "mono" / ".github" / "workflows" / "ivhl.yml").read_text()
     assert "packages/demo" in workflow
+    # A branch would run what is pushed there later.
+    pins = set(re.findall(r"ivhl/ivhl/\S+@(\S+)", workflow))
+    assert pins == {git(Path(__file__).parents[2], "rev-parse", "HEAD")}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ({"url": "https://github.com/ivhl/ivhl", "vcs_info": {"commit_id": "a" * 40}}, "a" * 40),
+        ({"url": "CLONE", "dir_info": {"editable": True}}, "HEAD"),
+        ({"url": "https://files.example/ivhl.whl", "archive_info": {}}, ""),
+        ({"url": "file://INSIDE", "dir_info": {}}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_workflow_is_pinned_to_the_commit_that_was_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: dict[str, Any], expected: str
+) -> None:
+    """A wheel in a project's own environment is not of the project's commit."""
+    root = project(tmp_path / "a b", {"ivhl/x.py": ""})
+    text = json.dumps(source).replace("CLONE", root.as_uri()).replace("INSIDE", f"{root}/ivhl")
+    monkeypatch.setattr(installed, "__file__", str(root / ".venv" / "lib" / "init" / "x.py"))
+    monkeypatch.setattr(
+        installed, "distribution", lambda _: SimpleNamespace(read_text=lambda _: text)
+    )
+    if not expected:
+        with pytest.raises(SpecError, match="commit of the installed ivhl is not known") as raised:
+            installed.installed_commit()
+        assert "pip install git+https" in str(raised.value.hint)
+        return
+    head = git(root, "rev-parse", "HEAD") if expected == "HEAD" else expected
+    assert installed.installed_commit() == head
 
 
 def test_a_project_of_setuptools_old_form_is_named_in_a_new_pyproject(

@@ -18,15 +18,15 @@ import pytest
 from ivhl.matrix.spec import CellSpec
 from ivhl.pages.build import MADE_FROM, site_files, write_pages
 from ivhl.pages.render import _TEMPLATES, TABS, compatibility_json, data_script
-from ivhl.pages.text import visible
 from ivhl.records.files import append_record, record_file
-from ivhl.records.record import Counted, Interval, RecordedObservation
+from ivhl.records.record import Cell, Counted, Interval, RecordedObservation
+from ivhl.records.text import visible, visible_json
 from ivhl.tracker.project import State, load_state
 from ivhl.tracker.views.source import Source
-from ivhl.workload import core_cases, load_workloads
+from ivhl.workload import Case, Variant, core_cases, load_workloads
 from tests.builders.history import history
 from tests.builders.project import make_commits, make_project
-from tests.builders.records import make_failure, make_record
+from tests.builders.records import EMPTY_WORKLOAD, UNSEEN, make_failure, make_record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -367,24 +367,99 @@ def test_numbers_at_the_edge_are_shown_short(value: float) -> None:
     assert not re.search(r"\d{15}", texts)
 
 
-def test_invisible_characters_are_written_out() -> None:
-    assert visible("a\x1b[31m\u202eb\n\tc") == "a\\u001b[31m\\u202eb\n\tc"
-    hidden = "safe\u202egpj.exe\x07\ud800"
+def test_invisible_characters_are_written_out_on_every_page() -> None:
+    hidden = f"safe\u202egpj.exe\x07\ud800{UNSEEN}"
     site = site_of(make_failure("crash", hidden), problems=(hidden,))
     for path, data in site.items():
         if path.endswith((".html", ".xml")) or path.startswith("data/"):
-            assert not re.search("[\u202e\x07]", data.decode()), path
-    assert "\\u202e" in site["index.html"].decode()
+            assert visible(data.decode()) == data.decode(), path
+    assert "safe\\u202egpj" in site["index.html"].decode()
+    assert "\\u3164" in site["index.html"].decode()
 
 
 def test_data_has_each_invisible_character_written_out() -> None:
+    """In texts and in names of members; a written-out one stays as it is."""
     every = [chr(code) for code in range(0x110000)]
     unseen = [one for one in every if visible(one) != one]
-    assert len(unseen) > 2000  # surrogates
-    for one in unseen:
-        data = data_script("data/a.js", {"text": f"a{one}b"}).decode()
-        assert f"a\\\\u{ord(one):04x}b" in data, hex(ord(one))
-    assert "\\n" in data_script("data/a.js", {"text": "a\n"}).decode()
+    text = data_script("data/a.js", {one: f"a{one}b" for one in unseen}).decode()
+    given = json.loads(text.removeprefix('site.give("data/a.js",').removesuffix(");\n"))
+    assert given == {visible(one): f"a{visible(one)}b" for one in unseen}
+    seen = {"text": "a\n\t\\u202e\\\\u202e \u00e4\U0001f600"}
+    assert json.loads(visible_json(json.dumps(seen))) == seen
+
+
+def _of_a_sender(kind: str, number: int) -> RunRecord:
+    """Return a record whose part of this kind is named as nobody else's."""
+    record = make_record()
+    commit = f"{number:040x}"
+    device = replace(record.conditions, device=f"cuda GPU {number:03d}")
+    packages = replace(record.conditions, packages=(f"x=={number}",))
+    machine = replace(record.machine, name=f"box{number:03d}")
+
+    def cell(python: str, torch: str) -> Cell:
+        return Cell(id=f"py{python}-torch{torch}", python=python, torch=torch, lock_sha256=None)
+
+    python, release = cell(f"3.{100 + number}", "2.6.0"), cell("3.12", f"2.{100 + number}.0")
+    changes: dict[str, dict[str, Any]] = {
+        "machine": {"machine": machine},
+        "size": {"size": f"size{number:03d}"},
+        "variant": {"variant": f"variant{number:03d}"},
+        "workload": {"workload": f"ops.workload{number:03d}"},
+        "commit": {"commit": commit},
+        "GPU": {"conditions": device},
+        "python": {"cell": python},
+        "release": {"cell": release},
+        "package": {"conditions": packages, "commit": commit},
+        "warning": {"warnings": (Counted(text=f"warned {number}", count=1),), "commit": commit},
+        "machine and python": {"machine": machine, "cell": python},
+    }
+    return replace(record, **changes[kind])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("machine", "size", "variant", "workload", "commit", "GPU", "python", "release"),
+        *("package", "warning", "machine and python"),
+    ],
+)
+def test_a_site_grows_with_what_a_sender_names_and_not_with_its_square(kind: str) -> None:
+    """A page for each of N that links all N, or a table of N by N, grows fourfold with twice N.
+
+    Also by a fixed cost of each name: none is as if a machine had been asked for everything.
+    """
+    unrun = replace(EMPTY_WORKLOAD, name="ops.unrun", variants=(Variant(name="a", call="m:f"),))
+    cases = tuple(Case(workload=unrun, size=f"s{n}", variant=unrun.variants[0]) for n in range(40))
+    cells = tuple(CellSpec("3.12", f"2.{minor}.0") for minor in range(3, 9))
+
+    def size_of(count: int) -> int:
+        records = [_of_a_sender(kind, number) for number in range(count)]
+        order = tuple(f"{number:040x}" for number in range(count)) + COMMITS
+        site = site_of(*records, commit_order=order, cases=cases, cells=cells)
+        return sum(map(len, site.values()))
+
+    small, middle, large = map(size_of, (30, 60, 120))
+    assert large - middle < 2.3 * (middle - small) + 10_000
+    assert (large - small) / 90 < 60_000
+
+
+def test_what_a_page_does_not_link_is_named_and_linked_elsewhere() -> None:
+    site = site_of(*(_of_a_sender("machine", number) for number in range(60)))
+    first = Structure(site["index.html"].decode())
+    assert sum(href.startswith("index-") for href in first.values("href")) == 59
+    other = site["index-box030+cpu.html"].decode()
+    assert '<a href="index.html">35 more</a>' in other
+    assert 'href="index-box029+cpu.html"' in other
+    assert "35 more" in site["matrix-box030+cpu.html"].decode()
+    case = site["case/box030+cpu/ops.gp_evolve+small+naive-compiled.html"].decode()
+    assert "35 more" in case
+    assert "box031" in case
+    assert (
+        "more</a>"
+        not in site_of(*(_of_a_sender("machine", n) for n in range(25)))[
+            "index-box020+cpu.html"
+        ].decode()
+    )
 
 
 def test_a_text_of_100_kb_fills_no_page() -> None:

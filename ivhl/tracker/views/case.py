@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -21,9 +20,11 @@ from ivhl.tracker.views.source import (
     PageView,
     Place,
     Source,
+    beside,
     case_page,
     cell_data,
     environment_page,
+    front_page,
     matrix_page,
     run_page,
 )
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from ivhl.tracker.compat import Row, RowSeries
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.expectations import Expectation
+    from ivhl.tracker.views.source import Links
 
 # More text of one record is in its line of the results only.
 MOST_TEXT = 20_000
@@ -248,21 +250,22 @@ def _lines(source: Source, rows: Sequence[Row], releases: Sequence[str]) -> Iter
         )
 
 
-def _neighbours(
-    source: Source, series: RowSeries
-) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
-    groups: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for other in sorted(source.of_workload(series.workload), key=source.case_order):
-        same_case = (other.size, other.variant) == (series.size, series.variant)
-        same_place = (other.machine, other.device) == (series.machine, series.device)
-        if same_place and not same_case:
-            groups["Other sizes and variants"].append(
-                (case_page(other), f"{other.size} {other.variant}")
-            )
-        elif same_case and not same_place:
-            where = Place(other.machine, other.device).name
-            groups["On other machines"].append((case_page(other), where))
-    return tuple((title, tuple(links)) for title, links in groups.items())
+def _neighbours(source: Source, series: RowSeries) -> tuple[tuple[str, Links], ...]:
+    """Return links to the case's other sizes and variants, and to other machines that ran it."""
+    main = source.page.main
+    place = Place(series.machine, series.device)
+    sizes, more_sizes = beside(source.in_this_place(series), series)
+    places, more_places = beside(source.in_all_places(series), series)
+    here = [(case_page(other), f"{other.size} {other.variant}") for other in sizes]
+    there = [(case_page(other), Place(other.machine, other.device).name) for other in places]
+    if more_sizes:
+        here.append((matrix_page(place, main), f"{more_sizes} more"))
+    if more_places:
+        there.append((front_page(main, main), f"{more_places} more"))
+    titles = ("Other sizes and variants", "On other machines")
+    return tuple(
+        (title, tuple(links)) for title, links in zip(titles, (here, there), strict=True) if links
+    )
 
 
 def _over_releases(source: Source, rows: Sequence[Row]) -> tuple[dict[str, Any], tuple[str, ...]]:

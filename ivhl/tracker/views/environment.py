@@ -14,13 +14,14 @@ from ivhl.matrix.spec import CellSpec, Matrix, load_matrix
 from ivhl.records.age import recorded_rank
 from ivhl.tracker.compat import STATUSES, python_key, release_key
 from ivhl.tracker.facts import warnings_of
-from ivhl.tracker.views.source import PageView, Source, environment_page
+from ivhl.tracker.views.source import PageView, Source, beside, environment_page
 from ivhl.tracker.wording import STATUS_WORDS, short_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ivhl.records.record import RunRecord, Wheel
+    from ivhl.tracker.compat import Status
 
 _MOST_WARNINGS = 20
 _MOST_INSTALLED = 6
@@ -73,7 +74,11 @@ class Installed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentView:
-    """The page of one cell's environment."""
+    """The page of one cell's environment.
+
+    Attributes:
+        more: How many other Pythons of its release are not among the neighbours.
+    """
 
     page: PageView
     href: str
@@ -85,6 +90,7 @@ class EnvironmentView:
     message: str
     pins: tuple[PinView, ...]
     neighbours: tuple[Neighbour, ...] = ()
+    more: int = 0
     installed: tuple[Installed, ...]
     left_out: int
     warnings: tuple[tuple[int, str], ...]
@@ -99,15 +105,23 @@ def environment_views(source: Source) -> tuple[EnvironmentView, ...]:
     records: dict[str, list[RunRecord]] = defaultdict(list)
     for record in source.state.records:
         records[record.cell.id].append(record)
-    return tuple(
-        replace(
-            _view(source, cell, locks.states.get(cell), records[cell]),
-            python=cells[cell][0],
-            torch=cells[cell][1],
-            neighbours=tuple(_neighbours(cell, cells, ordered, locks)),
-        )
-        for cell in ordered
-    )
+    counts: dict[str, Counter[Status]] = defaultdict(Counter)
+    releases: dict[str, list[str]] = defaultdict(list)
+    pythons: dict[str, list[str]] = defaultdict(list)
+    for row in source.rows:
+        counts[row.cell][row.status] += 1
+    for cell in ordered:
+        pythons[cells[cell][1]].append(cell)
+        releases[cells[cell][0]].append(cell)
+    views = []
+    for cell in ordered:
+        python, torch = cells[cell]
+        others, left = beside(pythons[torch], cell)
+        view = _view(source, cell, locks.states.get(cell), records[cell], counts[cell])
+        neighbours = tuple(_neighbours(cell, [*_around(releases[python], cell), *others], locks))
+        view = replace(view, python=python, torch=torch, neighbours=neighbours, more=left)
+        views.append(view)
+    return tuple(views)
 
 
 class _Locks(NamedTuple):
@@ -137,9 +151,9 @@ def _view(
     cell: str,
     state: LockState | None,
     records: Sequence[RunRecord],
+    counts: Counter[Status],
 ) -> EnvironmentView:
     installed = tuple(_installed(records))
-    counts = Counter(row.status for row in source.rows if row.cell == cell)
     warned = Counter[str]()
     for record in records:
         for warning in warnings_of(record):
@@ -162,19 +176,15 @@ def _view(
     )
 
 
-def _neighbours(
-    cell: str,
-    cells: Mapping[str, tuple[str, str]],
-    ordered: Sequence[str],
-    locks: _Locks,
-) -> Iterator[Neighbour]:
-    """Yield the releases before and after on this Python, and the other Pythons of this release."""
-    python, torch = cells[cell]
-    same = [other for other in ordered if cells[other][0] == python]
-    at = same.index(cell)
-    beside = [*same[max(0, at - 1) : at], *same[at + 1 : at + 2]]
-    beside += [other for other in ordered if cells[other][1] == torch and other != cell]
-    for other in beside:
+def _around(releases: Sequence[str], cell: str) -> Sequence[str]:
+    """Return the releases before and after."""
+    at = releases.index(cell)
+    return (*releases[max(0, at - 1) : at], *releases[at + 1 : at + 2])
+
+
+def _neighbours(cell: str, others: Sequence[str], locks: _Locks) -> Iterator[Neighbour]:
+    """Yield how a cell differs from each of the others."""
+    for other in others:
         href = environment_page(other)
         if locks.matrix is None or not {cell, other} <= locks.states.keys():
             why = ("one of them has no lock",)

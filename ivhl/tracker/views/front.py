@@ -134,9 +134,7 @@ def front_view(source: Source, place: Place) -> FrontView:
         place=place,
         href=front_page(place, page.main),
         matrix=matrix,
-        others=tuple(
-            (other.name, front_page(other, page.main)) for other in page.places if other != place
-        ),
+        others=source.other_places(place, front_page),
         advice=advice,
         why=_why(advice, rows) if advice else "",
         supported=supported(source, rows),

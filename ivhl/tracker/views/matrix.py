@@ -187,9 +187,7 @@ def _view(
         page=page,
         place=place,
         href=parts[number - 1][0],
-        others=tuple(
-            (other.name, matrix_page(other, page.main)) for other in page.places if other != place
-        ),
+        others=source.other_places(place, matrix_page),
         heads=tuple(
             (python, len(list(group))) for python, group in groupby(columns, key=lambda c: c[0])
         ),

@@ -11,7 +11,7 @@ from array import array
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from ivhl.records.age import recorded_rank
 from ivhl.records.store import key_of
@@ -26,7 +26,7 @@ from ivhl.tracker.regressions import find_changes, incidents_of
 from ivhl.tracker.series import series_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ivhl.records.store import Key
     from ivhl.tracker.annotations import Annotation
@@ -42,9 +42,17 @@ if TYPE_CHECKING:
 
 # Newest incidents that the page *Regressions* lists.
 MOST_INCIDENTS = 60
+# Pages of its kind that a page links to. That of the main place lists all places, the matrix all
+# cases.
+MOST_LINKS = 24
 _LONGEST_NAME = 120
 _DIGEST = 10
 _PACKAGED = 3
+
+
+_Name = TypeVar("_Name")
+# Text and address of each link.
+Links: TypeAlias = "tuple[tuple[str, str], ...]"
 
 
 class Place(NamedTuple):
@@ -356,16 +364,22 @@ class Source:
         return tuple(dict.fromkeys(filter(None, notes)))
 
     @cached_property
-    def _of_workload(self) -> Mapping[str, tuple[RowSeries, ...]]:
-        found: dict[str, list[RowSeries]] = defaultdict(list)
-        for series, rows in self.by_series.items():
-            if any(row.record is not None for row in rows):
-                found[series.workload].append(series)
-        return {name: tuple(group) for name, group in found.items()}
+    def _run(self) -> Mapping[tuple[str, ...], tuple[RowSeries, ...]]:
+        """The cases that were run: of a workload in a place, and of a case in all places."""
+        found: dict[tuple[str, ...], list[RowSeries]] = defaultdict(list)
+        for series in sorted(self.by_series, key=lambda one: (self.case_order(one), one)):
+            if any(row.record is not None for row in self.by_series[series]):
+                found[series[:3]].append(series)
+                found["", *series[2:]].append(series)
+        return {key: tuple(group) for key, group in found.items()}
 
-    def of_workload(self, name: str) -> tuple[RowSeries, ...]:
-        """Return the cases of a workload that were run, in all places."""
-        return self._of_workload.get(name, ())
+    def in_this_place(self, series: RowSeries) -> tuple[RowSeries, ...]:
+        """Return the cases of a case's workload that were run in its place."""
+        return self._run.get(series[:3], ())
+
+    def in_all_places(self, series: RowSeries) -> tuple[RowSeries, ...]:
+        """Return a case in all places in which it was run."""
+        return self._run.get(("", *series[2:]), ())
 
     def workload(self, name: str) -> Workload | None:
         """Return the declaration of a workload; ``None`` if the project has none of the name."""
@@ -408,6 +422,20 @@ class Source:
         named = [*self._workloads, *sorted({row.workload for row in self.rows})]
         return list(dict.fromkeys(self.subject(name) for name in named))
 
+    def other_places(self, place: Place, page: Callable[[Place, Place], str]) -> Links:
+        """Return name and address of the pages of other places; the main one has all of them.
+
+        Args:
+            place: Whose page links to them.
+            page: Its address, by the place and the main one: ``front_page`` or ``matrix_page``.
+        """
+        main, places = self.page.main, self.page.places
+        if place == main or place not in places:
+            return tuple((one.name, page(one, main)) for one in places if one != place)
+        near, left = beside(places, place)
+        links = [(one.name, page(one, main)) for one in near]
+        return (*links, *([(f"{left} more", page(main, main))] if left else ()))
+
     def subject(self, workload: str) -> str:
         """Return the subject of a workload: the folder of its folder, else its name's first part."""
         declared = self.workload(workload)
@@ -434,6 +462,18 @@ def _is_declared(case: Key, declared: frozenset[tuple[str, int, str, str]]) -> b
 
 def _series_of(case: ComparedCase | Key) -> RowSeries:
     return RowSeries(case.machine, case.device, case.workload, case.size, case.variant)
+
+
+def beside(names: Sequence[_Name], own: _Name) -> tuple[Sequence[_Name], int]:
+    """Return the other names of a list, and how many were left out.
+
+    Of many those around its own: if each of N pages linked all others, the links would grow with the
+    square of N, and anybody who sends records can name machines and sizes.
+    """
+    at = names.index(own) if own in names else 0
+    first = max(0, min(at - MOST_LINKS // 2, len(names) - MOST_LINKS - 1))
+    near = [name for name in names[first : first + MOST_LINKS + 1] if name != own]
+    return near, len(names) - (own in names) - len(near)
 
 
 def cells_of(rows: Iterable[Row]) -> tuple[tuple[str, str, str], ...]:
