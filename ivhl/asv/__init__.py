@@ -5,7 +5,6 @@ ordinary modules, and then calls their ``setup``. Importing this package imports
 which takes a third of a second: `ivhl publish` needs asv for asv's own pages only.
 """
 
-import os
 from importlib.metadata import version
 
 from ivhl.errors import SpecError
@@ -23,10 +22,5 @@ if version("asv") != SUPPORTED_ASV:
 def setup() -> None:
     """Register our classes, since asv looks for subclasses of its own, and wrap its methods."""
     from ivhl.asv import capture, environment, publisher  # noqa: F401, PLC0415  (see above)
-    from ivhl.measure.process import die_with  # noqa: PLC0415
 
     capture.install()
-    # Once `ivhl bench` was killed, perhaps while asv started, nobody waits for asv, which has the
-    # locks.
-    if bench := os.environ.pop("IVHL_BENCH", ""):
-        die_with(int(bench))

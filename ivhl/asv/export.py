@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ivhl.asv.configuration import SUITE
 from ivhl.errors import ResultsError
+from ivhl.measure.process import run_tree
 from ivhl.measure.settings import VARIABLE, Settings, write_settings
 
 if TYPE_CHECKING:
@@ -62,14 +63,12 @@ def read_suite(settings: Settings, cells: Sequence[dict[str, Any]]) -> AsvBenchm
         }
         command = [sys.executable, "-m", "ivhl.asv.export", str(SUITE), str(here)]
         try:
-            done = subprocess.run(
+            done = run_tree(
                 command,
                 cwd=here,
                 env=environment,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 timeout=_LONGEST_S,
             )
         except subprocess.TimeoutExpired:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -15,6 +14,7 @@ from ivhl.asv.cell import make_cell
 from ivhl.bench.trial import install_tree
 from ivhl.measure.alone import only_run_here, only_user_of_gpu
 from ivhl.measure.launcher import ALLOCATOR, KEPT_VARIABLES
+from ivhl.measure.process import run_tree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +66,4 @@ def advise_in_cell(
         sys.stdout.flush()
         command = [str(folder / "bin" / "python"), "-m", "ivhl.surgical", "advise", *arguments]
         command += ["--device", device, "--threads", str(threads)]
-        done = subprocess.run(
-            command, cwd=root, env=environment, stdin=subprocess.DEVNULL, check=False
-        )
-        return done.returncode
+        return run_tree(command, cwd=root, env=environment).returncode

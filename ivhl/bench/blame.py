@@ -34,6 +34,7 @@ from ivhl.matrix.project import load_project
 from ivhl.measure.alone import only_run_here, only_user_of_gpu
 from ivhl.measure.job import Job
 from ivhl.measure.launcher import case_environment, read_journal
+from ivhl.measure.process import ProcessTree, run_tree
 from ivhl.measure.settings import Settings
 from ivhl.tracker.blame import (
     MET_DEADLINE,
@@ -593,7 +594,6 @@ class _Runner:
             process=1,
             journal=str(kept),
             references=str(self._here / f"references-{cell.id}.pt"),
-            parent=os.getpid(),
             skip_isa_check=False,
         )
         before = _ended(kept / _ENDED, asked.effort.deadline_s)
@@ -603,20 +603,16 @@ class _Runner:
         with (
             self._console.status(f"{cell.id}: {counted(len(trials), 'trial')}"),
             told.open("w+", encoding="utf-8") as err,
-        ):
-            process = subprocess.Popen(
+            ProcessTree(
                 [*command, json.dumps(asdict(job)), str(listed)],
                 cwd=self._here,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=err,
-            )
-            try:
-                self._follow(process, cell, trials, kept, limit)
-            finally:
-                process.kill()
-                process.wait()
+            ) as tree,
+        ):
+            self._follow(tree, cell, trials, kept, limit)
         if _ended(kept / _ENDED, asked.effort.deadline_s) == before:
             raise IvhlError(
                 f"{cell.id}: no trial was run: "
@@ -626,7 +622,7 @@ class _Runner:
 
     def _follow(
         self,
-        process: subprocess.Popen[bytes],
+        tree: ProcessTree,
         cell: CellSpec,
         trials: Mapping[str, dict[str, Any]],
         kept: Path,
@@ -635,7 +631,7 @@ class _Runner:
         """Name each trial that ends, until the process does; one may take minutes."""
         seen: set[str] = set()
         while True:
-            has_ended = process.poll() is not None
+            has_ended = tree.wait(_LOOK_S) is not None
             ended = _ended(kept / _ENDED, self._asked.effort.deadline_s)
             for key in trials.keys() & ended.keys() - seen:
                 seen.add(key)
@@ -646,7 +642,6 @@ class _Runner:
                 )
             if has_ended or time.monotonic() > limit:
                 return
-            time.sleep(_LOOK_S)
 
     @property
     def _job_stage(self) -> str:
@@ -678,15 +673,12 @@ class _Runner:
         folder, environment = self._ready(cell)
         environment = {k: v for k, v in environment.items() if k != "PYTHONPATH"}
         try:
-            done = subprocess.run(
+            done = run_tree(
                 [str(folder / "bin" / "python"), "-W", "ignore", str(script)],
                 cwd=script.parent,
                 env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 timeout=self._asked.effort.deadline_s,
             )
         except subprocess.TimeoutExpired:

@@ -30,6 +30,7 @@ from ivhl.matrix.locks import (
 from ivhl.matrix.project import MATRIX
 from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.measure.alone import only_run_here
+from ivhl.measure.process import run_tree
 from ivhl.records.files import write_whole
 from ivhl.records.store import case_name, is_existing
 from ivhl.tracker.index import open_index
@@ -216,15 +217,13 @@ def run_ivhl(
     own = (folder / "ivhl" / "__main__.py").is_file()
     home = folder if own else Path(ivhl.__file__).parents[1]
     with console.status("making the environment, then measuring"):
-        done = subprocess.run(
+        done = run_tree(
             [sys.executable, "-m", "ivhl", *arguments],
+            isolated=False,
             cwd=folder,
             env=os.environ | {"PYTHONPATH": str(home), "NO_COLOR": "1", "COLUMNS": "1000"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
     if done.returncode:
         lines = [line.strip() for line in (done.stderr or done.stdout).splitlines()]

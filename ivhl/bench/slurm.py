@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ivhl.errors import ResultsError, SpecError
+from ivhl.measure.process import run_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +34,7 @@ _GRACE_S = 30.0
 
 def measure_here(command: Sequence[str], root: str) -> int:
     """Run a command on the node; return its exit code. Its output goes to the job's log."""
-    return subprocess.run(command, cwd=root, check=False).returncode
+    return run_tree(command, isolated=False, cwd=root).returncode
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:

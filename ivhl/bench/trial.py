@@ -22,7 +22,7 @@ from ivhl.matrix.uv import cause_of, run_uv
 from ivhl.measure.alone import only_run_here, only_user_of_gpu
 from ivhl.measure.job import Job
 from ivhl.measure.launcher import case_environment, failure_of, read_journal
-from ivhl.measure.process import Ending
+from ivhl.measure.process import Ending, run_tree
 from ivhl.measure.settings import Settings
 
 if TYPE_CHECKING:
@@ -109,18 +109,15 @@ def try_case(trial: Trial, console: Console) -> int:
             process=1,  # the first one also measures memory
             journal=str(here / "journal.jsonl"),
             references=str(here / "references.pt"),
-            parent=os.getpid(),
             skip_isa_check=False,
         )
         command = [str(folder / "bin" / "python"), "-m", "ivhl.measure.rehearsal"]
         sys.stdout.flush()
         try:
-            done = subprocess.run(
+            done = run_tree(
                 [*command, json.dumps(asdict(job))],
                 cwd=here,
                 env=environment,
-                stdin=subprocess.DEVNULL,
-                check=False,
                 timeout=trial.effort.deadline_s,
             )
         except subprocess.TimeoutExpired as error:

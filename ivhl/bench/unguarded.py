@@ -15,6 +15,7 @@ from ivhl.asv.cell import make_cell
 from ivhl.errors import IvhlError, LockError, SpecError
 from ivhl.matrix.spec import read_plain
 from ivhl.matrix.uv import cause_of, run_uv
+from ivhl.measure.process import run_tree
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.guards import switched_off
 from ivhl.tracker.trees import decoded
@@ -294,16 +295,13 @@ def _run(attempt: Attempt, cell: CellSpec, python: Path, name: str) -> CheckRun:
         command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         command += [f"--rootdir={tree}", f"--junitxml={report}", *attempt.checks]
     try:
-        done = subprocess.run(
+        done = run_tree(
             command,
             cwd=tree,
             env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             timeout=attempt.deadline_s,
-            check=False,
         )
     except subprocess.TimeoutExpired:
         reason = f"did not end within {attempt.deadline_s:.0f} s"

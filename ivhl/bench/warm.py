@@ -15,6 +15,7 @@ from ivhl.asv.cell import find_cell, make_cell
 from ivhl.asv.environment import copy_instrument
 from ivhl.asv.installed import altered_files
 from ivhl.errors import LockError
+from ivhl.measure.process import ProcessTree
 from ivhl.measure.settings import CELL_VARIABLE, VARIABLE, write_settings
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def warm_cells(settings: Settings, locks: Sequence[LockState], console: Console)
     root = Path(settings.root)
     path = root / ".asv" / "settings.json"
     write_settings(path, settings)
-    warming: list[subprocess.Popen[bytes]] = []
+    warming: list[ProcessTree] = []
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = str(path)  # environments read their settings from there
     try:
@@ -66,17 +67,15 @@ def warm_cells(settings: Settings, locks: Sequence[LockState], console: Console)
                 if not altered_files(folder, device="cpu", without=settings.project):
                     warming.append(_warm(settings, path, lock, folder))
         with console.status("compiling for the first time in each cell"):
-            for process in warming:
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(PATIENCE_S)
+            for tree in warming:
+                tree.wait(PATIENCE_S)
     finally:
         if before is None:
             del os.environ[VARIABLE]
         else:
             os.environ[VARIABLE] = before
-        for process in warming:
-            process.kill()
-            process.wait()
+        for tree in warming:
+            tree.end()
 
 
 def _is_new(root: Path, lock: LockState) -> bool:
@@ -86,15 +85,13 @@ def _is_new(root: Path, lock: LockState) -> bool:
         return False
 
 
-def _warm(
-    settings: Settings, path: Path, lock: LockState, folder: Path
-) -> subprocess.Popen[bytes]:
+def _warm(settings: Settings, path: Path, lock: LockState, folder: Path) -> ProcessTree:
     """Start ``ivhl.measure.warm`` in a cell."""
     cell = lock.cell.as_recorded(lock.sha256)
     instrument = copy_instrument(folder.parent, settings)
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    return subprocess.Popen(
-        [str(folder / "bin" / "python"), "-m", "ivhl.measure.warm", str(os.getpid())],
+    return ProcessTree(
+        [str(folder / "bin" / "python"), "-m", "ivhl.measure.warm"],
         cwd=instrument,
         env=kept
         | {

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -51,6 +52,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"error: {error}", f"next: {error.hint}" * bool(error.hint), sep="\n", file=sys.stderr
         )
         return error.exit_code
+    except KeyboardInterrupt:
+        say("stopped: the same command continues")
+        sys.stdout.flush()
+        # A normal exit would wait for the threads that wait for cases.
+        os._exit(128 + signal.SIGINT)
 
 
 def measure(arguments: argparse.Namespace) -> int:

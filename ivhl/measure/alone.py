@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def only_run_here(root: Path) -> Iterator[None]:
     """Hold the lock of this checkout: two concurrent runs would disturb each other's timings.
 
-    asv inherits the open file, so the lock holds while asv runs, even if this process is killed.
+    What supervises asv inherits the open file: if this process is killed, the lock holds until all
+    that asv started has ended.
 
     Raises:
         ResultsError: If another run holds the lock, or its file is a link, a pipe or a device.

@@ -6,8 +6,8 @@ import gc
 import random
 from typing import TYPE_CHECKING
 
-from ivhl.measure.clocks import living_descendants
 from ivhl.measure.failures import CaseError
+from ivhl.measure.supervisor import living_descendants
 from ivhl.measure.timing import Block, Bystander
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NoReturn
 
 # Imported before any project code, which could replace the clocks.
-from ivhl.measure.clocks import adopt_orphans, begin, end_descendants, living_descendants, since
+from ivhl.measure.clocks import begin, since
 from ivhl.measure.failures import (
     CaseError,
     classify,
@@ -33,7 +33,7 @@ from ivhl.measure.failures import (
 )
 from ivhl.measure.flags import FLAG_REFUSED, NoSuchFlagError, parse_flag, set_flag
 from ivhl.measure.job import Job, choose_clock, read_job
-from ivhl.measure.process import die_with
+from ivhl.measure.supervisor import adopt_orphans, living_descendants
 from ivhl.measure.turns import Turns
 from ivhl.workload import (
     DYNAMO_ENGINES,
@@ -122,7 +122,6 @@ class Journal:
 def main(argv: list[str]) -> NoReturn:
     """Measure the case that ``argv[1]`` describes; exit with 0 even if the case fails."""
     job = read_job(argv[1])
-    die_with(job.parent)
     adopt_orphans()  # before any code of the project runs: it can start processes, too
     journal = Journal(Path(job.journal))
     seen: Counter[str] = Counter()
@@ -162,8 +161,6 @@ def main(argv: list[str]) -> NoReturn:
         done=True,
     )
     journal.close()
-    # A surviving descendant would disturb the next case.
-    end_descendants()
     sys.stdout.flush()
     sys.stderr.flush()
     # All findings are on disk. A normal exit takes 2.6 s in a process that has compiled, and a crash
@@ -416,7 +413,7 @@ class Measurement:
         ]
         self._typical = self._typical_of(moves)
         with suppress(Exception):
-            fresh = path.with_name(f"{path.name}.{os.getpid()}")
+            fresh = path.with_name(f"{path.name}.{self.job.process}")
             self.torch.save([self.references, moves], fresh)
             fresh.rename(path)
 

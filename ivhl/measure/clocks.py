@@ -6,13 +6,9 @@ on the machine. Both are kept, and ``ivhl.measure.intervals.clocks_disagree`` co
 
 from __future__ import annotations
 
-import os
 import resource
-import signal
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 # Imported by name and first, so that no later import can replace them.
 from time import clock_gettime_ns, perf_counter_ns, process_time_ns, thread_time_ns
@@ -21,7 +17,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-PR_SET_CHILD_SUBREAPER = 36
 CPUCLOCK_SCHED = 2
 
 
@@ -68,14 +63,6 @@ def since(began: Stretch, descendants: Iterable[int] = ()) -> Stretch:
     )
 
 
-def adopt_orphans() -> None:
-    """Make this process the parent of orphaned descendants, so that their CPU time is counted."""
-    if sys.platform == "linux":
-        import ctypes  # noqa: PLC0415  (needed only here, and only on Linux)
-
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
 def children_ns(descendants: Iterable[int] = ()) -> int:
     """Return the CPU time in ns of these processes and of all descendants that have ended."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -84,45 +71,3 @@ def children_ns(descendants: Iterable[int] = ()) -> int:
         with suppress(OSError):  # ended: RUSAGE_CHILDREN counts it once it has been waited for
             total += clock_gettime_ns((~pid << 3) | CPUCLOCK_SCHED)
     return total
-
-
-def living_descendants(of: int | None = None) -> tuple[int, ...]:
-    """Return the process ids of all descendants, sorted; empty without ``/proc``.
-
-    Args:
-        of: Process id; ``None`` means this process.
-    """
-    root = os.getpid() if of is None else of
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError, ValueError, IndexError):
-            # "pid (name) state ppid"; the name may contain spaces and parentheses.
-            text = (entry / "stat").read_text(encoding="utf-8", errors="replace")
-            parents[int(entry.name)] = int(text.rpartition(")")[2].split()[1])
-    found = {root}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return tuple(sorted(found - {root}))
-
-
-def end_descendants(but: Iterable[int] = ()) -> None:
-    """Kill all descendants, including orphans that this process has adopted.
-
-    Args:
-        but: Descendants that stay.
-    """
-    kept = set(but)
-    while left := [pid for pid in living_descendants() if pid not in kept and not _is_gone(pid)]:
-        for pid in left:
-            with suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-
-
-def _is_gone(pid: int) -> bool:
-    """Return whether a process has ended; reaps it if it is a child of this one."""
-    with suppress(OSError):
-        os.waitpid(pid, os.WNOHANG)
-    with suppress(OSError):
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        return text.rpartition(")")[2].split()[0] == "Z"
-    return True

@@ -28,7 +28,6 @@ class Job:
         secret: Seed of the draws that are used once, which no code can know in advance.
         references: File with the references, shared by the processes of a case.
         turns: File of the turns (``ivhl.measure.turns``); empty if processes run one at a time.
-        parent: Process that the child must not outlive.
         mode: Mode requested in place of the declared ones; the variant's name includes it.
         version: Version of the workload that the parent expects.
         skip_isa_check: Whether to skip Inductor's check that the vector instructions work.
@@ -42,7 +41,6 @@ class Job:
     effort: Effort
     stage: str
     journal: str
-    parent: int
     skip_isa_check: bool
     process: int = 0
     seed: int = 0

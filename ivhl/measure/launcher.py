@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 from ivhl.machine.memory import memory_limit
 from ivhl.measure.job import Job
-from ivhl.measure.process import Ending, Nursery, NurseryError, beginning, run_group, tail
+from ivhl.measure.process import Ending, Nursery, NurseryError, beginning, run_limited, tail
 from ivhl.records.record import Failure, Phase
 
 if TYPE_CHECKING:
@@ -91,13 +91,12 @@ class Launcher:
     def launch(
         self, job: Job, *, environment: dict[str, str], output: Path, deadline_s: float
     ) -> Ending:
-        """Run one process of a case, with its parent filled in, and return how it ended."""
+        """Run one process of a case, and return how it ended."""
         nursery = self.start()
-        parent = nursery.pid if nursery else os.getpid()
-        argument = json.dumps(asdict(replace(job, parent=parent)))
+        argument = json.dumps(asdict(job))
         limit = self._run.effort.memory_limit or memory_limit()
         if nursery is None:
-            return run_group(
+            return run_limited(
                 [sys.executable, "-m", "ivhl.measure.case", argument],
                 environment=environment,
                 output=output,
@@ -121,7 +120,7 @@ class Launcher:
     def start(self) -> Nursery | None:
         """Return the nursery, started if necessary; ``None`` if it cannot run here."""
         with self._starting:
-            if self._nursery is None and self.may_fork:
+            if self.may_fork and (self._nursery is None or self._nursery.is_closed):
                 self._start()
             return self._nursery
 
@@ -193,7 +192,6 @@ def run_stage(  # noqa: PLR0917  (as above)
         journal="",
         references=str(folder / "references.pt"),
         turns=str(turns or ""),
-        parent=os.getpid(),
         skip_isa_check=seed.skip_isa_check,
         mode=case.mode,
         version=case.workload.version,

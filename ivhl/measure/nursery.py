@@ -8,7 +8,8 @@ survive a fork: for a GPU the nursery only imports, and each fork begins with CU
 3 s.
 
 It reads orders as lines of JSON from standard input and answers on standard output: first
-``{"threads": n}``, then for each order ``{"pid": n}`` and, at its end, ``{"status": n}``.
+``{"threads": n}``, then ``{"status": n}`` for each order when its case and all that this started
+have ended.
 """
 
 from __future__ import annotations
@@ -22,16 +23,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ivhl.measure import case
-from ivhl.measure.clocks import adopt_orphans, end_descendants
-from ivhl.measure.process import die_with
+from ivhl.measure.supervisor import adopt_orphans, end_descendants
 
 
 def main(argv: list[str]) -> int:
-    """Serve orders of the process ``argv[1]`` until it closes the pipe; in a child, run the case.
-
-    ``argv[2]`` is the device.
-    """
-    die_with(int(argv[1]))
+    """Serve orders until the pipe is closed; in a child, run the case. ``argv[1]`` is the device."""
     # A case that is killed cannot end what it started; its orphans become children of this process.
     adopt_orphans()
     answers = os.dup(sys.stdout.fileno())
@@ -40,20 +36,16 @@ def main(argv: list[str]) -> int:
     # If torch or its compiler does not import, each case reports that itself.
     with suppress(Exception):
         importlib.import_module("torch._inductor.compile_fx")
-        if argv[2] == "cpu":
+        if argv[1] == "cpu":
             case.use_compiler(skip_isa_check=False)
     threads = len(list(Path("/proc/self/task").iterdir()))
-    answer(answers, threads=threads if argv[2] == "cpu" or may_use_cuda() else 0)
+    answer(answers, threads=threads if argv[1] == "cpu" or may_use_cuda() else 0)
     for line in sys.stdin:
         order = json.loads(line)
         pid = os.fork()
         if pid == 0:
             os.close(answers)
             become(order)
-        # Set here and in the child, so that the group exists before its number is sent.
-        with suppress(ProcessLookupError, PermissionError):
-            os.setpgid(pid, pid)
-        answer(answers, pid=pid)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         end_descendants()
         answer(answers, status=status)
@@ -73,8 +65,7 @@ def may_use_cuda() -> bool:
 
 def become(order: dict[str, Any]) -> NoReturn:
     """Turn this fork into the process of a case: own group, environment and output file."""
-    with suppress(PermissionError):
-        os.setpgid(0, 0)
+    os.setpgid(0, 0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     sink = os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.dup2(nothing, 0)

@@ -1,4 +1,4 @@
-"""Run one process group under a time limit and a memory limit, and return how it ended."""
+"""Run trees of processes under a time limit and a memory limit, and return how they ended."""
 
 from __future__ import annotations
 
@@ -15,27 +15,37 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, Self
 
-from ivhl.measure.clocks import living_descendants
+from ivhl.measure import supervisor
+from ivhl.measure.supervisor import (
+    adopt_orphans,
+    children,
+    end_descendants,
+    end_tree,
+    living_descendants,
+    send,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 POLL_S = 0.05
 # Limit for importing torch from a cold disk and compiling into an empty cache on a busy machine.
 START_S = 300.0
+# Limit for the kernel to end what was killed: it frees hundreds of GiB in that time.
+GRACE_S = 30.0
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ending:
-    """How a process group ended.
+    """How a process ended.
 
     Attributes:
         how: ``exit`` with the exit status in ``code``; ``signal`` with its number in ``code``;
             ``deadline`` or ``memory`` if the harness killed it at that limit.
-        peak_bytes: Largest resident memory of the group seen while polling.
+        peak_bytes: Largest resident memory, with what it started, seen while polling.
     """
 
     how: Literal["exit", "signal", "deadline", "memory"]
@@ -52,7 +62,123 @@ class Ending:
             return f"signal {self.code}"
 
 
-def run_group(
+class ProcessTree:
+    """A command and everything that it starts, whatever group or session that chooses.
+
+    All of it ends when the command does, in ``end``, and when this process dies. It inherits the
+    standard streams alone; the supervisor keeps locks of this process until all has ended.
+
+    Args:
+        command: Program and arguments.
+        isolated: Whether it gets a PID namespace, where Linux allows that. Not for what looks at
+            processes of others (``nvidia-smi``). ``IVHL_PID_NAMESPACE=0`` forbids it.
+        options: Of ``subprocess.Popen``.
+    """
+
+    _starting = threading.Lock()
+    _supervisors: ClassVar[set[int]] = set()
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        isolated: bool = True,
+        **options: Any,  # noqa: ANN401  (those of Popen)
+    ) -> None:
+        adopt_orphans()  # of a supervisor that the command kills
+        isolated = isolated and os.environ.get("IVHL_PID_NAMESPACE") != "0"
+        lifeline, self._lifeline = os.pipe()
+        os.set_inheritable(lifeline, True)  # noqa: FBT003  (it has no other form)
+        words = [
+            sys.executable,
+            "-I",
+            "-S",
+            supervisor.__file__,
+            str(lifeline),
+            str(int(isolated)),
+        ]
+        try:
+            with self._starting:
+                self.process = subprocess.Popen(
+                    [*words, *command], close_fds=False, start_new_session=True, **options
+                )
+                self._supervisors.add(self.process.pid)
+        except BaseException:
+            os.close(self._lifeline)
+            raise
+        finally:
+            os.close(lifeline)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End all processes, and close the pipes to them."""
+        self.end()
+        for pipe in filter(None, (self.process.stdin, self.process.stdout, self.process.stderr)):
+            pipe.close()
+
+    def resume(self) -> None:
+        """Let the supervisor continue: without a namespace, the command can have stopped it."""
+        if self.process.returncode is None:
+            send([self.process.pid], signal.SIGCONT)
+
+    def wait(self, seconds: float) -> int | None:
+        """Return the command's status as ``Popen.returncode``; ``None`` if it still runs."""
+        self.resume()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.process.wait(seconds)
+        return None
+
+    def end(self) -> int:
+        """End all processes, and return the command's status."""
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
+        if self.wait(GRACE_S) is None:
+            end_descendants(self.process.pid)
+            self.process.kill()
+        status = self.process.wait()
+        with self._starting:
+            self._supervisors.discard(self.process.pid)
+            while status == -signal.SIGKILL and (left := self._strays()):
+                for pid in left:
+                    end_tree(pid)
+        return status
+
+    def _strays(self) -> list[int]:
+        """Return children that were adopted from a supervisor that was killed.
+
+        They have another session than this process, and are no supervisors.
+        """
+        found = []
+        for pid in set(children()) - self._supervisors:
+            with contextlib.suppress(OSError):
+                if os.getsid(pid) != os.getsid(0):
+                    found.append(pid)
+        return found
+
+
+def run_tree(
+    command: Sequence[str],
+    *,
+    timeout: float | None = None,
+    isolated: bool = True,
+    **options: Any,  # noqa: ANN401  (those of Popen)
+) -> subprocess.CompletedProcess[str]:
+    """Run a command as ``subprocess.run`` does, and end everything that it started.
+
+    Raises:
+        subprocess.TimeoutExpired: After ``timeout`` seconds.
+    """
+    options = {"stdin": subprocess.DEVNULL, "text": True, "errors": "replace"} | options
+    with ProcessTree(command, isolated=isolated, **options) as tree:
+        output, error = tree.process.communicate(timeout=timeout)
+    return subprocess.CompletedProcess(command, tree.process.returncode, output, error)
+
+
+def run_limited(
     command: Sequence[str],
     *,
     environment: Mapping[str, str],
@@ -60,103 +186,72 @@ def run_group(
     deadline_s: float,
     memory_limit: int,
 ) -> Ending:
-    """Run a command in its own process group; kill what is left of the group before returning.
+    """Run a command under limits; nothing that it started is left when this returns.
 
-    Inductor starts worker processes that survive a crashed parent and would disturb the timing of
-    the next case. Output goes to a file, because such a worker would keep a pipe open.
+    Output goes to a file, because a process that it leaves behind would keep a pipe open.
 
     Args:
         command: Program and arguments.
         environment: The whole environment.
         output: File that gets stdout and stderr.
-        deadline_s: Wall seconds after which the group is killed.
-        memory_limit: Bytes of memory of the group, shared pages once, above which it is killed.
+        deadline_s: Wall seconds after which it is killed.
+        memory_limit: Bytes of memory of its processes, shared pages once, above which it is killed.
     """
-    with output.open("wb") as sink:
-        process = subprocess.Popen(
+    with (
+        output.open("wb") as sink,
+        ProcessTree(
             command,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-
-    def wait(seconds: float) -> int | None:
-        try:
-            return process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return None
-
-    def kill() -> int:
-        # A process of another group or session is its descendant as long as it lives.
-        left = living_descendants(process.pid)
-        kill_group(process.pid)
-        for pid in left:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-        return process.wait()
-
-    return watch(process.pid, wait, kill, deadline_s=deadline_s, memory_limit=memory_limit)
+        ) as tree,
+    ):
+        return watch(tree, tree.wait, tree.end, deadline_s=deadline_s, memory_limit=memory_limit)
 
 
 def watch(
-    group: int,
+    tree: ProcessTree,
     wait: Callable[[float], int | None],
     kill: Callable[[], int],
     *,
     deadline_s: float,
     memory_limit: int,
+    own: Iterable[int] = (),
 ) -> Ending:
-    """Wait for the leader of a group; kill the group when it exceeds a limit.
+    """Wait for a process of a tree; kill it when it exceeds a limit.
 
     Args:
-        group: Number of the process group.
-        wait: Waits some seconds; returns the leader's status as ``Popen.returncode``, or ``None``.
-        kill: Kills what is left of the group, and returns the leader's status.
-        deadline_s: Wall seconds after which the group is killed.
-        memory_limit: Bytes of memory of the group, shared pages once, above which it is killed.
+        tree: The tree.
+        wait: Waits some seconds; returns the status as ``Popen.returncode``, or ``None``.
+        kill: Kills the process and what it started, and returns its status.
+        deadline_s: Wall seconds after which it is killed.
+        memory_limit: Bytes of memory, shared pages once, above which it is killed.
+        own: Processes of the tree whose memory does not count.
     """
     began = time.monotonic()
     peak = 0
+    others: set[int] = set()
     killed: Literal["deadline", "memory"] | None = None
-    try:
-        while wait(POLL_S) is None:
-            held = resident_bytes(group)
-            if held > memory_limit:  # counts pages shared by forked workers several times
-                held = proportional_bytes(group)
-            peak = max(peak, held)
-            if time.monotonic() - began > deadline_s:
-                killed = "deadline"
-            elif peak > memory_limit:
-                killed = "memory"
-            if killed:
-                break
-    finally:
-        code = kill()
+    while (code := wait(POLL_S)) is None:
+        pids = set(living_descendants(tree.process.pid, others)).difference(own)
+        held = resident_bytes(pids)
+        if held > memory_limit:  # counts pages shared by forked workers several times
+            held = proportional_bytes(pids)
+        peak = max(peak, held)
+        if time.monotonic() - began > deadline_s:
+            killed = "deadline"
+        elif peak > memory_limit:
+            killed = "memory"
+        if killed:
+            code = kill()
+            break
     seconds = time.monotonic() - began
     if killed:
         return Ending(how=killed, code=0, seconds=seconds, peak_bytes=peak)
     if code < 0:
         return Ending(how="signal", code=-code, seconds=seconds, peak_bytes=peak)
     return Ending(how="exit", code=code, seconds=seconds, peak_bytes=peak)
-
-
-def die_with(parent: int) -> None:
-    """Have Linux kill this process when its parent dies; nothing else would end it then."""
-    if sys.platform == "linux":
-        import ctypes  # noqa: PLC0415
-
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-    if os.getppid() != parent:  # the parent died before prctl
-        sys.exit(1)
-
-
-def kill_group(group: int) -> None:
-    """Kill all processes left in the group."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)
 
 
 class NurseryError(Exception):
@@ -176,17 +271,18 @@ class Nursery:
         self, *, environment: Mapping[str, str], output: Path, device: str = "cpu"
     ) -> None:
         with output.open("wb") as sink:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "ivhl.measure.nursery", str(os.getpid()), device],
+            self.tree = ProcessTree(
+                [sys.executable, "-m", "ivhl.measure.nursery", device],
                 env=dict(environment),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=sink,
-                start_new_session=True,
             )
+        self._orders, self._answers = self.tree.process.stdin, self.tree.process.stdout
         self._pending = b""
         self._closing = threading.Lock()
         self._reading = threading.Lock()
+        self.is_closed = False
 
     def wait(self) -> None:
         """Wait until the nursery can fork.
@@ -197,11 +293,7 @@ class Nursery:
         threads = self._answer("threads", START_S)
         if threads != 1:  # a fork would never release the locks that other threads hold
             raise NurseryError(f"it has {threads} threads" if threads else "CUDA is in use")
-
-    @property
-    def pid(self) -> int:
-        """Process id of the nursery, the parent of its forks."""
-        return self._process.pid
+        self._own = living_descendants(self.tree.process.pid)
 
     def run(
         self,
@@ -212,54 +304,65 @@ class Nursery:
         deadline_s: float,
         memory_limit: int,
     ) -> Ending:
-        """Run a case in a forked process, as ``run_group`` runs a command.
+        """Run a case in a forked process, as ``run_limited`` runs a command.
+
+        Where the nursery does not report the end of a case that was killed, it is closed.
 
         Args:
             arguments: Arguments of ``ivhl.measure.case``, with its name first.
             environment: The whole environment.
             output: File that gets stdout and stderr.
-            deadline_s: Wall seconds after which the group is killed.
-            memory_limit: Bytes of memory of the group, shared pages once, above which it is killed.
+            deadline_s: Wall seconds after which the case is killed.
+            memory_limit: Bytes of memory of its processes, shared pages once, above which it is
+                killed.
 
         Raises:
-            NurseryError: If the nursery died; its child died with it.
+            NurseryError: If the nursery died; the case died with it.
         """
         order = {
             "arguments": list(arguments),
             "environment": dict(environment),
             "output": str(output),
         }
-        assert self._process.stdin is not None  # noqa: S101  (for the type checker)
         try:
-            self._process.stdin.write(json.dumps(order).encode() + b"\n")
-            self._process.stdin.flush()
+            self._orders.write(json.dumps(order).encode() + b"\n")  # type: ignore[union-attr]
+            self._orders.flush()  # type: ignore[union-attr]
         except (OSError, ValueError) as error:  # it died, or was closed
             raise NurseryError("it does not accept orders") from error
-        group = self._answer("pid", START_S)
-
-        def kill() -> int:
-            kill_group(group)
-            return self._answer("status", START_S) if status is None else status
-
-        status: int | None = None
 
         def wait(seconds: float) -> int | None:
-            nonlocal status
+            self.tree.resume()
             with contextlib.suppress(TimeoutError):
-                status = self._answer("status", seconds, patient=True)
-            return status
+                return self._answer("status", seconds, patient=True)
+            return None
 
-        return watch(group, wait, kill, deadline_s=deadline_s, memory_limit=memory_limit)
+        def kill() -> int:
+            # The nursery ends what these have left.
+            left = set(living_descendants(self.tree.process.pid)) - set(self._own)
+            send(left, signal.SIGKILL)
+            try:
+                return self._answer("status", GRACE_S)
+            except NurseryError:
+                self.close()
+                return -signal.SIGKILL
+
+        return watch(
+            self.tree,
+            wait,
+            kill,
+            own=self._own,
+            deadline_s=deadline_s,
+            memory_limit=memory_limit,
+        )
 
     def close(self) -> None:
         """End the nursery; threads that wait for it get a ``NurseryError``."""
         with self._closing:
-            if self._process.returncode is None:
-                kill_group(self._process.pid)
-                self._process.wait()
+            self.is_closed = True
+            self.tree.end()
         # A thread that waits for an answer sees the end of the pipe and releases the lock.
         with self._reading:
-            for pipe in (self._process.stdin, self._process.stdout):
+            for pipe in (self._orders, self._answers):
                 with contextlib.suppress(OSError):  # flushing an order that was not read
                     pipe.close()  # type: ignore[union-attr]
 
@@ -270,11 +373,11 @@ class Nursery:
             NurseryError: If the nursery died, or does not answer in time.
             TimeoutError: If ``patient`` and it does not answer in time.
         """
-        assert self._process.stdout is not None  # noqa: S101  (for the type checker)
+        assert self._answers is not None  # noqa: S101  (for the type checker)
         with self._reading:
-            if self._process.stdout.closed:
+            if self._answers.closed:
                 raise NurseryError("it is closed")
-            pipe = self._process.stdout.fileno()
+            pipe = self._answers.fileno()
             ends = time.monotonic() + seconds
             while b"\n" not in self._pending:
                 ready, _, _ = select.select([pipe], [], [], max(0.0, ends - time.monotonic()))
@@ -287,28 +390,26 @@ class Nursery:
         return int(json.loads(line)[name])
 
 
-def resident_bytes(group: int) -> int:
-    """Return the summed resident memory of the group; 0 without ``/proc``."""
+def resident_bytes(pids: Iterable[int]) -> int:
+    """Return the summed resident memory of processes; 0 without ``/proc``."""
     total = 0
-    for entry in Path("/proc").glob("[0-9]*"):
+    for pid in pids:
         with contextlib.suppress(OSError, ValueError, IndexError):
-            if os.getpgid(int(entry.name)) == group:
-                total += int((entry / "statm").read_text().split()[1]) * PAGE
+            total += int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * PAGE
     return total
 
 
-def proportional_bytes(group: int) -> int:
-    """Return the group's memory with shared pages counted once, else ``resident_bytes``.
+def proportional_bytes(pids: Iterable[int]) -> int:
+    """Return the memory of processes with shared pages counted once, else ``resident_bytes``.
 
     The kernel walks the page tables for it, which is too slow for every poll.
     """
     total = 0
-    for entry in Path("/proc").glob("[0-9]*"):
+    for pid in pids:
         with contextlib.suppress(OSError, ValueError, IndexError):
-            if os.getpgid(int(entry.name)) == group:
-                text = (entry / "smaps_rollup").read_text(encoding="ascii")
-                total += int(text.split("\nPss:")[1].split()[0]) * 1024
-    return total or resident_bytes(group)
+            text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+            total += int(text.split("\nPss:")[1].split()[0]) * 1024
+    return total or resident_bytes(pids)
 
 
 def tail(path: Path, limit: int = 4000) -> str:

@@ -23,12 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ivhl.measure.case import Journal, Measurement, class_of, use_compiler
-from ivhl.measure.clocks import adopt_orphans, end_descendants
 from ivhl.measure.failures import CaseError, message_of, place_of, qualified_name
 from ivhl.measure.flags import Flag, NoSuchFlagError, set_flag
 from ivhl.measure.job import read_job
 from ivhl.measure.paths import folders_here, without_folders
-from ivhl.measure.process import die_with
+from ivhl.measure.supervisor import adopt_orphans, end_descendants
 from ivhl.workload import load_workloads, select_cases
 
 if TYPE_CHECKING:
@@ -88,7 +87,6 @@ class NotHereError(Exception):
 def main(argv: list[str]) -> int:
     """Run the trials of the file ``argv[2]``, one after the other."""
     job = read_job(argv[1])
-    die_with(job.parent)
     adopt_orphans()
     trials = [StageTrial(**one) for one in json.loads(Path(argv[2]).read_text(encoding="utf-8"))]
     with suppress(Exception):  # each trial meets it again, and says so
@@ -175,7 +173,6 @@ def run_trial(job: Job, trial: StageTrial, output: Path) -> NoReturn:
         journal.note(failure=failure_of(error, journal.phase, job, folders))
     journal.note(done=True)
     journal.close()
-    end_descendants()
     os._exit(0)
 
 

@@ -11,7 +11,6 @@ from contextlib import suppress
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from ivhl.measure.process import die_with
 from ivhl.measure.runner import CaseEvent, run_cases, run_in_turns
 from ivhl.measure.settings import (
     BASE_VARIABLE,
@@ -49,8 +48,6 @@ def measure_cell() -> Values:
         OSError: If a record cannot be written.
         IvhlError: If this commit lacks a requested workload, size or variant.
     """
-    # A run that somebody kills is to end as a whole, and so are its locks.
-    die_with(os.getppid())
     # asv ends this process with SIGTERM; exit, so that the running case ends, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     settings = read_settings()

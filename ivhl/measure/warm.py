@@ -1,6 +1,6 @@
 """Keep what a first compile in this cell leaves on disk, so that its first run finds it.
 
-``python -m ivhl.measure.warm PARENT`` in a cell whose project need not be installed yet. The driving
+``python -m ivhl.measure.warm`` in a cell whose project need not be installed yet. The driving
 side starts one per new cell, all at once: most of it is one thread that imports and precompiles.
 """
 
@@ -15,14 +15,12 @@ from pathlib import Path
 
 from ivhl.measure.lanes import keep_throwaway
 from ivhl.measure.launcher import Launcher
-from ivhl.measure.process import die_with
 from ivhl.measure.settings import CELL_VARIABLE, read_settings
 from ivhl.records.record import Cell
 
 
-def main(argv: list[str]) -> int:
-    """Compile the throwaway in this cell and keep it; the process ends with ``argv[1]``."""
-    die_with(int(argv[1]))
+def main() -> int:
+    """Compile the throwaway in this cell and keep it."""
     run = read_settings().run_in(Cell(**json.loads(os.environ[CELL_VARIABLE])), "")
     Path(run.scratch).mkdir(parents=True, exist_ok=True)
     with (
@@ -35,4 +33,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(main())

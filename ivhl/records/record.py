@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Final, Literal, get_args
 
-SCHEMA = "ivhl.run/5"
+SCHEMA: Final = "ivhl.run/5"
 _HALF = re.compile("[\ud800-\udfff]")
 # Those that are read, oldest first. What a newer one added is optional: one reader does for all.
 SCHEMAS = ("ivhl.run/1", "ivhl.run/2", "ivhl.run/3", "ivhl.run/4", SCHEMA)

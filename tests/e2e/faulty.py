@@ -62,5 +62,10 @@ WORKLOADS = (
     workload("bad.killed", eager="killed"),
     workload("bad.memory", eager="takes_memory"),
     workload("bad.hang", eager="hangs"),
+    workload("bad.stops_parents", eager="stops_its_parents"),
+    workload("bad.kills_parent", eager="kills_its_parent"),
+    workload("bad.stops_itself", eager="stops_itself"),
+    workload("bad.daemon", eager="leaves_a_daemon_and_hangs"),
+    workload("good.daemon", make_inputs="leaves_a_daemon"),
     workload("good.last"),
 )

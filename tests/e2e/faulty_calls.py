@@ -5,10 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import torch
+
+from tests.builders.processes import DAEMON
 
 STEPS = [0]
 
@@ -141,3 +145,39 @@ def hangs(x: torch.Tensor) -> torch.Tensor:
         sys.stdout.flush()
         time.sleep(0.2)
     return x
+
+
+def leaves_a_daemon(size: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
+    """Return one vector, and leave a daemon behind, marked by the folder of these tests."""
+    command = [sys.executable, "-I", "-S", "-c", DAEMON, f"left by {Path(__file__).parents[2]}"]
+    subprocess.run(command, env={}, check=True)
+    return make_inputs(size, generator)
+
+
+def leaves_a_daemon_and_hangs(x: torch.Tensor) -> torch.Tensor:
+    """Leave a daemon behind, and hang."""
+    leaves_a_daemon(1, torch.Generator())
+    return hangs(x)
+
+
+def stops_its_parents(x: torch.Tensor) -> torch.Tensor:
+    """Stop what forked this process and what supervises that, and crash."""
+    parent = os.getppid()
+    status = Path(f"/proc/{parent}/status").read_text(encoding="utf-8")
+    above = int(status.split("\nPPid:")[1].split()[0])
+    if b"supervisor.py" in Path(f"/proc/{above}/cmdline").read_bytes():  # and not these tests
+        os.kill(above, signal.SIGSTOP)
+    os.kill(parent, signal.SIGSTOP)
+    return crash(x)
+
+
+def kills_its_parent(x: torch.Tensor) -> torch.Tensor:
+    """Kill what forked this process, and hang."""
+    os.kill(os.getppid(), signal.SIGKILL)
+    return hangs(x)
+
+
+def stops_itself(x: torch.Tensor) -> torch.Tensor:
+    """Stop this process."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return good(x)

@@ -19,10 +19,14 @@ from ivhl.machine.identity import this_machine
 from ivhl.measure.effort import Effort
 from ivhl.measure.run import Run
 from ivhl.measure.runner import run_cases
+from ivhl.measure.supervisor import living_descendants
 from ivhl.records.record import Cell, RunRecord
 from ivhl.workload import Case, load_workloads, select_cases
+from tests.builders.processes import alive, appears, ends
 
 ROOT = Path(__file__).parents[2]
+# Of the daemons that the faulty workloads start.
+LEFT = f"left by {ROOT}"
 WORKLOADS = "tests.e2e.faulty:WORKLOADS"
 READER = TypeAdapter(RunRecord)
 
@@ -55,11 +59,13 @@ def read(run: Run) -> dict[str, RunRecord]:
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecord]:
     run = make_run(tmp_path_factory.mktemp("faults"))
-    hanging = cases("bad.hang")
+    hanging = cases("bad.hang", "bad.stops_itself", "bad.daemon")
     run_cases(run, [c for c in cases() if c not in hanging])
     # The deadline must not end the others on a slow machine.
     run_cases(replace(run, effort=replace(run.effort, deadline_s=12)), hanging)
-    return read(run)
+    found = read(run)
+    assert alive(LEFT) == []
+    return found
 
 
 @pytest.mark.parametrize(
@@ -97,6 +103,10 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecord]:
         ("bad.killed", "crash", "eager", "SIGKILL"),
         ("bad.memory", "out_of_memory", "eager", "GiB"),
         ("bad.hang", "timeout", "eager", "after 12 s"),
+        ("bad.stops_itself", "timeout", "eager", "after 12 s"),
+        ("bad.daemon", "timeout", "eager", "after 12 s"),
+        ("bad.stops_parents", "crash", "eager", "SIGSEGV"),
+        ("bad.kills_parent", "crash", "eager", "SIGKILL"),
     ],
 )
 def test_a_fault_gets_its_failure_class(
@@ -110,7 +120,7 @@ def test_a_fault_gets_its_failure_class(
 
 
 def test_the_workloads_around_the_faults_are_measured(records: dict[str, RunRecord]) -> None:
-    for name in ("good.first", "good.last"):
+    for name in ("good.first", "good.daemon", "good.last"):
         record = records[name]
         assert record.failure is None
         assert record.speedup is not None
@@ -207,21 +217,33 @@ def test_sigkill_of_the_measuring_process_loses_one_case(tmp_path: Path) -> None
     assert other.failure_class == "inputs"
 
 
-def test_a_case_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("isolate", ["1", "0"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        signal.SIGKILL,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.full),
+        pytest.param(signal.SIGINT, marks=pytest.mark.full),
+    ],
+)
+def test_a_run_that_is_ended_takes_its_cases_and_their_daemons_along(
+    tmp_path: Path, isolate: str, how: signal.Signals
+) -> None:
     command = [
         sys.executable, "-m", "ivhl.measure", "--out", str(tmp_path), "--machine", "test",
-        "--workloads", WORKLOADS, "--workload", "bad.hang",
+        "--workloads", WORKLOADS, "--workload", "bad.daemon",
     ]  # fmt: skip
-    with subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}) as parent:
-        child = wait_for_case(parent.pid)
-        parent.kill()
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        if not Path(f"/proc/{child}").exists() or is_zombie(child):
-            return
-        time.sleep(0.1)
-    os.kill(child, signal.SIGKILL)
-    pytest.fail("the case outlived its parent")
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "IVHL_PID_NAMESPACE": isolate}
+    with subprocess.Popen(command, cwd=ROOT, env=environment) as run:
+        try:
+            appears(LEFT, within_s=300)
+            run.send_signal(how)
+            time.sleep(0.1)
+            run.send_signal(how)  # Ctrl-C twice
+            run.wait(60)
+        finally:
+            run.kill()
+    assert ends(LEFT)
 
 
 def test_a_full_disk_is_reported_and_loses_no_record(tmp_path: Path) -> None:
@@ -258,31 +280,21 @@ def fill_up(path: Path) -> None:
 
 
 def wait_for_case(runner: int) -> int:
-    """Return the process of the case that hangs in ``runner``: forked, two generations below.
+    """Return the process of the case that hangs in ``runner``.
 
     Other cases compile at the same time, and end a few seconds later.
     """
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        for entry in Path("/proc").glob("[0-9]*"):
+        for pid in living_descendants(runner):
             with contextlib.suppress(OSError):
-                output = (entry / "fd" / "1").readlink()
-                if output.name.startswith("compile-0-") and runner in ancestors(int(entry.name)):
+                output = Path(f"/proc/{pid}/fd/1").readlink()
+                if output.name.startswith("compile-0-"):
                     time.sleep(5)
-                    if not is_zombie(int(entry.name)):  # raises if it has ended
-                        return int(entry.name)
+                    if not is_zombie(pid):  # raises if it has ended
+                        return pid
         time.sleep(0.05)
     raise AssertionError("no process of a case appeared")
-
-
-def ancestors(process: int) -> list[int]:
-    """Return parent and grandparent."""
-    found: list[int] = []
-    for _ in range(2):
-        stat = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace")
-        process = int(stat.rpartition(")")[2].split()[1])
-        found.append(process)
-    return found
 
 
 def is_zombie(process: int) -> bool:

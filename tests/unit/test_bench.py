@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import secrets
+import signal
 import subprocess
 import sys
 import threading
@@ -21,7 +23,6 @@ from typer.testing import CliRunner
 
 from ivhl.asv.configuration import write_configuration
 from ivhl.asv.machine import asv_machine
-from ivhl.asv.run import end_session, session_of
 from ivhl.bench import _warn_of_benchmarks, lock_of, parts_in_order, resolve_commit
 from ivhl.bench.checks import (
     check_device,
@@ -54,6 +55,7 @@ from ivhl.records.record import Cell, Machine
 from ivhl.records.store import case_name
 from ivhl.workload import Case, Cost, Variant, select_cases
 from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
+from tests.builders.processes import STARTS, alive, appears, ends
 from tests.builders.project import git
 from tests.builders.records import EMPTY_WORKLOAD, make_failure, make_record
 
@@ -580,31 +582,11 @@ def test_a_case_that_was_not_run_is_not_applicable() -> None:
     assert value({}, "ops.one/small/a", "speedup") != value({}, "ops.one/small/a", "speedup")
 
 
-def test_what_a_killed_asv_started_is_ended() -> None:
-    # As asv does: a child in a process group of its own, in the session that was begun for asv.
-    child = "import os, time; os.setpgid(0, 0); print(os.getpid(), flush=True); time.sleep(600)"
-    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}]).wait()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True
-    )
-    assert process.stdout is not None
-    with process.stdout:
-        left = int(process.stdout.readline())
-    process.kill()
-    process.wait()
-    assert session_of(process.pid) == [left]
-    end_session(process)
-    status = Path(f"/proc/{left}/status")
-    # Where nobody reaps orphans it stays as a zombie.
-    assert not status.exists() or "zombie" in status.read_text(encoding="ascii")
-
-
 RUN_ASV = """
 import os, subprocess, sys
 from pathlib import Path
 from ivhl.asv.run import run_asv
 from ivhl.machine.identity import this_machine
-from ivhl.measure.clocks import living_descendants
 from ivhl.measure.settings import Settings
 
 old = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -613,28 +595,31 @@ settings = Settings.of_checkout(
     root, project="demo", workloads="m:W", machine=this_machine("box"), results=root / "results"
 )
 status = run_asv(settings, [], [], commit="HEAD", watch=lambda: None)
-print(status, int(Path("pid").read_text()) in living_descendants(), old.poll())
+print(status, old.poll())
 old.kill()
 """
-# As a workload that leaves a daemon behind: a session of its own, and its parent ends.
-LEAVING_ASV = """
-import os, pathlib, time
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        pathlib.Path("pid").write_text(str(os.getpid()))
-        time.sleep(60)
-    os._exit(0)
-while not (os.path.exists("pid") and pathlib.Path("pid").read_text()): time.sleep(0.01)
+# As a workload that leaves a daemon behind.
+LEAVING_ASV = f"""{STARTS}
+token = open("token").read()
+daemon(token)
+start_sleep(token)
+if os.path.exists("waits"): time.sleep(600)
 """
 
 
-def test_a_daemon_that_a_run_leaves_behind_is_ended_and_nothing_else(tmp_path: Path) -> None:
+@pytest.fixture
+def token(tmp_path: Path) -> str:
+    """Mark of the processes that are left, in a project with such an asv."""
     make_fleet_project(tmp_path)
     (tmp_path / ".asv").mkdir()
     (tmp_path / "asv").mkdir()  # `python -m asv` finds it first: it is in the current folder
     (tmp_path / "asv" / "__init__.py").touch()
     (tmp_path / "asv" / "__main__.py").write_text(LEAVING_ASV)
+    (tmp_path / "token").write_text(mark := secrets.token_hex(16))
+    return mark
+
+
+def test_what_a_run_leaves_behind_is_ended_and_nothing_else(tmp_path: Path, token: str) -> None:
     done = subprocess.run(
         [sys.executable, "-P", "-c", RUN_ASV],
         cwd=tmp_path,
@@ -644,9 +629,40 @@ def test_a_daemon_that_a_run_leaves_behind_is_ended_and_nothing_else(tmp_path: P
         check=True,
         timeout=60,
     )
-    assert done.stdout.split() == ["0", "False", "None"]
-    status = Path(f"/proc/{(tmp_path / 'pid').read_text()}/status")
-    assert not status.exists() or "zombie" in status.read_text(encoding="ascii")
+    assert done.stdout.split() == ["0", "None"]
+    assert alive(token) == []
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_is_ended_takes_what_asv_started_along_and_its_lock(
+    tmp_path: Path, token: str, how: signal.Signals
+) -> None:
+    (tmp_path / "waits").touch()
+    locked = (
+        "import signal\nfrom ivhl.measure.alone import only_run_here\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    ) + RUN_ASV.replace("status = run_asv", "with only_run_here(root): status = run_asv")
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", locked],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        appears(token, 2)
+        process.send_signal(how)
+    assert ends(token)
+    until = time.monotonic() + 20
+    while is_locked(tmp_path) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not is_locked(tmp_path)
+
+
+def is_locked(root: Path) -> bool:
+    try:
+        with only_run_here(root):
+            return False
+    except ResultsError:
+        return True
 
 
 def test_benchmarks_that_are_in_no_commit_are_warned_of(tmp_path: Path) -> None:

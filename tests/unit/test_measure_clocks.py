@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ivhl.measure.clocks import begin, living_descendants, since
+from ivhl.measure.clocks import begin, since
+from ivhl.measure.supervisor import living_descendants
 
 ROOT = Path(__file__).parents[2]
 BURN_S = 0.05
@@ -97,7 +98,7 @@ def test_a_replaced_clock_is_not_used(clock: str, monkeypatch: pytest.MonkeyPatc
 
 ORPHAN = """
 import os, time
-from ivhl.measure.clocks import adopt_orphans, end_descendants, living_descendants
+from ivhl.measure.supervisor import adopt_orphans, end_descendants, living_descendants
 {before}
 read, write = os.pipe()
 if os.fork() == 0:
@@ -122,17 +123,3 @@ except ProcessLookupError:
 def test_an_orphan_is_a_descendant_and_is_killed() -> None:
     assert run_alone(ORPHAN.format(before="adopt_orphans()")) == "True gone"
     assert run_alone(ORPHAN.format(before="")) == "False alive"
-
-
-def test_descendants_that_were_there_before_stay() -> None:
-    code = (
-        "import subprocess, sys\n"
-        "from ivhl.measure.clocks import end_descendants, living_descendants\n"
-        "start = lambda: subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
-        "old = start(); there = living_descendants(); new = start()\n"
-        "end_descendants(there)\n"
-        "print(old.poll(), new.pid in living_descendants(old.pid), living_descendants())\n"
-        "assert living_descendants() == there == (old.pid,)\n"
-        "old.kill()"
-    )
-    assert run_alone(code).startswith("None False")

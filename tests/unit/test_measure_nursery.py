@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
+import secrets
 import subprocess
 import sys
 import threading
@@ -20,6 +20,7 @@ from ivhl.measure.effort import Effort
 from ivhl.measure.job import Job
 from ivhl.measure.launcher import read_journal
 from ivhl.measure.process import Ending, Nursery, NurseryError, tail
+from tests.builders.processes import STARTS, alive, appears, ends
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +35,15 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def nursery(tmp_path: Path) -> Iterator[Nursery]:
+def token() -> str:
+    return secrets.token_hex(16)
+
+
+@pytest.fixture(params=["isolated", "not isolated"])
+def nursery(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Nursery]:
+    monkeypatch.setenv("IVHL_PID_NAMESPACE", str(int(request.param == "isolated")))
     # Importing torch takes seconds and is not tested here.
     (tmp_path / "torch.py").write_text("raise ImportError('not here')")
     with closing(
@@ -64,7 +73,6 @@ def run(
         effort=Effort(),
         stage="compile",
         journal=str(tmp_path / f"{name}.jsonl"),
-        parent=nursery.pid,
         skip_isa_check=False,
     )
     return nursery.run(
@@ -74,21 +82,6 @@ def run(
         deadline_s=deadline_s,
         memory_limit=memory_limit,
     )
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
-
-def dies(pid: int, within_s: float = 5.0) -> bool:
-    ends = time.monotonic() + within_s
-    while is_alive(pid) and time.monotonic() < ends:
-        time.sleep(0.05)
-    return not is_alive(pid)
 
 
 def test_a_case_has_its_own_environment_output_journal_and_group(
@@ -115,43 +108,73 @@ def test_a_signal_is_named_and_the_next_case_runs(
     assert run(nursery, tmp_path, ends, name="other").code == 3
 
 
-def test_a_deadline_kills_the_case_and_its_children(nursery: Nursery, tmp_path: Path) -> None:
-    code = (
-        "import subprocess, sys, time\n"
-        "worker = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
-        "print(worker.pid, flush=True)\n"
-        "time.sleep(60)"
-    )
-    assert run(nursery, tmp_path, code, deadline_s=2).how == "deadline"
-    assert dies(int(tail(tmp_path / "subject.txt")))
-
-
-# As daemons are started: a session of its own, and its parent ends. Declarations may not fork, but
-# they can start programs that do.
-DAEMON = """
-import os, subprocess, sys, time
-subprocess.run([sys.executable, "-c", '''
-import os, time
-if os.fork() == 0:
-    os.setsid()
-    print(os.getpid(), flush=True)
-    time.sleep(60)
-time.sleep(0.5)
-'''], check=True)
-"""
-
-
+@pytest.mark.parametrize("leaves", ["daemon", "bomb"])
 @pytest.mark.parametrize(
     ("then", "how"),
     [("", "exit"), ("time.sleep(60)", "deadline"), ("os.kill(os.getpid(), 9)", "signal")],
 )
-def test_a_daemon_ends_with_its_case_however_that_ends(
-    nursery: Nursery, tmp_path: Path, then: str, how: str
+def test_nothing_outlives_its_case_however_that_ends(  # noqa: PLR0917  (fixtures)
+    nursery: Nursery, tmp_path: Path, token: str, leaves: str, then: str, how: str
 ) -> None:
     # Started while the declarations are imported, before anything of the case is measured.
-    deadline_s = 4 if how == "deadline" else 60
-    assert run(nursery, tmp_path, DAEMON + then, deadline_s=deadline_s).how == how
-    assert dies(int(tail(tmp_path / "subject.txt")))
+    deadline_s = 5 if how == "deadline" else 60
+    code = f"{STARTS}{leaves}({token!r})\n{then}"
+    assert run(nursery, tmp_path, code, deadline_s=deadline_s).how == how
+    assert alive(token) == []
+    assert run(nursery, tmp_path, "", name="next").how == "exit"
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [
+        "os.kill(os.getppid(), signal.SIGSTOP)",
+        f"signal_ancestors({os.getpid()}, signal.SIGSTOP)",
+    ],
+)
+def test_a_case_that_stops_its_parents_ends_as_it_does(
+    nursery: Nursery, tmp_path: Path, token: str, stop: str
+) -> None:
+    code = f"{STARTS}daemon({token!r})\n{stop}\n"
+    ending = run(nursery, tmp_path, f"{code}os.kill(os.getpid(), signal.SIGSEGV)")
+    assert (ending.how, ending.signal_name) == ("signal", "SIGSEGV")
+    assert run(nursery, tmp_path, f"{code}time.sleep(60)", deadline_s=3).how == "deadline"
+    assert run(nursery, tmp_path, "", name="next").how == "exit"
+    assert alive(token) == []
+
+
+def test_a_case_that_keeps_its_parent_stopped_ends_soon_after_its_deadline(
+    nursery: Nursery, tmp_path: Path, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ivhl.measure.process.GRACE_S", 2.0)
+    code = f"{STARTS}daemon({token!r})\nkeep_stopped({token!r}, os.getppid())\n"
+    assert run(nursery, tmp_path, f"{code}time.sleep(60)", deadline_s=3).how == "deadline"
+    assert alive(token) == []
+
+
+@pytest.mark.parametrize("whom", ["os.getpid()", "0"])
+def test_a_case_that_stops_itself_meets_its_deadline(
+    nursery: Nursery, tmp_path: Path, token: str, whom: str
+) -> None:
+    code = f"{STARTS}daemon({token!r})\nos.kill({whom}, signal.SIGSTOP)"
+    assert run(nursery, tmp_path, code, deadline_s=3).how == "deadline"
+    assert alive(token) == []
+    assert run(nursery, tmp_path, "", name="next").how == "exit"
+
+
+def test_a_nursery_that_does_not_report_the_end_of_a_case_is_closed(
+    nursery: Nursery, tmp_path: Path, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ivhl.measure.process.GRACE_S", 2.0)
+    # A debugger, which the case starts, holds it: SIGCONT does not help.
+    holds = (
+        "import ctypes, os, signal, sys\npid = int(sys.argv[2])\nif os.fork() == 0:\n"
+        "    libc = ctypes.CDLL(None)\n    libc.ptrace(16, pid, None, None)\n"
+        "    os.setsid()\n    signal.pause()\n"
+    )
+    code = f"{STARTS}start({holds!r}, {token!r}, str(os.getppid()))\ntime.sleep(60)"
+    ending = run(nursery, tmp_path, code, deadline_s=3)
+    assert ending.how == "deadline"
+    assert alive(token) == []
 
 
 def test_exceeding_the_memory_limit_kills_the_case(nursery: Nursery, tmp_path: Path) -> None:
@@ -161,42 +184,53 @@ def test_exceeding_the_memory_limit_kills_the_case(nursery: Nursery, tmp_path: P
     assert ending.peak_bytes > 200 << 20
 
 
-def test_a_case_dies_with_its_nursery_and_run_raises(nursery: Nursery, tmp_path: Path) -> None:
-    code = (
-        "import os, signal, time\n"
-        "print(os.getpid(), flush=True)\n"
-        "os.kill(os.getppid(), signal.SIGKILL)\n"
-        "time.sleep(60)"
-    )
+@pytest.mark.parametrize("who", ["os.kill(os.getppid(), 9)", "signal_ancestors({}, 9)"])
+def test_a_case_ends_with_its_nursery_and_run_raises(
+    nursery: Nursery, tmp_path: Path, token: str, who: str
+) -> None:
+    code = f"{STARTS}daemon({token!r})\n{who.format(os.getpid())}\ntime.sleep(60)"
     with pytest.raises(NurseryError, match="does not answer"):
         run(nursery, tmp_path, code)
-    assert dies(int(tail(tmp_path / "subject.txt")))
+    nursery.close()
+    assert alive(token) == []
     with pytest.raises(NurseryError, match="does not accept orders"):
         run(nursery, tmp_path, "", name="next")
 
 
-def test_a_nursery_dies_with_its_owner(tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("raise ImportError('not here')")
+@pytest.mark.parametrize("isolate", ["0", "1"])
+@pytest.mark.parametrize("phase", ["importing", "idle", "running"])
+def test_all_of_a_nursery_ends_with_its_owner(
+    tmp_path: Path, token: str, phase: str, isolate: str
+) -> None:
+    leaves = f"{STARTS}daemon({token!r})\n"
+    (tmp_path / "torch.py").write_text(
+        leaves + ("time.sleep(60)" if phase == "importing" else "raise ImportError('not here')")
+    )
+    (tmp_path / "subject.py").write_text(f"{leaves}time.sleep(60)")
     code = (
         "import os, pathlib, time\n"
         "from ivhl.measure.process import Nursery\n"
         "nursery = Nursery(environment=os.environ, output=pathlib.Path('nursery.txt'))\n"
         "nursery.wait()\n"
-        "print(nursery.pid, flush=True)\n"
-        "time.sleep(60)"
     )
+    if phase == "running":
+        job = Job(
+            project="demo", workloads="subject:WORKLOADS", workload="w", size="small",
+            variant="v", effort=Effort(), stage="compile", journal=str(tmp_path / "j.jsonl"),
+            skip_isa_check=False,
+        )  # fmt: skip
+        code += (
+            f"nursery.run(['case', {json.dumps(asdict(job))!r}], environment=os.environ,"
+            " output=pathlib.Path('out.txt'), deadline_s=600, memory_limit=1 << 30)\n"
+        )
     with subprocess.Popen(
-        [sys.executable, "-c", code],
-        env=environment(tmp_path),
+        [sys.executable, "-c", f"{code}time.sleep(60)"],
+        env=environment(tmp_path) | {"IVHL_PID_NAMESPACE": isolate},
         cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        text=True,
     ) as owner:
-        assert owner.stdout is not None
-        pid = int(owner.stdout.readline())
-        assert is_alive(pid)
-        owner.send_signal(signal.SIGKILL)
-    assert dies(pid)
+        appears(token, 2 if phase == "running" else 1)
+        owner.kill()
+    assert ends(token)
 
 
 def test_a_second_thread_is_refused(tmp_path: Path) -> None:
@@ -250,7 +284,7 @@ def test_closing_a_nursery_ends_all_waits(tmp_path: Path) -> None:
         nursery.wait()
     closer.join()
     assert time.monotonic() - began < 30
-    assert dies(nursery.pid)
+    assert nursery.tree.process.returncode is not None
     with pytest.raises(NurseryError, match="closed"):
         nursery.wait()
     nursery.close()

@@ -1,23 +1,40 @@
-"""All processes of a failed group are killed, and ``Ending`` reports how it ended."""
+"""Nothing that a command starts outlives it, and ``Ending`` reports how it ended."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import signal
+import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from ivhl.measure.launcher import read_journal
-from ivhl.measure.process import Ending, run_group, tail
+from ivhl.measure.process import Ending, ProcessTree, run_limited, run_tree, tail
+from tests.builders.processes import STARTS, alive, appears, ends
 
 GIB = 2**30
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def token() -> str:
+    return secrets.token_hex(16)
+
+
+@pytest.fixture(params=["isolated", "not isolated"])
+def isolated(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether commands have a PID namespace: not where Linux forbids them."""
+    monkeypatch.setenv("IVHL_PID_NAMESPACE", str(int(request.param == "isolated")))
+    own = "import os; print(os.readlink('/proc/self/ns/pid'))"
+    done = run_tree([sys.executable, "-c", own], stdout=subprocess.PIPE)
+    return bool(done.stdout.strip() != str(Path("/proc/self/ns/pid").readlink()))
 
 
 def run(code: str, tmp_path: Path, *, deadline_s: float = 30, memory_limit: int = GIB) -> Ending:
-    return run_group(
+    return run_limited(
         [sys.executable, "-c", code],
         environment=dict(os.environ),
         output=tmp_path / "output.txt",
@@ -72,46 +89,108 @@ def test_memory_that_forked_workers_share_counts_once(tmp_path: Path) -> None:
     assert run(code, tmp_path, memory_limit=200 << 20).how == "memory"
 
 
-def test_workers_left_behind_are_killed_and_do_not_delay_the_run(tmp_path: Path) -> None:
-    pid = tmp_path / "pid"
-    child = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
-    code = (
-        f"import os, subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}])\n"
-        f"while not os.path.exists({str(pid)!r}) or not open({str(pid)!r}).read():"
-        " time.sleep(0.01)"
+@pytest.mark.parametrize("leaves", ["daemon", "bomb"])
+@pytest.mark.parametrize(
+    ("then", "how"),
+    [
+        ("", "exit"),
+        ("time.sleep(60)", "deadline"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "signal"),
+        ("x = bytearray(1200 << 20); time.sleep(60)", "memory"),
+    ],
+)
+@pytest.mark.usefixtures("isolated")
+def test_nothing_outlives_a_command_however_that_ends(
+    tmp_path: Path, token: str, leaves: str, then: str, how: str
+) -> None:
+    deadline_s = 5 if how == "deadline" else 60
+    ending = run(f"{STARTS}{leaves}({token!r})\n{then}", tmp_path, deadline_s=deadline_s)
+    assert ending.how == how
+    assert alive(token) == []
+
+
+@pytest.mark.usefixtures("isolated")
+def test_a_command_that_stops_its_supervisors_ends_as_it_does(tmp_path: Path, token: str) -> None:
+    stops = f"{STARTS}daemon({token!r})\nsignal_ancestors({os.getpid()}, signal.SIGSTOP)\n"
+    ending = run(stops + "os.kill(os.getpid(), signal.SIGSEGV)", tmp_path)
+    assert (ending.how, ending.signal_name) == ("signal", "SIGSEGV")
+    assert alive(token) == []
+    assert run(stops + "time.sleep(60)", tmp_path, deadline_s=3).how == "deadline"
+    assert alive(token) == []
+
+
+@pytest.mark.usefixtures("isolated")
+@pytest.mark.parametrize("whom", ["os.getpid()", "0"])
+def test_a_command_that_stops_itself_continues(tmp_path: Path, token: str, whom: str) -> None:
+    code = f"{STARTS}daemon({token!r})\nos.kill({whom}, signal.SIGSTOP)"
+    assert run(code, tmp_path).how == "exit"
+    assert alive(token) == []
+
+
+def test_a_command_can_kill_its_supervisors_only_where_it_is_not_isolated(
+    tmp_path: Path, token: str, *, isolated: bool
+) -> None:
+    kills = f"{STARTS}daemon({token!r})\nsignal_ancestors({os.getpid()}, signal.SIGKILL)\n"
+    ending = run(f"{kills}time.sleep(60)", tmp_path, deadline_s=3)
+    assert ending.how == ("deadline" if isolated else "signal")
+    assert alive(token) == []
+
+
+@pytest.mark.usefixtures("isolated")
+def test_all_of_it_ends_when_the_caller_is_killed(token: str) -> None:
+    code = f"{STARTS}daemon({token!r})\ntime.sleep(60)"
+    caller = (
+        "import sys\nfrom ivhl.measure.process import run_tree\n"
+        f"run_tree([sys.executable, '-c', {code!r}, {token!r}])"
     )
-    ending = run(code, tmp_path)
-    assert (ending.how, ending.code) == ("exit", 0)
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        if has_ended(int(pid.read_text())):
-            return
-        time.sleep(0.05)
-    pytest.fail("the worker is still there")
+    with subprocess.Popen([sys.executable, "-c", caller], cwd=ROOT) as process:
+        appears(token, 2)
+        process.kill()
+    assert ends(token)
 
 
-def test_a_process_that_left_the_group_is_killed_at_the_deadline(tmp_path: Path) -> None:
-    child = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
-    code = (
-        "import subprocess, sys, time\n"
-        f"subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True)\n"
-        "time.sleep(60)"
+@pytest.mark.usefixtures("isolated")
+def test_a_time_limit_ends_what_holds_the_pipe_as_well(token: str) -> None:
+    code = f"{STARTS}start_sleep({token!r}); time.sleep(60)"
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_tree([sys.executable, "-c", code], stdout=subprocess.PIPE, timeout=2)
+    assert alive(token) == []
+    done = run_tree(
+        [sys.executable, "-c", "print(1); raise SystemExit(3)"], stdout=subprocess.PIPE
     )
-    assert run(code, tmp_path, deadline_s=5).how == "deadline"
-    pid = int(tail(tmp_path / "output.txt"))
-    ends = time.monotonic() + 10
-    while not has_ended(pid) and time.monotonic() < ends:
-        time.sleep(0.05)
-    assert has_ended(pid)
+    assert (done.returncode, done.stdout) == (3, "1\n")
 
 
-def has_ended(pid: int) -> bool:
-    """Return whether a process has ended; a zombie counts, since a container may not reap it."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return True
-    return "\nState:\tZ" in status
+def test_children_of_the_caller_that_a_command_did_not_start_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IVHL_PID_NAMESPACE", "0")
+    sleep = ["sleep", "60"]
+    with ProcessTree(sleep) as other, subprocess.Popen(sleep) as plain:
+        code = f"{STARTS}signal_ancestors({os.getpid()}, signal.SIGKILL); time.sleep(60)"
+        assert run(code, tmp_path).how == "signal"
+        assert other.wait(0.1) is plain.poll() is None
+        plain.kill()
+
+
+def test_a_program_that_is_missing_is_named(tmp_path: Path) -> None:
+    ending = run_limited(
+        ["/no/such/program"],
+        environment={},
+        output=tmp_path / "output.txt",
+        deadline_s=30,
+        memory_limit=GIB,
+    )
+    assert (ending.how, ending.code) == ("exit", 127)
+    assert tail(tmp_path / "output.txt") == "/no/such/program: No such file or directory"
+
+
+def test_concurrent_namespaces_number_their_processes_differently(*, isolated: bool) -> None:
+    code = "import os; print(os.getpid(), os.readlink('/proc/self'))"
+    runs = [run_tree([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(4)]
+    pids = [done.stdout.split() for done in runs]
+    assert all(own == shown for own, shown in pids)
+    assert len({own for own, _ in pids}) > 1 or not isolated
 
 
 def test_the_callers_standard_input_is_not_read(tmp_path: Path) -> None:

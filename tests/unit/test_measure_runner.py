@@ -636,7 +636,7 @@ def test_a_project_that_is_not_installed_precedes_what_is(tmp_path: Path) -> Non
 def test_a_commit_with_another_version_of_the_workload_does_not_answer() -> None:
     job = Job(
         project="demo", workloads="m:W", workload="ops.empty", size="small", variant="a",
-        effort=Effort(), stage="time", journal="", parent=0, skip_isa_check=False, version=1,
+        effort=Effort(), stage="time", journal="", skip_isa_check=False, version=1,
     )  # fmt: skip
     refuse_other_version(CASES[0], job)
     with pytest.raises(CaseError, match="this commit has version 1, not 2") as refused:
@@ -663,7 +663,6 @@ def test_a_cell_measures_the_commits_that_could_be_built(
     seen: list[list[tuple[str, str | None]]] = []
     monkeypatch.setattr(suite, "read_settings", lambda: settings)
     monkeypatch.setattr(Settings, "cases", lambda _: CASES)
-    monkeypatch.setattr(suite, "die_with", lambda _: None)
     monkeypatch.setattr("signal.signal", lambda *_: None)
 
     def note(runs: Sequence[Run], *_: object) -> None:

@@ -8,8 +8,3 @@ if "IVHL_INSTRUMENT" in os.environ:
     sys.path.insert(0, os.environ["IVHL_INSTRUMENT"])
     if "IVHL_PROJECT" in os.environ:
         sys.path.insert(1, os.environ["IVHL_PROJECT"])
-
-    from ivhl.measure.process import die_with
-
-    # asv's server, which imports this and forks what measures, would outlive a killed asv.
-    die_with(os.getppid())
