@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from ivhl.errors import ResultsError
+from ivhl.records.lines import LARGEST
 from ivhl.records.record import to_json
 
 if TYPE_CHECKING:
@@ -35,12 +37,15 @@ def append_line(path: Path, line: str) -> None:
     """Append one record in its JSON form; see ``append_record``. What fails leaves no half line.
 
     Raises:
-        OSError: If the disk is full or the folder cannot be written.
+        OSError: If the disk is full, the folder cannot be written, or the file would be larger than
+            ``lines.LARGEST``.
     """
     data = (line + "\n").encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab+", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
+        if size + len(data) >= LARGEST:  # nobody would read any line of it again
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
         if size:
             file.seek(size - 1)
             if file.read(1) != b"\n":

@@ -34,8 +34,9 @@ from ivhl.matrix.swap import Swap
 from ivhl.measure.flags import Flag, NoSuchFlagError, parse_flag, set_flag
 from ivhl.records.answers import newest_keys
 from ivhl.records.files import append_record, record_file
+from ivhl.records.reader import read_record
 from ivhl.records.record import Arm, to_json
-from ivhl.records.store import load_records, parse_record
+from ivhl.records.store import load_records
 from ivhl.tracker.attribution import (
     Attributed,
     Effect,
@@ -608,7 +609,7 @@ def test_runs_with_other_flags_are_not_compared(project: Path) -> None:
     other = replace(
         one, conditions=replace(one.conditions, flags=("dynamo.specialize_float=True",))
     )
-    assert parse_record(to_json(other).encode()) == other
+    assert read_record(to_json(other).encode()) == other
     (why,) = differences(one, other, "commit")
     assert why == "compiler flags none before, dynamo.specialize_float=True now"
     assert differences(one, other, "flags") == []
@@ -626,7 +627,7 @@ def test_another_build_of_a_python_is_named_beside_what_is_said_of_its_version(
         )
         for python, build in builds.items()
     )
-    assert parse_record(to_json(other).encode()) == other
+    assert read_record(to_json(other).encode()) == other
     write_records(project / "results", one, other)
     said = (
         "these builds, not only these versions: Python built with GCC 12.2.0, glibc 2.36 before, "
