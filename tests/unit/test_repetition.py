@@ -27,7 +27,7 @@ from tests.builders.fleet import (
     make_fleet_project,
     write_records,
 )
-from tests.builders.project import make_commits
+from tests.builders.project import git, make_commits
 from tests.builders.records import Known, make_failure, make_record
 
 if TYPE_CHECKING:
@@ -243,6 +243,16 @@ def test_what_cannot_be_repeated_is_said_in_a_sentence(
     with pytest.raises(error, match=says) as raised:
         again(root, made_here(root, **change))
     assert raised.value.hint
+
+
+@pytest.mark.parametrize("name", ["HEAD~1", "HEAD", "main", "a-tag"])
+def test_what_is_cloned_is_the_commit_that_the_record_names(root: Path, name: str) -> None:
+    """Git leads an expression, and the hash of a tag, to another commit than is printed."""
+    git(root, "commit", "-q", "--allow-empty", "-m", "more")
+    git(root, "tag", "-a", "-m", "a tag", "a-tag", "HEAD~1")
+    text = git(root, "rev-parse", name) if name == "a-tag" else name
+    with pytest.raises(SpecError, match=f"git knows no commit {text}"):
+        again(root, replace(made_here(root), same_as=text))
 
 
 def test_a_lock_that_no_commit_has_is_named(root: Path) -> None:
