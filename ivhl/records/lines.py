@@ -19,7 +19,7 @@ LONGEST_LINE: Final = 1 << 20
 # A record has more than 1 KiB, so a file of records reaches its size first; the most here are 130.
 MOST_LINES: Final = 100_000
 # Lines of a file that are no records: no file of ours had more than the one that a kill cut off.
-MOST_NAMED: Final = 100
+MOST_NAMED: Final = 1000
 # A line with anything but blanks. Its blanks at the beginning are not in it.
 _LINE: Final = re.compile(rb"[^\s][^\n]*")
 

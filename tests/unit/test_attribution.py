@@ -437,7 +437,7 @@ def timed_record(root: Path, python: str, torch: str, slower: float) -> RunRecor
     record = a_record(root, python=python, torch=torch, speedup=2.0 / slower, width=0.001)
     compiled = Arm(calls=1, samples_s=(1e-3 * slower,) * 8)
     return replace(
-        record, eager=Arm(calls=1, samples_s=(2e-3,) * 8), compiled=compiled, sources="s" * 64
+        record, eager=Arm(calls=1, samples_s=(2e-3,) * 8), compiled=compiled, sources="5" * 64
     )
 
 
@@ -466,7 +466,7 @@ def test_records_of_another_commit_with_the_same_code_count(project: Path) -> No
     *first, last = records_of(project)
     commit(project, "something else")
     later = replace(last, commit=git(project, "rev-parse", "HEAD"))
-    write_records(project / "results", *first, replace(later, sources="t" * 64))
+    write_records(project / "results", *first, replace(later, sources="7" * 64))
     text = str(run(*cells)[1])
     assert text.startswith("no case has records in all cells of the factorial")
     shutil.rmtree(project / "results")

@@ -114,13 +114,13 @@ def test_the_same_failure_reproduces_and_another_does_not() -> None:
 def test_benchmarks_that_were_not_committed_are_named_and_not_the_difference_that_they_make() -> (
     None
 ):
-    record = replace(make_record(), sources="s" * 64, benchmark="a" * 64)
+    record = replace(make_record(), sources="5" * 64, benchmark="a" * 64)
     for now in (
         slower(record, 2),
         replace(record, compile=None),
         make_failure("absent", "the commit lacks it"),
     ):
-        again = replace(now, sources="s" * 64, benchmark="b" * 64)
+        again = replace(now, sources="5" * 64, benchmark="b" * 64)
         found = judge_repetition(record, again, Known(0.02))
         assert found.verdict == "undecided"
         assert "uncommitted benchmarks" in found.because
@@ -294,7 +294,7 @@ def test_a_benchmark_that_the_commit_lacks_is_said_to_be_uncommitted(
     def measure(*_: object) -> None:
         raise SpecError("ivhl bench ended with status 2: unknown workload 'ops.one'", hint="")
 
-    record = replace(made_here(root), sources="s" * 64, benchmark=benchmark)
+    record = replace(made_here(root), sources="5" * 64, benchmark=benchmark)
     with pytest.raises(SpecError, match="unknown workload") as told:
         again(root, record, measure=measure)
     assert ("was not committed" in (told.value.hint or "")) == (benchmark is not None)
