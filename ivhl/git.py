@@ -88,7 +88,9 @@ def find_commit(root: Path, name: str) -> str:
         SpecError: If this is not a git repository, or has no such commit.
     """
     try:
-        return _text(root, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
+        return _text(
+            root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"
+        ).strip()
     except (NoRepositoryError, RefusedRepositoryError):
         raise
     except SpecError as error:
@@ -131,7 +133,8 @@ def leads_to(root: Path, one: str, other: str) -> bool:
     Raises:
         SpecError: If git is missing.
     """
-    return not _run(root, "merge-base", "--is-ancestor", one, other).returncode
+    ends = _full(one), _full(other)
+    return not _run(root, "merge-base", "--is-ancestor", *ends).returncode
 
 
 def commit_titles(root: Path, commits: Sequence[str]) -> dict[str, str]:
@@ -147,7 +150,7 @@ def commit_titles(root: Path, commits: Sequence[str]) -> dict[str, str]:
         "--no-walk=unsorted",
         "--stdin",
         form,
-        input_="".join(f"{c}\n" for c in commits),
+        input_="".join(f"{_full(c)}\n" for c in commits),
     ).splitlines()
     found = (line.partition(" ") for line in lines)
     return {commit: f"{commit[:8]}  {about}" for commit, _, about in found}
@@ -214,7 +217,7 @@ def files_at(root: Path, commit: str, folder: str, ending: str) -> dict[str, byt
     Raises:
         SpecError: If git is missing, or it has no such commit.
     """
-    listing = _text(root, "ls-tree", "-r", "-z", commit, "--", f"{folder}/")
+    listing = _text(root, "ls-tree", "-r", "-z", _full(commit), "--", f"{folder}/")
     blobs: dict[str, str] = {}
     for entry in filter(None, listing.split("\0")):
         about, _, path = entry.partition("\t")
@@ -373,7 +376,7 @@ def clone_at(root: Path, commit: str, target: Path) -> Path:
     Raises:
         SpecError: If git is missing, or it lacks the commit.
     """
-    top = top_level(root)
+    top, commit = top_level(root), _full(commit)
     quiet = ("--quiet", "--no-checkout", "--shared")
     _git(root, "clone", *quiet, str(top), str(target))
     _git(target, "checkout", "--quiet", "--detach", commit)
@@ -403,7 +406,7 @@ def archive(root: Path, commit: str, prefix: str) -> bytes:
         SpecError: If git is missing, or it has no such commit.
     """
     try:
-        return _git(root, "archive", "--format=tar", f"--prefix={prefix}/", commit)
+        return _git(root, "archive", "--format=tar", f"--prefix={prefix}/", _full(commit))
     except SpecError as error:
         raise SpecError(
             f"git has no files of commit {commit}: {error}",
@@ -417,7 +420,21 @@ def commit_time_ms(root: Path, commit: str) -> int:
     Raises:
         SpecError: If the commit does not exist.
     """
-    return int(_text(root, "show", "-s", "--format=%at", commit)) * 1000
+    return int(_text(root, "show", "-s", "--format=%at", _full(commit))) * 1000
+
+
+def _full(commit: str) -> str:
+    """Return a full hash: nothing else that a record holds reaches git, which obeys expressions.
+
+    Raises:
+        SpecError: If it is a name, an option or an expression, as ``HEAD~3``.
+    """
+    if not _HASH.fullmatch(commit):
+        raise SpecError(
+            f"a commit must be a full hash, 40 or 64 hex digits (got {commit[:100]!a})",
+            hint="correct the record or the name that has it",
+        )
+    return commit
 
 
 def _contents(root: Path, blobs: Iterable[str]) -> dict[str, bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -119,10 +119,7 @@ def write_asv_results(
 
 def _suite_of(settings: Settings, groups: Sequence[Sequence[RunRecord]]) -> AsvBenchmarks:
     # Records are sorted by version of the workload: in this dictionary, the newest version wins.
-    cells = [
-        {case_name(r): values_of(asdict(r)) for r in group if not is_absent(asdict(r))}
-        for group in groups
-    ]
+    cells = [{case_name(r): values_of(r) for r in group if not is_absent(r)} for group in groups]
     return read_suite(settings, cells)
 
 

@@ -50,6 +50,7 @@ class Published:
 
     Attributes:
         problems: What could not be read or shown; everything else is published.
+        left_out: Those of the problems that are pages or data which could not be made.
         off_branch: Commits that asv's graphs omit, because they are on no published branch. Our
             pages show them.
         asv: When asv's pages were made, as text; empty if the site has none.
@@ -58,6 +59,7 @@ class Published:
 
     output: Path
     problems: tuple[str, ...]
+    left_out: tuple[str, ...]
     off_branch: tuple[str, ...]
     asv: str
     renewed: bool
@@ -101,10 +103,10 @@ def publish(root: Path, output: Path, *, asv: bool | None = None) -> Published:
         when = new / _ASV / _MADE
         made = when.read_text(encoding="utf-8") if when.is_file() else ""
         with collector_paused():
-            source, problems = _write_ours(
+            source, left_out = _write_ours(
                 root, results, (*bad, *without), (new, output), (now, made)
             )
-        if renewed:
+        if renewed and (new / "feed.xml").is_file():
             from ivhl.asv.verdicts import write_verdicts  # noqa: PLC0415  (it imports asv)
 
             write_verdicts(new / _ASV, source.changes, new / "feed.xml", source.expected)
@@ -113,7 +115,9 @@ def publish(root: Path, output: Path, *, asv: bool | None = None) -> Published:
     off_branch = sorted(
         line.split(_OFF_BRANCH)[1].split()[0] for line in text.splitlines() if _OFF_BRANCH in line
     )
-    return Published(output, problems, tuple(dict.fromkeys(off_branch)), made, renewed)
+    return Published(
+        output, source.state.problems, left_out, tuple(dict.fromkeys(off_branch)), made, renewed
+    )
 
 
 def _wants_asv(output: Path, results: Path) -> bool:
@@ -136,7 +140,7 @@ def _write_ours(
     folders: tuple[Path, Path],
     times: tuple[str, str],
 ) -> tuple[Source, tuple[str, ...]]:
-    """Write our pages, without the records that break them; return what they show and name."""
+    """Write our pages, without the records that break them; return what they show, and left out."""
     (new, old), (now, made) = folders, times
     problems = [str(problem) for problem in bad]
     annotations: tuple[Annotation, ...] = ()
@@ -160,19 +164,27 @@ def _write_ours(
     state = load_state(root, results, history=False)
     state = replace(state, problems=(*problems, *state.problems))
     source = Source(state, now, *known)
-    try:
-        write_pages(source, new, old, made)
-    except Exception:
+    left_out = write_pages(source, new, old, made)
+    if left_out:
         every = load_state(root, results)
         without = without_broken(replace(every, problems=state.problems))
-        if without.records == every.records:  # no single record is the reason
-            raise
-        state, source = without, Source(without, now, *known)
-        for path in new.iterdir():
-            if path.name != _ASV:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-        write_pages(source, new, old, made)
-    return source, state.problems
+        if without.records != every.records:  # a record is the reason
+            state, source = without, Source(without, now, *known)
+            _clear(new)
+            left_out = write_pages(source, new, old, made)
+    if left_out:
+        # Once more, so that the pages name what is left out.
+        state = replace(state, problems=(*state.problems, *left_out))
+        source = Source(state, now, *known)
+        _clear(new)
+        left_out = write_pages(source, new, old, made)
+    return source, left_out
+
+
+def _clear(new: Path) -> None:
+    for path in new.iterdir():
+        if path.name != _ASV:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _write_asv(

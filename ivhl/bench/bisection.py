@@ -923,7 +923,7 @@ class _Bisection:
         axis: Axis = self._question.along
         lock = lock_state(self._request.root, self._question.cell(position))
         answers = (
-            is_final(None if record.failure is None else asdict(record.failure))
+            is_final(record.failure)
             and not record.uncommitted
             and record.cell.lock_sha256 == lock.sha256
             and record.workload_version == first.workload_version

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import ivhl
 from ivhl.errors import IvhlError, LockError, ResultsError, SpecError
-from ivhl.git import clone_at, find_commit, lock_texts, texts_of
+from ivhl.git import clone_at, commits_there, lock_texts, texts_of
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.locks import (
     digest_in,
@@ -93,7 +93,12 @@ def repeat(
     """
     cell = CellSpec(recorded.cell.python, recorded.cell.torch)
     check_repeatable(recorded)
-    commit = find_commit(root, recorded.same_as or recorded.commit)
+    commit = recorded.same_as or recorded.commit
+    if commit not in commits_there(root, [commit]):
+        raise SpecError(
+            f"git knows no commit {commit}, which the record names, in {root}",
+            hint="fetch it: git fetch --unshallow, or fetch its branch",
+        )
     text = recorded_lock(root, cell, recorded.cell.lock_sha256 or "")
     folder = root / ".asv" / "repeat" / f"{commit[:8]}-{cell.id}-{_sha256(text)[:8]}"
     here = this_machine(recorded.machine.name)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
 from ivhl.errors import SpecError
 from ivhl.git import files_at
 from ivhl.records.answers import is_final
-from ivhl.records.store import case_name, device_type, key_of, newest_by, parse_record
+from ivhl.records.reader import records_in
+from ivhl.records.store import case_name, device_type, key_of, newest_by
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -94,14 +95,13 @@ def records_at(root: Path, commit: str) -> tuple[RunRecord, ...]:
     Raises:
         SpecError: If git does not know the commit.
     """
-    records = []
-    for data in files_at(root, commit, "results", ".jsonl").values():
-        for line in data.splitlines():
-            try:
-                records.append(parse_record(line))
-            except ValueError:
-                continue  # `ivhl results` reports it; here only an estimate is lost
-    return tuple(records)
+    found = (
+        record
+        for data in files_at(root, commit, "results", ".jsonl").values()
+        for _, record in records_in(data)
+    )
+    # `ivhl results` reports what is no record; here only an estimate is lost.
+    return tuple(record for record in found if not isinstance(record, str))
 
 
 def list_work(
@@ -212,8 +212,7 @@ def leave_out_measured(
     answered = {
         (key.cell, case_name(key), key.workload_version)
         for key, record in newest.items()
-        if record.conditions.image is None
-        and is_final(None if record.failure is None else asdict(record.failure))
+        if record.conditions.image is None and is_final(record.failure)
     }
     left = []
     for one in work:

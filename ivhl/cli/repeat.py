@@ -24,8 +24,9 @@ from ivhl.cli.declared import (
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.git import find_commit
 from ivhl.matrix.project import find_root
+from ivhl.records.reader import records_in
 from ivhl.records.reading import read_records_file
-from ivhl.records.store import case_name, read_record
+from ivhl.records.store import case_name
 from ivhl.tracker.compat import release_key
 from ivhl.tracker.index import open_index
 from ivhl.tracker.repetition import outcome_of
@@ -127,31 +128,32 @@ def _in_file(text: str) -> list[RunRecord]:
         if ".jsonl" in path.name:
             raise SpecError(f"{text}: no such file", hint="FILE, FILE:LINE, or a case")
         return []
-    lines = dict(enumerate(read_records_file(path).splitlines(), 1))
-    if numbered and path != Path(text):
-        number = int(numbered["line"])
-        if number not in lines:
-            raise SpecError(
-                f"{path}: line {number}: the file has {counted(len(lines), 'line')}",
-                hint="count from 1",
-            )
-        lines = {number: lines[number]}
-    return _read(path, lines)
+    try:
+        data = read_records_file(path)
+    except ResultsError as error:
+        raise SpecError(f"{path}: {error}", hint="name another file of records") from error
+    number = int(numbered["line"]) if numbered and path != Path(text) else None
+    if number is not None and not 1 <= number <= (lines := len(data.splitlines())):
+        raise SpecError(
+            f"{path}: line {number}: the file has {counted(lines, 'line')}", hint="count from 1"
+        )
+    return _read(path, data, number)
 
 
-def _read(path: Path, lines: Mapping[int, bytes]) -> list[RunRecord]:
-    """Return the records of lines of a file, by number; warn of what is none.
+def _read(path: Path, data: bytes, wanted: int | None) -> list[RunRecord]:
+    """Return the records of a file, or the one of a line; warn of what is none.
 
     Raises:
         SpecError: If there is no record among them.
     """
     found, mistakes = [], []
-    for number, line in lines.items():
-        try:
-            if line.strip() or len(lines) == 1:
-                found.append(read_record(line))
-        except ValueError as error:
-            mistakes.append(f"{path}: line {number}: is no record: {error}")
+    for (number, *_), record in records_in(data):
+        if wanted not in (None, number):
+            continue
+        if isinstance(record, str):
+            mistakes.append(f"{path}: line {number}: is no record: {record}")
+        else:
+            found.append(record)
     if not found:
         raise SpecError(
             mistakes[0] if mistakes else f"{path}: has no record",

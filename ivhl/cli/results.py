@@ -21,7 +21,7 @@ from ivhl.cli.declared import (
     warn,
     warn_unread,
 )
-from ivhl.errors import UnknownNameError
+from ivhl.errors import ResultsError, UnknownNameError
 from ivhl.git import commit_order
 from ivhl.matrix.project import find_root
 from ivhl.matrix.spec import newest_of
@@ -32,7 +32,7 @@ from ivhl.tracker.pairs import count_pairs
 from ivhl.tracker.project import load_state, retired_cases, rows_of
 from ivhl.tracker.table import STYLES, ResultsTable
 from ivhl.tracker.terminal import Terminal
-from ivhl.tracker.wording import STATUS_WORDS, headline, marked, support_sentence
+from ivhl.tracker.wording import STATUS_WORDS, counted, headline, marked, support_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -201,7 +201,8 @@ def publish(
     """Build the static site.
 
     Replaces the old site only after the new one is complete. Results that cannot be read are
-    left out with a warning; the exit code is still 0.
+    left out with a warning; the exit code is still 0. A page that cannot be made is left out, too,
+    and named; the site has all others, and the exit code is 5.
     """
     from ivhl.asv.publish import publish as publish_site  # noqa: PLC0415  (it imports asv)
 
@@ -215,6 +216,13 @@ def publish(
     if not published.renewed:
         made = f"asv's pages: of {published.asv}" if published.asv else "asv's pages: none"
         typer.echo(f"{made}; ivhl publish --asv makes them again")
+    if published.left_out:
+        raise ResultsError(
+            f"{counted(len(published.left_out), 'file')} of the site could not be made; the site "
+            "has all others",
+            hint="the warnings name each with its reason: please report it with the records that "
+            "it shows",
+        )
 
 
 def _only(

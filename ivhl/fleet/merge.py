@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from ivhl.errors import ResultsError
 from ivhl.records.age import recorded_rank
 from ivhl.records.files import UNFINISHED, without_links, write_whole
+from ivhl.records.lines import within_limits
+from ivhl.records.reader import read_record
 from ivhl.records.reading import PACKED, with_packed
 from ivhl.records.record import to_json
-from ivhl.records.store import parse_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,7 +45,7 @@ def merge_records(path: Path, records: Iterable[RunRecord]) -> Merged:
     old = _lines(path)
     for line in old:
         try:
-            record = parse_record(line)
+            record = read_record(line)
         except ValueError:
             lines.append(((False, ""), "", line))
         else:
@@ -62,7 +63,8 @@ def merge_records(path: Path, records: Iterable[RunRecord]) -> Merged:
         lines.append((recorded_rank(record), text, text.encode()))
     if new:
         lines.sort(key=lambda line: line[:2])
-        write_whole(path, b"".join(line + b"\n" for *_, line in lines), path.parents[2])
+        data = b"".join(line + b"\n" for *_, line in lines)
+        write_whole(path, _within_limits(path, data), path.parents[2])
         # A kill before this leaves each record twice, which is one for every view.
         path.with_name(path.name + PACKED).unlink(missing_ok=True)
     return Merged(new, had)
@@ -76,6 +78,16 @@ def _lines(path: Path) -> list[bytes]:
             f"{path}: {error}", hint="check its permissions, or move it elsewhere"
         ) from error
     return [line for line in data.split(b"\n") if line]
+
+
+def _within_limits(path: Path, data: bytes) -> bytes:
+    try:
+        return within_limits(data)
+    except ResultsError as error:
+        raise ResultsError(
+            f"{path} would be no file of records any more: {error}",
+            hint="the file is unchanged; move old records of this commit and cell elsewhere",
+        ) from error
 
 
 def remove_unfinished(results: Path) -> None:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from ivhl.records.lines import LARGEST, LONGEST_LINE, MOST_LINES, lines_of
+from ivhl.records.reading import RATIO
 from ivhl.records.text import is_printable, printable
 
 if TYPE_CHECKING:
@@ -30,31 +32,27 @@ _MIB = 2**20
 _ENTRY = b"PK\x01\x02"
 # Of an export, which is read as one document: JSON takes twenty times its bytes. One has 0.2 MiB.
 _LARGEST_EXPORT = 8 * _MIB
-# A line with anything but blanks. Its blanks at the beginning are not in it.
-_LINE = re.compile(rb"[^\s][^\n]*")
 
 
 @dataclass(frozen=True, slots=True)
 class ImportLimits:
-    """Limits of one source. The 47 files of records in this repository have 1.8 MB.
+    """Limits of one source; those of one file are those of every file of records.
 
     Attributes:
         files: Entries of a folder or an archive, including other files.
         file_bytes: Size of one file, unpacked.
         total_bytes: Size of all files of a source, unpacked.
-        ratio: Unpacked over packed bytes of an archive member. Records pack to a fifth, blanks to a
-            thousandth.
-        line_bytes: Size of one record; the largest in this repository has 10 KiB.
-        lines: Lines of one file that are not blank. A record has more than 1 KiB, so a file of
-            records reaches its size first.
+        ratio: Unpacked over packed bytes of an archive member.
+        line_bytes: Size of one record.
+        lines: Lines of one file that are not blank.
     """
 
     files: int = 20_000
-    file_bytes: int = 64 * _MIB
+    file_bytes: int = LARGEST
     total_bytes: int = 512 * _MIB
-    ratio: int = 200
-    line_bytes: int = _MIB
-    lines: int = 100_000
+    ratio: int = RATIO
+    line_bytes: int = LONGEST_LINE
+    lines: int = MOST_LINES
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,12 +342,8 @@ def _lines(place: str, data: bytes, limits: ImportLimits) -> Iterator[SourceLine
 
 
 def _numbered(place: str, data: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield the lines that are not blank, one at a time: a file can consist of line breaks."""
-    number, end = 1, 0
-    for line in _LINE.finditer(data):
-        number += data.count(b"\n", end, line.start())
-        end = line.start()
-        yield f"{place}:{number}", line[0]
+    for line in lines_of(data):
+        yield f"{place}:{line.number}", line.data
 
 
 def _exported(place: str, data: bytes, limits: ImportLimits) -> list[tuple[str, bytes]]:

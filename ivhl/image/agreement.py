@@ -7,7 +7,10 @@ from math import exp, log
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ivhl.records.store import case_name, parse_record
+from ivhl.records.lines import lines_of
+from ivhl.records.reader import read_record
+from ivhl.records.reading import read_records_file, records_files
+from ivhl.records.store import case_name
 from ivhl.tracker.gate import noise
 
 if TYPE_CHECKING:
@@ -118,7 +121,7 @@ def every_record(results: Path) -> tuple[RunRecord, ...]:
         ValueError: If a line is not a record.
     """
     return tuple(
-        parse_record(line)
-        for path in sorted(results.glob("*/records/*.jsonl"))
-        for line in path.read_bytes().splitlines()
+        read_record(line.data)
+        for path in records_files(results)[0]
+        for line in lines_of(read_records_file(path))
     )

@@ -18,7 +18,7 @@ from ivhl.asv.run import log_of
 from ivhl.bench import write_record
 from ivhl.bench.progress import Display
 from ivhl.bench.state import RunState
-from ivhl.errors import IvhlError, SpecError
+from ivhl.errors import IvhlError, ResultsError, SpecError
 from ivhl.fleet.check import first_mistake, not_locked
 from ivhl.git import find_commit
 from ivhl.image.build import build_image, list_images, present_image
@@ -35,7 +35,9 @@ from ivhl.image.engine import Client, EngineError, connect, machine_of
 from ivhl.image.recipe import choose_base, make_recipe, sources_here
 from ivhl.measure.outcome import failed_everywhere
 from ivhl.records.files import record_file
-from ivhl.records.store import Key, case_name, device_type, key_of, load_records, parse_record
+from ivhl.records.lines import read_plain
+from ivhl.records.reader import read_record, records_in
+from ivhl.records.store import Key, case_name, device_type, key_of, load_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -299,7 +301,7 @@ class _Cell:
         """
         kept = () if self._settings.effort.force else records_of_image(self._file, image)
         self.order = replace(self.order, image=image, records=kept)
-        self._sent = frozenset(case_name(parse_record(line.encode())) for line in kept)
+        self._sent = frozenset(case_name(read_record(line.encode())) for line in kept)
         measure_in_container(self._client, self.order, self._receive)
 
     @property
@@ -350,7 +352,7 @@ class _Cell:
             EngineError: If it is no record, or one of something else.
         """
         try:
-            record = parse_record(line.encode(errors="replace"))
+            record = read_record(line.encode(errors="replace"))
         except ValueError as error:
             raise self._forged(str(error)) from error
         order, settings = self.order, self._settings
@@ -413,15 +415,15 @@ def records_of_image(path: Path, image: str) -> tuple[str, ...]:
     measured again.
     """
     newest: dict[Key, tuple[str, bool]] = {}
-    if not path.is_file():
+    try:
+        data = read_plain(path)
+    except ResultsError:
         return ()
-    for line in path.read_bytes().splitlines():
-        try:
-            record = parse_record(line)
-        except ValueError:
+    for line, record in records_in(data):
+        if isinstance(record, str):
             continue  # commands that show results report it; the case is measured again
         mine = record.conditions.image == image
-        newest[key_of(record)] = (line.decode() + "\n", mine)
+        newest[key_of(record)] = (line.data.decode() + "\n", mine)
     return tuple(line for line, mine in newest.values() if mine)
 
 

@@ -7,11 +7,10 @@ import re
 
 from ivhl.errors import SpecError
 from ivhl.machine.system import System
+from ivhl.records.bounds import MACHINE_NAME, SHORT_SIGNS
 from ivhl.records.record import Machine
-from ivhl.records.text import is_printable
+from ivhl.records.text import printable
 
-# Of a name in bytes. It is a part of paths, which have at most 255 in a part.
-_LONGEST_NAME = 100
 # As a name: the processor, so that hosted runners that are alike are one machine.
 BY_PROCESSOR = "by-processor"
 
@@ -26,6 +25,7 @@ def this_machine(name: str) -> Machine:
         SpecError: If the name cannot be a folder name.
     """
     cpu = cpu_model(System().text("proc/cpuinfo") or "") or os.uname().machine
+    cpu = printable(cpu)[:SHORT_SIGNS]  # as a record may have it
     return Machine(
         name=name_by(cpu, os.cpu_count() or 1) if name == BY_PROCESSOR else checked_name(name),
         cpu=cpu,
@@ -53,21 +53,9 @@ def checked_name(name: str) -> str:
     Raises:
         SpecError: If it cannot.
     """
-    if mistake := name_mistake(name):
+    if mistake := MACHINE_NAME.mistake(name):
         raise SpecError(
             f"machine name {name!r}: {mistake}",
             hint="it becomes a folder name; choose another one with --machine",
         )
     return name
-
-
-def name_mistake(name: str) -> str:
-    """Return why a machine's name cannot be a folder name in the results; empty if it can."""
-    if not re.fullmatch(r"\w[\w.-]*", name) or not is_printable(name):  # letters can be blank
-        return "may contain letters, digits, '_', '-' and '.', and must not begin with '-' or '.'"
-    if len(name.encode()) > _LONGEST_NAME:
-        return f"may have {_LONGEST_NAME} bytes (got {len(name.encode())})"
-    # asv takes everything in the results with this ending for one of its files.
-    if name.endswith((".json", ".jsonl")):
-        return "must not end in .json or .jsonl, as files in the results do"
-    return ""

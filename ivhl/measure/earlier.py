@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ivhl.instrument import INSTRUMENT
 from ivhl.measure.run import repeat_command
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from ivhl.measure.run import Run
     from ivhl.measure.sources import Sources
     from ivhl.records.answers import CaseId, MadeLike, RunKey
+    from ivhl.records.record import RunRecord
     from ivhl.workload import Case
 
 
@@ -44,7 +46,7 @@ def run_key(run: Run) -> MadeLike:
     )  # fmt: skip
 
 
-def records_of_other_commits(run: Run) -> dict[CaseId, dict[str, Any]]:
+def records_of_other_commits(run: Run) -> dict[CaseId, RunRecord]:
     """Return each case's newest final record that differs from this run only in its commit.
 
     Empty for existing environments: their packages may have changed.
@@ -54,23 +56,22 @@ def records_of_other_commits(run: Run) -> dict[CaseId, dict[str, Any]]:
     return newest_of_other_commits(run.record_file.parent, run_key(run))
 
 
-def same_subject(
-    run: Run, case: Case, elsewhere: dict[CaseId, dict[str, Any]]
-) -> dict[str, Any] | None:
+def same_subject(run: Run, case: Case, elsewhere: dict[CaseId, RunRecord]) -> RunRecord | None:
     """Return another commit's record as one of this commit, if the case reaches the same sources.
 
     Then there is nothing to measure. The record keeps its time of measurement, so that it does not
     count as another run.
     """
-    data = elsewhere.get(case_key(run, case))
+    record = elsewhere.get(case_key(run, case))
     here = sources_of(run, case)
-    if data is None or here is None or (data["sources"], data.get("benchmark")) != here:
+    if record is None or here is None or (record.sources, record.benchmark) != here:
         return None
-    return data | {
-        "commit": run.commit,
-        "same_as": data.get("same_as") or data["commit"],
-        "command": repeat_command(run, case),
-    }
+    return replace(
+        record,
+        commit=run.commit,
+        same_as=record.same_as or record.commit,
+        command=repeat_command(run, case),
+    )
 
 
 def sources_of(run: Run, case: Case) -> Sources | None:

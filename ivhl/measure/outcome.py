@@ -18,7 +18,7 @@ from ivhl.measure.job import choose_clock
 from ivhl.measure.paths import folders_here, without_folders
 from ivhl.measure.run import repeat_command
 from ivhl.measure.wheels import installed_wheels
-from ivhl.records.bounds import impossible
+from ivhl.records.reader import read_record
 from ivhl.records.record import (
     Arm,
     Calibration,
@@ -33,13 +33,14 @@ from ivhl.records.record import (
     Phase,
     RecordedObservation,
     RunRecord,
+    to_json,
 )
-from ivhl.records.shape import misfits
 
 if TYPE_CHECKING:
     from ivhl.measure.run import Run
     from ivhl.workload import Case
 
+_LONGEST_MESSAGE = 4000  # characters: the reader takes 64 KiB
 ARMS = ("eager", "eager_again", "formulation_eager", "compiled")
 
 
@@ -159,15 +160,13 @@ def checked_record(
         about: See ``make_record``.
     """
     compiled, timed = findings
-    record = None
     try:
         found = merge(compiled, timed)
         record = make_record(run, case, found, failure or disturbance(timed), **about)
-        # In this order: the bounds of a number take a number.
-        mistake = next(misfits(record), "") or next(iter(impossible(record)), "")
+        read_record(to_json(record).encode())
     except Exception as error:  # noqa: BLE001  (whatever is wrong with what was written there)
-        mistake = f"{type(error).__name__}: {error}"
-    if record is not None and not mistake:
+        mistake = f"{type(error).__name__}: {error}"[:_LONGEST_MESSAGE]
+    else:
         return record
     failure = Failure(
         phase=failure.phase if failure else "timing",
@@ -189,7 +188,7 @@ def failed_everywhere(
         phase=phase,
         failure_class=failure_class,
         exception="",
-        message=message,
+        message=message[:_LONGEST_MESSAGE],
         where="",
         output_tail=output[-4000:],
     )

@@ -6,7 +6,6 @@ Never imports torch, so that a crash in torch cannot end the run.
 from __future__ import annotations
 
 import itertools
-import json
 import tempfile
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -31,7 +30,7 @@ from ivhl.measure.lanes import (
 )
 from ivhl.measure.outcome import checked_record
 from ivhl.records.answers import newest_keys
-from ivhl.records.files import append_line, append_record
+from ivhl.records.files import append_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -70,8 +69,8 @@ def run_cases(
     for case in cases:
         if is_answered(run, case, newest):
             on_event("kept", case, None)
-        elif data := same_subject(run, case, elsewhere):
-            append_line(run.record_file, json.dumps(data, sort_keys=True, separators=(",", ":")))
+        elif record := same_subject(run, case, elsewhere):
+            append_record(run.record_file, record)
             on_event("unchanged", case, None)
         else:
             todo.append(case)

@@ -7,7 +7,7 @@ import math
 import os
 import signal
 import sys
-from contextlib import suppress
+from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -88,34 +88,33 @@ def values_in(path: Path, cell: Cell, device: str) -> Values:
     """Return the values of the latest record of each case, by case and metric."""
     values: Values = {}
     for (workload, _, size, variant, where), _, record in read_records(path):
-        if where != device or record["cell"]["lock_sha256"] != cell.lock_sha256:
+        if where != device or record.cell.lock_sha256 != cell.lock_sha256:
             continue
         name = f"{workload}/{size}/{variant}"
         values.pop(name, None)
-        with suppress(TypeError, KeyError, AttributeError, ArithmeticError):
-            if not is_absent(record):
-                values[name] = values_of(record)
+        if not is_absent(record):
+            values[name] = values_of(record)
     return values
 
 
-def values_of(record: dict[str, Any]) -> dict[str, Any]:
+def values_of(record: RunRecord) -> dict[str, Any]:
     """Return the metrics of one record; a failed one has those measured before the failure."""
-    failure, compiled = record["failure"], record["compile"]
+    failure = None if record.failure is None else asdict(record.failure)
     found: dict[str, Any] = {"failure": failure, "failed": 0 if failure is None else 1}
-    if record["eager"]:
-        found["eager_s"] = record["eager"]["samples_s"]
-    if failure is None:
-        found["compiled_s"] = record["compiled"]["samples_s"]
-        found["speedup"] = record["speedup"]["value"]
-        found["relative"] = 1 / record["speedup"]["value"]
-        found["compile_s"] = compiled["cold_s"]
-        found["compiled_peak"] = (record["memory"] or {}).get("compiled_peak")
+    if record.eager:
+        found["eager_s"] = list(record.eager.samples_s)
+    if record.speedup and record.compiled and record.compile:
+        found["compiled_s"] = list(record.compiled.samples_s)
+        found["speedup"] = record.speedup.value
+        found["relative"] = 1 / record.speedup.value
+        found["compile_s"] = record.compile.cold_s
+        found["compiled_peak"] = None if record.memory is None else record.memory.compiled_peak
     return found
 
 
-def is_absent(record: dict[str, Any]) -> bool:
+def is_absent(record: RunRecord) -> bool:
     """Return whether the commit lacks the measured code: asv's graphs show a gap, not a failure."""
-    return (record["failure"] or {}).get("failure_class") == "absent"
+    return record.failure is not None and record.failure.failure_class == "absent"
 
 
 def value(cell: Values, case: str, metric: str) -> Any:  # noqa: ANN401  (number or samples)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ivhl.errors import IvhlError
 from ivhl.pages.render import (
     code_digest,
     compatibility_json,
@@ -24,17 +26,22 @@ from ivhl.tracker.views.incidents import regressions_view
 from ivhl.tracker.views.matrix import matrix_views
 from ivhl.tracker.views.run import run_lines, run_view
 from ivhl.tracker.views.sides import JUDGED, choices, side, side_files, sides_of
-from ivhl.tracker.views.source import cell_data
+from ivhl.tracker.views.source import case_page, cell_data
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ivhl.tracker.compat import Row
+    from ivhl.tracker.compat import Row, RowSeries
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.views.run import RunLine
-    from ivhl.tracker.views.source import Source
+    from ivhl.tracker.views.source import Place, Source
 
+# What the system answers to a name that no file can have, or that another file has.
+_OF_A_NAME: Final = frozenset(
+    (errno.EEXIST, errno.EILSEQ, errno.EINVAL, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOTDIR)
+)
+_LONGEST_REASON = 500
 _MOST_RUNS = 500  # that the list of runs shows
 # What each file of a site was made from, so that the next site need not make it again.
 MADE_FROM: Final = ".made-from.json"
@@ -55,34 +62,68 @@ class SiteFile(NamedTuple):
     made_from: str = ""
 
 
-def write_pages(source: Source, new: Path, old: Path | None = None, asv: str = "") -> None:
-    """Write all pages and their data.
+def write_pages(
+    source: Source, new: Path, old: Path | None = None, asv: str = ""
+) -> tuple[str, ...]:
+    """Write all pages and their data; return those that cannot be made, each with the reason.
+
+    Records come from other machines: a page that one of them breaks is left out, and keeps none of
+    the others from being written.
 
     Args:
         source: What they show.
         new: Folder to write into, without any of the files: one may be a link into another site.
         old: Folder of the earlier site: what is unchanged is linked from it and not written again.
         asv: When asv's pages were made, as text; empty if the site has none.
+
+    Raises:
+        IvhlError: If the records change meanwhile.
+        OSError: If the disk is full, or the folder cannot be written.
     """
-    folders: set[Path] = set()
+    left_out: list[str] = []
     made_from: dict[str, str] = {}
     with _opened(old) as earlier:
         known = {} if earlier is None else _known(earlier)
-        for file in site_files(source, asv):
-            target = new / file.path
-            if target.parent not in folders:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                folders.add(target.parent)
-            if file.made_from:
-                made_from[file.path] = file.made_from
-                same = known.get(file.path) == file.made_from
-                if same and earlier is not None and _linked(earlier, file.path, target):
-                    continue
-            data = file.content()
-            if earlier is None or not _linked(earlier, file.path, target, data):
-                with target.open("xb", buffering=0) as written:  # of thousands, each in one call
-                    written.write(data)
+        for name, part in _parts(source, asv):
+            files = part()
+            while True:
+                file = None
+                with _leaving_out(name, left_out):
+                    file = next(files, None)
+                if file is None:
+                    break
+                with _leaving_out(file.path, left_out):
+                    _write(file, new, earlier, known)
+                    if file.made_from:
+                        made_from[file.path] = file.made_from
     (new / MADE_FROM).write_text(json.dumps(made_from), encoding="utf-8")
+    return tuple(left_out)
+
+
+@contextmanager
+def _leaving_out(name: str, left_out: list[str]) -> Iterator[None]:
+    """Name what cannot be made, and go on with what comes after it."""
+    try:
+        yield
+    except (IvhlError, MemoryError):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno not in _OF_A_NAME:
+            raise
+        text = f"{name}: cannot be made and is left out: {type(error).__name__}: {error}"
+        left_out.append(text[:_LONGEST_REASON])
+
+
+def _write(file: SiteFile, new: Path, earlier: int | None, known: Mapping[str, str]) -> None:
+    target = new / file.path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    same = file.made_from and known.get(file.path) == file.made_from
+    if same and earlier is not None and _linked(earlier, file.path, target):
+        return
+    data = file.content()
+    if earlier is None or not _linked(earlier, file.path, target, data):
+        with target.open("xb", buffering=0) as written:  # of thousands, each in one call
+            written.write(data)
 
 
 def site_files(source: Source, asv: str = "") -> Iterator[SiteFile]:
@@ -92,29 +133,70 @@ def site_files(source: Source, asv: str = "") -> Iterator[SiteFile]:
         source: What they show.
         asv: As for ``write_pages``.
     """
-    page = source.page
-    for path, data in static_files().items():
-        yield SiteFile(path, partial(bytes, data))
-    yield SiteFile("compatibility.json", partial(compatibility_json, source.rows))
-    for place in page.places:
-        front = front_view(source, place)
-        yield _page(source, "front.html", front.href, view=front)
-        for matrix in matrix_views(source, place):
-            yield _page(source, "matrix.html", matrix.href, view=matrix)
+    for _, part in _parts(source, asv):
+        yield from part()
+
+
+def _parts(source: Source, asv: str) -> Iterator[tuple[str, Callable[[], Iterator[SiteFile]]]]:
+    """Yield the name of each part of the site, and what yields its files.
+
+    A part that breaks keeps no other from being made.
+    """
+    yield "static files", _static
+    yield "compatibility.json", partial(_compatibility, source)
+    for place in source.page.places:
+        yield f"front page of {place.name}", partial(_front, source, place)
+        yield f"matrix of {place.name}", partial(_matrices, source, place)
     for series, rows in source.by_series.items():
-        case = case_view(source, series)
-        yield _page(source, "case.html", case.href, view=case)
+        yield case_page(series), partial(_case, source, series)
         for row in rows:
             if row.record is not None:
-                yield from _details(source, row)
-    regressions = regressions_view(source)
-    yield _page(source, "regressions.html", "regressions.html", view=regressions)
+                yield cell_data(series, row.cell), partial(_details, source, row)
+    yield "regressions.html", partial(_regressions, source)
+    yield "compare.html", partial(_comparison, source)
+    yield "environments.html", partial(_environments, source)
+    yield "asv.html", partial(_asv, source, asv)
+
+
+def _static() -> Iterator[SiteFile]:
+    for path, data in static_files().items():
+        yield SiteFile(path, partial(bytes, data))
+
+
+def _compatibility(source: Source) -> Iterator[SiteFile]:
+    yield SiteFile("compatibility.json", partial(compatibility_json, source.rows))
+
+
+def _front(source: Source, place: Place) -> Iterator[SiteFile]:
+    front = front_view(source, place)
+    yield _page(source, "front.html", front.href, view=front)
+
+
+def _matrices(source: Source, place: Place) -> Iterator[SiteFile]:
+    for matrix in matrix_views(source, place):
+        yield _page(source, "matrix.html", matrix.href, view=matrix)
+
+
+def _case(source: Source, series: RowSeries) -> Iterator[SiteFile]:
+    case = case_view(source, series)
+    yield _page(source, "case.html", case.href, view=case)
+
+
+def _regressions(source: Source) -> Iterator[SiteFile]:
+    view = regressions_view(source)
+    yield _page(source, "regressions.html", "regressions.html", view=view)
+    yield SiteFile("feed.xml", partial(feed, view))
+
+
+def _comparison(source: Source) -> Iterator[SiteFile]:
     sides = sides_of(source)
     yield _page(source, "compare.html", "compare.html", choices=choices(source, sides))
     learnt = source.state.spreads.digest(JUDGED)
     for path, entries in side_files(sides):
         yield _side(source, path, entries, learnt)
-    yield SiteFile("feed.xml", partial(feed, regressions))
+
+
+def _environments(source: Source) -> Iterator[SiteFile]:
     cells, runs = environment_views(source), run_lines(source)
     for cell in cells:
         yield _page(source, "environment.html", cell.href, view=cell)
@@ -123,7 +205,10 @@ def site_files(source: Source, asv: str = "") -> Iterator[SiteFile]:
     left_out = max(0, len(runs) - _MOST_RUNS)
     shown = {"cells": cells, "runs": runs[:_MOST_RUNS], "left_out": left_out}
     yield _page(source, "environments.html", "environments.html", **shown)
-    yield _page(source, "asv.html", "asv.html", made=asv)
+
+
+def _asv(source: Source, made: str) -> Iterator[SiteFile]:
+    yield _page(source, "asv.html", "asv.html", made=made)
 
 
 def _page(source: Source, template: str, path: str, **values: object) -> SiteFile:

@@ -1,26 +1,26 @@
-"""Numbers, times and names that no measurement gives. A record with one counts as unreadable.
+"""Numbers, times and texts that no measurement gives. A record with one counts as unreadable.
 
 JSON and Python know numbers that arithmetic does not: ``10**400`` is no float, ``5e-324`` has no
-reciprocal, the logarithm of zero does not exist. One such number would stop the page or the table of
-all other records, so the bounds hold wherever a record is read: in the results and at import.
+reciprocal, the logarithm of zero does not exist. Texts of a record reach names of files, git,
+shells and pages. One such value would stop the page or the table of all other records, so
+``reader`` applies the bounds wherever a record is read: in the results, in packed files, in a cell
+and at import.
 """
 
 from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
-from ivhl.records import record as parts
-from ivhl.records.record import Arm, Interval
+from ivhl.records.record import Phase
+from ivhl.records.text import is_printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from ivhl.records.record import RunRecord
+    from ivhl.records.record import Arm, Cell, Interval, RunRecord
 
 # Far outside of what can be measured, far inside of what a float can hold: squares, sums over all
 # records and ratios of ratios stay finite.
@@ -30,108 +30,63 @@ _LONGEST_S = 1e9
 _SHORTEST_S = 1e-12  # of a call; less than a cycle of any processor
 _MOST_TIMES = 1e9
 _LARGEST = 1e75
+_LEAST = 1 / _LARGEST
+_ALWAYS = 1e9  # what every number of a record may be at least
 _LEAST_CONFIDENCE = 0.5
-_LONGEST_CELL = 200  # it is a part of names of files
 _SHOWN = 100
-_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-_NUMBERS = (int, float)
+# Lengths in bytes, since that is what file systems count: names become parts of paths, which have at
+# most 255 in a part, and so do processor and system in asv's graphs.
+_LONGEST_NAME = 100
+_LONGEST_VERSION = 50  # two of them and the rest of asv's names of files have at most 255
+_LONGEST_SHORT = 200
+SHORT_SIGNS = 100
+_LONGEST_LINE = 1000  # of what is one line on a page; the longest in this repository has 96
+_LONGEST_TEXT = 2**16  # of messages and output; the longest in this repository has 3,104
 
 
-def impossible(record: RunRecord) -> list[str]:
-    """Return each value of a record that no measurement gives: place, rule and value."""
-    found: list[str] = []
-    _check(record, "", found)
-    if not _COMMIT.fullmatch(record.commit):
-        found.append(f"commit: must be 40 or 64 hex digits (got {_got(record.commit)})")
-    cell = record.cell
-    if cell.id != (made := f"py{cell.python}-torch{cell.torch}"):
-        rule = f"cell.id: must follow from Python and PyTorch: {_got(made)}"
-        found.append(f"{rule} (got {_got(cell.id)})")
-    elif len(cell.id.encode()) > _LONGEST_CELL:
-        rule = f"cell.id: must have at most {_LONGEST_CELL} bytes"
-        found.append(f"{rule} (got {_got(cell.id)})")
-    if not _is_utc(record.recorded_at):
-        found.append(
-            "recorded_at: must be UTC to the second, as 2026-11-20T15:03:52+00:00 "
-            f"(got {_got(record.recorded_at)})"
-        )
-    return found
+class Text:
+    """The rule of a text.
 
+    Args:
+        rule: The rule, as the end of ``must ...``.
+        longest: Bytes that it may have.
+        is_right: Whether a text follows the rule; ``None`` if its length is the only rule.
+    """
 
-def _check(part: Any, place: str, found: list[str]) -> None:  # noqa: ANN401  (any part of a record)
-    """Append the mistakes of a part. Every view reads every record, so this must take little."""
-    kind: type = type(part)
-    if kind is Interval:
-        found += _interval_mistakes(part, place)
-    for name in _with_numbers(kind):
-        value = getattr(part, name)
-        if value is None:
-            continue
-        if type(value) in _NUMBERS:
-            _check_number(value, place, name, found)
-        elif isinstance(value, tuple):
-            _check_tuple(value, place, name, found)
-        elif isinstance(value, dict):
-            _check_tuple(tuple(value.values()), place, name, found)
-        else:
-            _check(value, _below(place, name), found)
-    if kind is Arm and not part.samples_s:
-        found.append(f"{place}.samples_s: must hold positive seconds (got none)")
+    __slots__ = ("_is_right", "_longest", "_rule")
 
+    def __init__(
+        self, rule: str, longest: int, is_right: Callable[[str], object] | None = None
+    ) -> None:
+        self._rule = rule
+        self._longest = longest
+        self._is_right = is_right
 
-def _below(place: str, name: str) -> str:
-    return f"{place}.{name}" if place else name
+    def mistake(self, text: str) -> str:
+        """Return the rule that a text breaks; empty if none."""
+        if len(text) > self._longest:  # before anything looks at it, or keeps it
+            return self._said()
+        if not text.isascii():
+            try:
+                if len(text.encode()) > self._longest:
+                    return self._said()
+            except UnicodeEncodeError:
+                return "must have no half of a character"
+        return "" if self._is_right is None or self._is_right(text) else self._said()
 
-
-def _check_tuple(values: tuple[Any, ...], place: str, name: str, found: list[str]) -> None:
-    if not values:
-        return
-    if type(values[0]) not in _NUMBERS:
-        for number, value in enumerate(values):
-            _check(value, f"{_below(place, name)}.{number}", found)
-    else:  # the extremes are within the bounds if all are
-        _check_number(min(values), place, name, found)
-        _check_number(max(values), place, name, found)
-
-
-def _check_number(value: float, place: str, name: str, found: list[str]) -> None:
-    if name == "samples_s":
-        if not _SHORTEST_S <= value <= _LONGEST_S:
-            found.append(
-                f"{_below(place, name)}: must hold positive seconds, from {_SHORTEST_S:.0e} to "
-                f"{_LONGEST_S:.0e} (got {_got(value)})"
-            )
-        return
-    most: float = _MOST if isinstance(value, int) else _LARGEST
-    if name.endswith("_s"):
-        most = _LONGEST_S
-    if name == "count":
-        most = _MOST_COUNTED
-    if not 0 <= value <= most:
-        here = _below(place, name)
-        found.append(f"{here}: must be from 0 to {most:.0e} (got {_got(value)})")
-    elif 0 < value < 1 / _LARGEST:
-        here = _below(place, name)
-        found.append(f"{here}: must be 0, or from {1 / _LARGEST:.0e} (got {_got(value)})")
-
-
-def _interval_mistakes(part: Interval, place: str) -> Iterator[str]:
-    if not 1 / _MOST_TIMES < part.low <= part.value <= part.high < _MOST_TIMES:
-        interval = f"{part.value} in [{part.low}, {part.high}]"
-        yield f"{place}: must be positive and inside its interval (got {interval})"
-    if not _LEAST_CONFIDENCE <= part.confidence <= 1 - 1e-9:
-        yield (
-            f"{place}.confidence: must be from {_LEAST_CONFIDENCE} to less than 1 "
-            f"(got {_got(part.confidence)})"
+    def _said(self) -> str:
+        return (
+            f"must {self._rule}" if self._is_right else f"must have at most {self._longest} bytes"
         )
 
 
-@cache
-def _with_numbers(kind: type) -> tuple[str, ...]:
-    """Return the fields of a part of a record that hold a number, or parts that may."""
-    kinds = "|".join(name for name, one in vars(parts).items() if is_dataclass(one))
-    holds = re.compile(rf"\b(int|float|{kinds})\b")
-    return tuple(field.name for field in fields(kind) if holds.search(str(field.type)))
+def _matches(pattern: str) -> Callable[[str], object]:
+    return re.compile(pattern).fullmatch
+
+
+def _printable_as(pattern: str) -> Callable[[str], bool]:
+    matches = _matches(pattern)
+    return lambda text: is_printable(text) and matches(text) is not None
 
 
 def _is_utc(text: str) -> bool:
@@ -145,9 +100,193 @@ def _is_utc(text: str) -> bool:
     return False
 
 
-def _got(value: object) -> str:
+_FREE: Final = Text("", _LONGEST_TEXT)
+_FREE_LINE: Final = Text("", _LONGEST_LINE)
+_LINE: Final = Text(
+    f"be one line of at most {_LONGEST_LINE} bytes that can be printed",
+    _LONGEST_LINE,
+    _printable_as(r".*\S.*"),
+)
+_SHORT: Final = Text(
+    "be a short text", _LONGEST_SHORT, _printable_as(rf"(?=.*\S).{{1,{SHORT_SIGNS}}}")
+)
+_NAME: Final = Text(
+    f"be a name without spaces, '/' and ',' of at most {_LONGEST_NAME} bytes",
+    _LONGEST_NAME,
+    _printable_as(r"[^\s/,]+"),
+)
+MACHINE_NAME: Final = Text(
+    f"have at most {_LONGEST_NAME} bytes of letters, digits, '_', '-' and '.', not begin with '-' "
+    "or '.', and not end in .json or .jsonl",
+    _LONGEST_NAME,
+    # asv takes everything in the results with this ending for one of its files.
+    _printable_as(r"(?!.*\.jsonl?\Z)\w[\w.-]*"),  # letters can be blank
+)
+_VERSION: Final = Text("be a version", _LONGEST_VERSION, _matches("[0-9][0-9A-Za-z.+]*"))
+_COMMIT: Final = Text("be 40 or 64 hex digits", 64, _matches("[0-9a-f]{40}(?:[0-9a-f]{24})?"))
+_SHA256: Final = Text("be 64 hex digits", 64, _matches("[0-9a-f]{64}"))
+_TIME: Final = Text("be UTC to the second, as 2026-11-20T15:03:52+00:00", _LONGEST_NAME, _is_utc)
+PHASES: Final = frozenset((*get_args(Phase), "start", "waiting"))
+
+# Every text of a record, by class and field; a field that is not here cannot be read.
+TEXTS: Final = {
+    "Counted.text": _FREE,
+    "CompileFacts.cold_at": _TIME,
+    "OutputError.output": _FREE_LINE,
+    "Failure.exception": _FREE_LINE,
+    "Failure.message": _FREE,
+    "Failure.where": _FREE_LINE,
+    "Failure.output_tail": _FREE,
+    "Cell.id": Text("follow from Python and PyTorch", 2 * _LONGEST_VERSION + len("py-torch")),
+    "Cell.python": _VERSION,
+    "Cell.torch": _VERSION,
+    "Cell.lock_sha256": _SHA256,
+    "Machine.name": MACHINE_NAME,
+    "Machine.cpu": _SHORT,
+    "Machine.system": _SHORT,
+    "RecordedObservation.check": _LINE,
+    "RecordedObservation.seen": _LINE,
+    "Wheel.name": _SHORT,
+    "Wheel.version": _SHORT,
+    "Wheel.build": _SHORT,
+    "Wheel.tags": _SHORT,
+    "Wheel.record_sha256": _SHA256,
+    "Conditions.device": Text(
+        "be cpu, or cuda and the name of the GPU",
+        _LONGEST_SHORT,
+        _printable_as(rf"cpu|cuda(?: .{{1,{SHORT_SIGNS}}})?"),
+    ),
+    "Conditions.instrument": Text("be a version or a digest", 64, _matches("[0-9a-f]{1,64}")),
+    "Conditions.python_full": _LINE,
+    "Conditions.torch_full": _LINE,
+    "Conditions.packages": Text(
+        "be NAME==VERSION", _LONGEST_SHORT, _printable_as(r"[^\s=]+==[^\s=]*")
+    ),
+    "Conditions.image": Text("be sha256: and 64 hex digits", 71, _matches("sha256:[0-9a-f]{64}")),
+    # As ``ivhl.measure.flags`` writes them.
+    "Conditions.flags": Text(
+        "be PART.FIELD=VALUE with dynamo, functorch or inductor as the part",
+        _LONGEST_LINE,
+        _printable_as(r"(?:dynamo|functorch|inductor)\.[A-Za-z_][\w.]*=.+"),
+    ),
+    "Conditions.python_build": _LINE,
+    "RunRecord.recorded_at": _TIME,
+    "RunRecord.project": _LINE,
+    "RunRecord.commit": _COMMIT,
+    "RunRecord.workload": _NAME,
+    "RunRecord.size": _NAME,
+    "RunRecord.variant": _NAME,
+    "RunRecord.mode": _SHORT,
+    "RunRecord.dtype": _SHORT,
+    "RunRecord.command": Text(
+        f"be one line of at most {_LONGEST_TEXT} bytes that can be printed",
+        _LONGEST_TEXT,
+        is_printable,
+    ),
+    "RunRecord.engine": _SHORT,
+    "RunRecord.sources": _SHA256,
+    "RunRecord.benchmark": _SHA256,
+    "RunRecord.phase_s": Text("be a phase of a case", _LONGEST_NAME, PHASES.__contains__),
+    "RunRecord.same_as": _COMMIT,
+}
+# How many parts a field may have, where a page has a line for each.
+MOST_PARTS: Final = {"Conditions.stability": 200, "Conditions.wheels": 20, "Wheel.tags": 50}
+
+
+class Mistake(NamedTuple):
+    """A value that no record has.
+
+    Attributes:
+        place: Names and numbers that lead to it.
+        rule: The rule that it breaks.
+        value: Its value; ``NOTHING`` if the rule says all.
+    """
+
+    place: tuple[str, ...]
+    rule: str
+    value: object
+
+    def below(self, name: str) -> Mistake:
+        """Return the same mistake as that of a part of the record."""
+        return self._replace(place=(name, *self.place))
+
+    def __str__(self) -> str:
+        """Return place, rule and value, of bounded length."""
+        place = ".".join(map(_shortened, self.place))
+        text = f"{place}: {self.rule}" if place else self.rule
+        return text if self.value is NOTHING else f"{text} (got {shown(self.value)})"
+
+
+NOTHING: Final = object()
+
+
+def number_mistake(name: str, value: float) -> str:
+    """Return the rule that a number breaks; empty if none.
+
+    Args:
+        name: Name of its field.
+        value: An integer if the field takes integers.
+    """
+    if name == "samples_s":
+        if _SHORTEST_S <= value <= _LONGEST_S:
+            return ""
+        return f"must hold positive seconds, from {_SHORTEST_S:.0e} to {_LONGEST_S:.0e}"
+    if _LEAST <= value <= _ALWAYS or value == 0:
+        return ""
+    most: float = _MOST if isinstance(value, int) else _LARGEST
+    if name.endswith("_s"):
+        most = _LONGEST_S
+    elif name == "count":
+        most = _MOST_COUNTED
+    if not 0 <= value <= most:
+        return f"must be from 0 to {most:.0e}"
+    if 0 < value < _LEAST:
+        return f"must be 0, or from {_LEAST:.0e}"
+    return ""
+
+
+def mistakes_of_interval(part: Interval) -> Iterator[Mistake]:
+    """Yield what is wrong between the values of an interval."""
+    if not 1 / _MOST_TIMES < part.low <= part.value <= part.high < _MOST_TIMES:
+        interval = f"{part.value} in [{part.low}, {part.high}]"
+        yield Mistake((), f"must be positive and inside its interval (got {interval})", NOTHING)
+    if not _LEAST_CONFIDENCE <= part.confidence <= 1 - 1e-9:
+        rule = f"must be from {_LEAST_CONFIDENCE} to less than 1"
+        yield Mistake(("confidence",), rule, part.confidence)
+
+
+def mistakes_of_arm(part: Arm) -> Iterator[Mistake]:
+    """Yield what is wrong between the values of an arm."""
+    if not part.samples_s:
+        yield Mistake(("samples_s",), "must hold positive seconds (got none)", NOTHING)
+
+
+def mistakes_of_cell(part: Cell) -> Iterator[Mistake]:
+    """Yield what is wrong between the values of a cell."""
+    if part.id != (made := f"py{part.python}-torch{part.torch}"):
+        yield Mistake(("id",), f"must follow from Python and PyTorch: {shown(made)}", part.id)
+
+
+def mistakes_of_record(record: RunRecord) -> Iterator[Mistake]:
+    """Yield what is wrong between the values of a record."""
+    if record.workload_version < 1:
+        yield Mistake(("workload_version",), "must be at least 1", record.workload_version)
+    if record.speedup is not None:
+        for name in ("eager", "compiled", "compile"):
+            if getattr(record, name) is None:
+                yield Mistake((name,), "required if there is a speedup (got null)", NOTHING)
+
+
+def shown(value: Any) -> str:  # noqa: ANN401  (whatever JSON holds)
+    """Return a value as a message shows it, of bounded length."""
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
     try:
-        text = ascii(value)
+        return _shortened(ascii(value[: _SHOWN + 1] if isinstance(value, str) else value))
     except ValueError:  # Python prints no integer of more than 4,300 digits
         return "an integer of thousands of digits"
+
+
+def _shortened(text: str) -> str:
+    text = text if text.isascii() and text.isprintable() else ascii(text[:_SHOWN])
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from ivhl.errors import ResultsError
+from ivhl.records.lines import LARGEST
 from ivhl.records.record import to_json
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ def append_line(path: Path, line: str) -> None:
     """Append one record in its JSON form; see ``append_record``. What fails leaves no half line.
 
     Raises:
-        OSError: If the disk is full or the folder cannot be written, or the file is a link, a pipe
-            or a device.
+        OSError: If the disk is full, the folder cannot be written, the file is a link, a pipe or a
+            device, or it would be larger than ``lines.LARGEST``.
     """
     data = (line + "\n").encode()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,6 +53,8 @@ def append_line(path: Path, line: str) -> None:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "must be a plain file", str(path))
         size = file.seek(0, os.SEEK_END)
+        if size + len(data) >= LARGEST:  # nobody would read any line of it again
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
         if size:
             file.seek(size - 1)
             if file.read(1) != b"\n":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ivhl.errors import ResultsError
+from ivhl.records.lines import LARGEST, lines_of, read_bytes, read_plain, within_limits
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -12,8 +13,11 @@ if TYPE_CHECKING:
 
 PACKED: Final = ".zst"
 _ENDINGS: Final = (".jsonl", f".jsonl{PACKED}")
-# A file holds the records of one commit in one cell; it and what is packed in it fit into memory.
-LARGEST: Final = 4 << 30
+# Unpacked over packed bytes: the files here have 2.5 to 31 if they are packed, blanks a thousand.
+RATIO: Final = 200
+_SMALL: Final = 1 << 20  # of any ratio
+# A block of 4 bytes can hold 128 KiB of one byte: so many bytes at once unpack to 8 MiB at most.
+_AT_ONCE: Final = 256
 
 
 def records_files(results: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
@@ -57,18 +61,11 @@ def read_records_file(path: Path) -> bytes:
     """Return the content of a file of records, unpacked.
 
     Raises:
-        ResultsError: If it cannot be read, or is larger than ``LARGEST``.
+        ResultsError: If it cannot be read, or is over a limit (``lines.read_plain``).
     """
-    try:
-        # A pipe would block forever, and a device may never end.
-        if not path.is_file():
-            raise ResultsError("must be a plain file")
-        if (size := path.stat().st_size) > LARGEST:
-            raise ResultsError(f"must have at most {LARGEST} bytes (got {size})")
-        data = path.read_bytes()
-    except OSError as error:
-        raise ResultsError(f"cannot be read: {error.strerror}") from error
-    return unpacked(data) if path.suffix == PACKED else data
+    if path.suffix != PACKED:
+        return read_plain(path)
+    return within_limits(unpacked(read_bytes(path)))
 
 
 def with_packed(path: Path) -> bytes:
@@ -88,8 +85,7 @@ def with_packed(path: Path) -> bytes:
 def _lines(path: Path, without: Collection[bytes] = ()) -> list[bytes]:
     if not path.exists():
         return []
-    lines = read_records_file(path).split(b"\n")
-    return [line for line in lines if line.strip() and line not in without]
+    return [line.data for line in lines_of(read_records_file(path)) if line.data not in without]
 
 
 def packed(data: bytes) -> bytes:
@@ -100,10 +96,10 @@ def packed(data: bytes) -> bytes:
 
 
 def unpacked(data: bytes) -> bytes:
-    """Return the content of a packed file.
+    """Return the content of a packed file. What its header declares is not allocated.
 
     Raises:
-        ResultsError: If it is cut off, damaged, or larger than ``LARGEST``.
+        ResultsError: If it is cut off, damaged, or larger than ``LARGEST`` or ``RATIO`` allow.
     """
     import zstandard  # noqa: PLC0415  (likewise)
 
@@ -111,7 +107,21 @@ def unpacked(data: bytes) -> bytes:
         size = zstandard.frame_content_size(data)
         if not 0 <= size <= LARGEST:
             raise ResultsError(f"cannot be unpacked: says that it holds {size} bytes")
+        if size > max(_SMALL, RATIO * len(data)):
+            raise ResultsError(
+                f"cannot be unpacked: holds more than {RATIO} times its bytes (got {size} in "
+                f"{len(data)})"
+            )
+        # The window that a header asks for is not larger than its content.
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        found, position = bytearray(), 0
+        while position < len(data) and len(found) <= size and not frame.eof:
+            found += frame.decompress(data[position : position + _AT_ONCE])
+            position += _AT_ONCE
         # What follows, as after `cat one.zst other.zst`, would be lost without a word.
-        return zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
+        more = frame.unused_data or position < len(data)
+        if not frame.eof or more or len(found) != size:
+            raise ResultsError(f"cannot be unpacked: is no single frame of {size} bytes")
     except zstandard.ZstdError as error:
         raise ResultsError(f"cannot be unpacked: {error}") from error
+    return bytes(found)

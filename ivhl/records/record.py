@@ -1,8 +1,8 @@
 """The record of one case: plain dataclasses, standard library only.
 
-A cell writes it as one line of JSON (``to_json``); the tracker reads it with
-``pydantic.TypeAdapter(RunRecord)``. Both use this one definition. Times are in seconds, sizes in
-bytes; a missing number is ``None``, never ``-1`` or ``NaN``.
+A cell writes it as one line of JSON (``to_json``); ``records.reader`` reads it. Both use this one
+definition. Times are in seconds, sizes in bytes; a missing number is ``None``, never ``-1`` or
+``NaN``.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 SCHEMA: Final = "ivhl.run/5"
 _HALF = re.compile("[\ud800-\udfff]")
-# Those that are read, oldest first. What a newer one added is optional: one reader does for all.
-SCHEMAS = ("ivhl.run/1", "ivhl.run/2", "ivhl.run/3", "ivhl.run/4", SCHEMA)
 
 FailureClass = Literal[
     "support_gate",  # Dynamo or torch.compile refuses to run on this Python
@@ -69,14 +67,8 @@ Reference = Literal[
 Passes = Literal["forward", "backward", "step"]
 
 
-class _Strict:
-    __slots__ = ()
-    # JSON has no NaN or Infinity, but pydantic's reader accepts them.
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "allow_inf_nan": False}
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Interval(_Strict):
+class Interval:
     """An estimate with its confidence interval, e.g. a speedup of 2.1 in [2.0, 2.2]."""
 
     value: float
@@ -87,7 +79,7 @@ class Interval(_Strict):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Arm(_Strict):
+class Arm:
     """Raw samples of one arm; sample *i* of every arm comes from the same round.
 
     Attributes:
@@ -104,7 +96,7 @@ class Arm(_Strict):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Calibration(_Strict):
+class Calibration:
     """Seconds of fixed work beside a case: how fast the machine was (``measure.calibration``).
 
     Each process of the case measures it before its first round and after its last one.
@@ -126,7 +118,7 @@ class Calibration(_Strict):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Counted(_Strict):
+class Counted:
     """A reason, a warning or a message, and how often it occurred."""
 
     text: str
@@ -134,7 +126,7 @@ class Counted(_Strict):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CompileFacts(_Strict):
+class CompileFacts:
     """Facts about compiling. Dynamo's counts are ``None`` for engines without Dynamo.
 
     Attributes:
@@ -166,7 +158,7 @@ class CompileFacts(_Strict):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OutputError(_Strict):
+class OutputError:
     """Absolute error of one output against its reference.
 
     Attributes:
@@ -194,7 +186,7 @@ class OutputError(_Strict):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Memory(_Strict):
+class Memory:
     """Most bytes that one call held beyond its inputs, outputs included."""
 
     eager_peak: int | None
@@ -202,7 +194,7 @@ class Memory(_Strict):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Kernels(_Strict):
+class Kernels:
     """What one call ran on the GPU: how many kernels and copies, and their seconds together.
 
     The seconds are those of a warm L2 cache, and with the profiler beside them: less than a call
@@ -216,7 +208,7 @@ class Kernels(_Strict):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Failure(_Strict):
+class Failure:
     """Why there is no speedup.
 
     Attributes:
@@ -234,7 +226,7 @@ class Failure(_Strict):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cell(_Strict):
+class Cell:
     """An environment of the matrix. ``id`` is derived from the fields and never parsed."""
 
     id: str
@@ -244,7 +236,7 @@ class Cell(_Strict):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Machine(_Strict):
+class Machine:
     """The machine of a record: what must match for results to be comparable."""
 
     name: str
@@ -255,7 +247,7 @@ class Machine(_Strict):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RecordedObservation(_Strict):
+class RecordedObservation:
     """What a record keeps of one observation about the machine's stability.
 
     Attributes:
@@ -270,7 +262,7 @@ class RecordedObservation(_Strict):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wheel(_Strict):
+class Wheel:
     """Identifies an installed wheel among others of the same version.
 
     Attributes:
@@ -288,7 +280,7 @@ class Wheel(_Strict):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Conditions(_Strict):
+class Conditions:
     """The conditions under which a case was measured.
 
     Attributes:
@@ -328,7 +320,7 @@ class Conditions(_Strict):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunRecord(_Strict):
+class RunRecord:
     """One case in one cell at one commit, measured or failed.
 
     Exactly one of ``speedup`` and ``failure`` is set. A failed record keeps what was measured

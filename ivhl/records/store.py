@@ -2,47 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import re
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
-
 from ivhl.errors import ResultsError
 from ivhl.records.age import Dated, recorded_rank
-from ivhl.records.bounds import impossible
+from ivhl.records.reader import records_in
 from ivhl.records.reading import read_records_file, records_files
-from ivhl.records.record import SCHEMA, RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-_ADAPTER = TypeAdapter(RunRecord)
-_SHOWN_MISTAKES = 3
-# A list of all mistakes takes a KiB for each, and a record can consist of them.
-_NAMED_MISTAKES = 1000
-_SHOWN_VALUE = 60
+    from ivhl.records.record import RunRecord
 
 K = TypeVar("K")
 R = TypeVar("R", bound=Dated)
-
-
-class NewerSchemaError(ValueError):
-    """A record with a newer schema than this ivhl knows.
-
-    Attributes:
-        rule: The rule that it breaks, with the value seen.
-        hint: What to do next.
-    """
-
-    def __init__(self, schema: str) -> None:
-        self.rule = f"schema: must be {SCHEMA!r} or older (got {schema!r})"
-        self.hint = "a newer ivhl wrote it: update ivhl"
-        super().__init__(f"{self.rule}; {self.hint}")
 
 
 class Key(NamedTuple):
@@ -199,73 +175,8 @@ def _read(path: Path) -> Iterable[RunRecord | Problem]:
     except ResultsError as error:
         yield Problem(path, None, str(error))
         return
-    for number, line in enumerate(data.split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            yield read_record(line)
-        except ValueError as error:
-            yield Problem(path, number, str(error))
-
-
-def read_record(line: bytes) -> RunRecord:
-    """Parse a record of the results, whoever wrote it there.
-
-    Raises:
-        ValueError: If it is not valid, or has a number or a time that no measurement gives.
-    """
-    record = parse_record(line)
-    for mistake in impossible(record):
-        raise ValueError(mistake)
-    return record
-
-
-def parse_record(line: bytes) -> RunRecord:
-    """Parse a record from a line of JSON.
-
-    Raises:
-        NewerSchemaError: If a newer ivhl wrote it.
-        ValueError: If it is not a valid record; names the field, the rule and the value.
-    """
-    try:
-        return _ADAPTER.validate_json(line)
-    except ValidationError as error:
-        schema = _schema(line)
-        if _number(schema) > _number(SCHEMA):
-            raise NewerSchemaError(schema) from None
-        raise ValueError(_mistakes(error)) from None
-
-
-def _mistakes(error: ValidationError) -> str:
-    if error.error_count() > _NAMED_MISTAKES:
-        return f"has {error.error_count()} values that no record has"
-    found = error.errors(include_url=False, include_context=False)
-    texts = []
-    for mistake in found[:_SHOWN_MISTAKES]:
-        place = ".".join(str(part) for part in mistake["loc"])
-        text = f"{place}: {mistake['msg']}" if place else mistake["msg"]
-        if not isinstance(mistake["input"], dict | bytes):
-            text += f" (got {_short(repr(mistake['input']))})"
-        texts.append(text)
-    if len(found) > _SHOWN_MISTAKES:
-        texts.append(f"and {len(found) - _SHOWN_MISTAKES} more")
-    return "; ".join(texts)
-
-
-def _schema(line: bytes) -> str:
-    with suppress(ValueError, RecursionError, TypeError, KeyError):
-        return str(json.loads(line)["schema"])
-    return ""
-
-
-def _number(schema: str) -> int:
-    """Return N of the schema ``ivhl.run/N``, 0 for anything else."""
-    match = re.fullmatch(r"ivhl\.run/([0-9]{1,9})", schema)
-    return int(match[1]) if match else 0
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN_VALUE else text[: _SHOWN_VALUE - 1] + "…"
+    for line, found in records_in(data):
+        yield Problem(path, line.number, found) if isinstance(found, str) else found
 
 
 def newest_by(

@@ -28,8 +28,9 @@ from weakref import finalize
 
 from ivhl.errors import ResultsError
 from ivhl.records.age import is_in_future, latest_possible
+from ivhl.records.reader import read_record, records_in
 from ivhl.records.reading import read_records_file, records_files
-from ivhl.records.store import Key, Problem, key_of, parse_record, read_record
+from ivhl.records.store import Key, Problem, key_of
 from ivhl.tracker.course import point_of
 from ivhl.tracker.entries import Entry, HeldValues, Made, Ran, Shown, entry_of, ran_of
 from ivhl.tracker.metrics import METRICS, Measured, Speed
@@ -134,6 +135,7 @@ _PLACE: Final = (
     "recorded_at FROM run JOIN file ON file.id = file JOIN cases ON cases.id = cases "
     "WHERE run.id = ?"
 )
+_NAMED: Final = "SELECT 1 FROM problem WHERE file = ?"
 # Within a file the later line counts, between files the later time: as in ``records.store``.
 _LATEST: Final = """
 UPDATE run SET latest = id IN (
@@ -384,7 +386,9 @@ class Index:
         touched: set[tuple[int, str]] = set()
         if row is not None:
             number, start, digest, lines = row
-            if data[start - 1 : start] != b"\n" or sha256(data[:start]).hexdigest() != digest:
+            grew = data[start - 1 : start] == b"\n" and sha256(data[:start]).hexdigest() == digest
+            # How many lines are no records is said of the whole file.
+            if not grew or self._db.execute(_NAMED, (row[0],)).fetchone():
                 touched |= self._forget(row[0])
                 number, start, lines = None, 0, 0
         if found is None:
@@ -547,7 +551,7 @@ class Index:
             data = read_records_file(self._results / path)
             for number, start, length, what in places:
                 try:
-                    record = found[number] = parse_record(data[start : start + length])
+                    record = found[number] = read_record(data[start : start + length])
                 except ValueError as error:
                     raise _was_changed(self._results / path) from error
                 if _what(record) != what:
@@ -749,15 +753,16 @@ def _rows(
     (file, path), (start, lines) = where, known
     rows: list[_Row] = []
     problems: list[tuple[object, ...]] = []
-    for number, line in enumerate(data[start:].split(b"\n"), lines + 1):
-        if line.strip():
-            try:
-                record = read_record(line)
-                rows.append(_row(record, (file, number, start, len(line)), ids))
-                kept[path, start, len(line)] = record
-            except (ValueError, ArithmeticError) as error:
-                problems.append((file, number, str(error)))
-        start += len(line) + 1
+    for (number, at, line), found in records_in(data, start, lines):
+        if isinstance(found, str):
+            problems.append((file, number, found))
+            continue
+        try:
+            rows.append(_row(found, (file, number, at, len(line)), ids))
+        except (ValueError, ArithmeticError) as error:
+            problems.append((file, number, str(error)))
+        else:
+            kept[path, at, len(line)] = found
     return rows, problems
 
 

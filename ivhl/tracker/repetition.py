@@ -6,7 +6,6 @@ code are everywhere: by what such runs differ by (``tracker.spread``).
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ivhl.records.answers import is_final
@@ -60,7 +59,7 @@ def judge_repetition(recorded: RunRecord, again: RunRecord, spreads: Spreads) ->
     if _has_other_benchmark(recorded, again):
         return Repetition("undecided", _OTHER_BENCHMARK.format(commit=again.commit[:8]), unlike)
     was, now = outcome_of(recorded), outcome_of(again)
-    if again.failure is not None and not is_final(asdict(again.failure)):
+    if again.failure is not None and not is_final(again.failure):
         return Repetition("undecided", f"the second run says nothing: {now}", unlike)
     if recorded.failure is not None or again.failure is not None:
         return _of_failures(recorded, again, unlike)

@@ -10,12 +10,12 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from pydantic import TypeAdapter
 
 from ivhl.machine.identity import this_machine
 from ivhl.measure.effort import Effort
 from ivhl.measure.run import Run
 from ivhl.measure.runner import run_cases
+from ivhl.records.reader import read_record
 from ivhl.records.record import Cell, FailureClass, RunRecord
 from ivhl.workload import load_workloads, select_cases
 from tests.e2e.cheats import STATES
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 pytest.importorskip("torch", reason="cheats need torch")
 WORKLOADS = "tests.e2e.cheats:WORKLOADS"
-READER = TypeAdapter(RunRecord)
 # For the same work as eager's.
 NO_FASTER = 1.2
 # For eight steps of three operations each, fused into one loop.
@@ -144,8 +143,8 @@ def measure(names: Iterable[str], folder: Path) -> dict[str, RunRecord]:
         effort=Effort(deadline_s=120, memory_limit=4 << 30),
     )
     run_cases(run, select_cases(load_workloads(WORKLOADS), names=tuple(dict.fromkeys(names))))
-    lines = run.record_file.read_text(encoding="utf-8").splitlines()
-    return {(r := READER.validate_json(line)).workload: r for line in lines}
+    lines = run.record_file.read_bytes().splitlines()
+    return {(r := read_record(line)).workload: r for line in lines}
 
 
 @pytest.mark.parametrize(("workload", "expected", "says"), EXPECTED)

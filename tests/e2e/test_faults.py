@@ -13,13 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pydantic import TypeAdapter
 
 from ivhl.machine.identity import this_machine
 from ivhl.measure.effort import Effort
 from ivhl.measure.run import Run
 from ivhl.measure.runner import run_cases
 from ivhl.measure.supervisor import living_descendants
+from ivhl.records.reader import read_record
 from ivhl.records.record import Cell, RunRecord
 from ivhl.workload import Case, load_workloads, select_cases
 from tests.builders.processes import alive, appears, ends
@@ -28,7 +28,6 @@ ROOT = Path(__file__).parents[2]
 # Of the daemons that the faulty workloads start.
 LEFT = f"left by {ROOT}"
 WORKLOADS = "tests.e2e.faulty:WORKLOADS"
-READER = TypeAdapter(RunRecord)
 
 
 def make_run(folder: Path) -> Run:
@@ -51,8 +50,8 @@ def cases(*names: str) -> tuple[Case, ...]:
 
 
 def read(run: Run) -> dict[str, RunRecord]:
-    lines = run.record_file.read_text(encoding="utf-8").splitlines()
-    records = [READER.validate_json(line) for line in lines]
+    lines = run.record_file.read_bytes().splitlines()
+    records = [read_record(line) for line in lines]
     return {record.workload: record for record in records}
 
 
@@ -207,8 +206,7 @@ def test_sigkill_of_the_measuring_process_loses_one_case(tmp_path: Path) -> None
         process.communicate(timeout=60)
     (path,) = (tmp_path / "test" / "records").glob("*.jsonl")
     failures = {
-        (r := READER.validate_json(line)).workload: r.failure
-        for line in path.read_text(encoding="utf-8").splitlines()
+        (r := read_record(line)).workload: r.failure for line in path.read_bytes().splitlines()
     }
     killed, other = failures["bad.hang"], failures["bad.inputs"]
     assert killed is not None
@@ -262,8 +260,8 @@ def test_a_full_disk_is_reported_and_loses_no_record(tmp_path: Path) -> None:
         fill_up(small / "filler")
         with pytest.raises(OSError, match="No space left"):
             run_cases(run, cases("bad.eager"))
-        kept = run.record_file.read_text(encoding="utf-8").splitlines()[0]
-        assert READER.validate_json(kept).workload == "bad.inputs"
+        kept = run.record_file.read_bytes().splitlines()[0]
+        assert read_record(kept).workload == "bad.inputs"
         (small / "filler").unlink()
         run_cases(run, cases("bad.inputs", "bad.eager"))
         lines = run.record_file.read_text(encoding="utf-8").splitlines()

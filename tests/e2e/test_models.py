@@ -6,12 +6,12 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from pydantic import TypeAdapter
 
 from ivhl.machine.identity import this_machine
 from ivhl.measure.effort import Effort
 from ivhl.measure.run import Run
 from ivhl.measure.runner import run_cases
+from ivhl.records.reader import read_record
 from ivhl.records.record import Cell, FailureClass, RunRecord
 from ivhl.workload import load_workloads, select_cases
 
@@ -30,7 +30,6 @@ LOSING_ADDITIONS = ("2.5.", "2.6.")
 NO_SUBCLASSES = ("2.5.", "2.6.")
 # With these, floats that a graph break hands on are constants, whatever dynamic= says.
 CONSTANT_FLOATS = ("2.5.", "2.6.")
-READER = TypeAdapter(RunRecord)
 
 
 def slow(workload: str, expected: FailureClass | None, says: str = "") -> ParameterSet:
@@ -128,8 +127,8 @@ def measure(names: Iterable[str], folder: Path) -> dict[str, RunRecord]:
         effort=Effort(deadline_s=240, memory_limit=4 << 30),
     )
     run_cases(run, select_cases(load_workloads(WORKLOADS), names=tuple(dict.fromkeys(names))))
-    lines = run.record_file.read_text(encoding="utf-8").splitlines()
-    return {(r := READER.validate_json(line)).workload: r for line in lines}
+    lines = run.record_file.read_bytes().splitlines()
+    return {(r := read_record(line)).workload: r for line in lines}
 
 
 @pytest.mark.parametrize(("workload", "expected", "says"), EXPECTED)

@@ -20,7 +20,7 @@ from markdown_it import MarkdownIt
 
 from ivhl.asv.configuration import load_configuration
 from ivhl.cli.markdown import code
-from ivhl.errors import IvhlError, LockError, SpecError
+from ivhl.errors import IvhlError, LockError, ResultsError, SpecError
 from ivhl.fleet.check import Known, Offered, read_line, refusal
 from ivhl.fleet.sources import ImportLimits, Refused, SourceLine, read_sources
 from ivhl.image.container import read_message
@@ -31,9 +31,13 @@ from ivhl.measure.launcher import failure_of, read_journal
 from ivhl.measure.outcome import checked_record
 from ivhl.measure.process import Ending
 from ivhl.measure.run import Run
+from ivhl.records import answers
 from ivhl.records.files import append_line, record_file
+from ivhl.records.lines import MOST_NAMED
+from ivhl.records.reader import read_record, records_in
+from ivhl.records.reading import packed, read_records_file, with_packed
 from ivhl.records.record import to_json
-from ivhl.records.store import Loaded, load_records, read_record
+from ivhl.records.store import Loaded, load_records
 from ivhl.records.text import visible
 from ivhl.tracker.compare import compare
 from ivhl.tracker.entries import MemoryHistory
@@ -185,6 +189,40 @@ def attack_records(document: Any) -> None:  # noqa: ANN401  (JSON)
     loaded = _through_a_file(line, to_json(_SEEDS[0]).encode())
     assert read.record in (*loaded.records, *loaded.replaced)
     _show(loaded)
+
+
+def attack_files(
+    content: list[bytes], ending: bytes, repeats: int, damage: Callable[[bytes], bytes]
+) -> None:
+    """Read a file of lines, plain and packed, beside a good one: all readers take the same lines."""
+    data = ending.join(content) * repeats
+    with tempfile.TemporaryDirectory() as folder:
+        records = Path(folder, "box", "records")
+        append_line(records / "good.jsonl", to_json(_SEEDS[0]))
+        plain, form = records / "x.jsonl", records / "y.jsonl.zst"
+        plain.write_bytes(damage(data))
+        form.write_bytes(damage(packed(data)))
+        loaded = load_records(Path(folder))
+        assert _SEEDS[0] in (*loaded.records, *loaded.replaced)
+        assert len(loaded.problems) <= 2 * MOST_NAMED
+        assert all(len(problem.rule) < 2000 for problem in loaded.problems)
+        index = Index(Path(folder), ":memory:")
+        try:
+            index.update()
+            assert list(map(str, index.problems)) == list(map(str, loaded.problems))
+            with plain.open("ab") as file:
+                file.write(b"\nx\n")
+            index.update()
+            again = load_records(Path(folder))
+            assert list(map(str, index.problems)) == list(map(str, again.problems))
+        finally:
+            index.close()
+        mine = {record for _, _, record in answers.read_records(plain)}
+        with suppress(ResultsError):
+            found = [one for _, one in records_in(read_records_file(plain))]
+            assert mine == {one for one in found if not isinstance(one, str)}
+        with suppress(ResultsError):
+            with_packed(records / "y.jsonl")
 
 
 def _through_a_file(*lines: bytes) -> Loaded:
@@ -362,6 +400,15 @@ _PYPROJECT = (
     '[project]\nname = "demo"\n[tool.ivhl]\nworkloads = "tests.builders.fleet:WORKLOADS"\n'
 )
 _LINE = to_json(_SEEDS[0]).encode()
+
+
+def _as_line(document: Any) -> bytes:  # noqa: ANN401  (JSON)
+    try:
+        return json.dumps(document).encode()
+    except ValueError:  # Python writes no integer of 5,000 digits
+        return b"9" * 5000
+
+
 _NAMES = st.one_of(
     st.sampled_from(
         ["a/records/x.jsonl", "../x.jsonl", "/x.jsonl", "C:\\x.jsonl", ".x/y.jsonl", "a\x00.jsonl"]
@@ -380,6 +427,23 @@ _DAMAGE = st.one_of(
 # Name to the function that is attacked and the strategies of its arguments.
 TARGETS: dict[str, tuple[Callable[..., None], tuple[SearchStrategy[Any], ...]]] = {
     "records": (attack_records, (changed_json(_RECORDS),)),
+    "files": (
+        attack_files,
+        (
+            st.lists(
+                st.one_of(
+                    changed_bytes(_LINE),
+                    st.binary(max_size=40),
+                    changed_json(_RECORDS).map(_as_line),
+                    st.sampled_from([b"", b"x", b"{}", b"[" * 3000, b"\xef\xbb\xbf", b"\r"]),
+                ),
+                max_size=5,
+            ),
+            st.sampled_from([b"\n", b"\r\n", b"\n\n", b"\x0b", b""]),
+            st.sampled_from([1, 1, 2, 40, 1000]),
+            _DAMAGE,
+        ),
+    ),
     "archive": (
         attack_archive,
         (st.lists(st.tuples(_NAMES, changed_bytes(_LINE)), max_size=4), _DAMAGE),

@@ -51,7 +51,7 @@ from ivhl.measure.settings import Settings, read_settings, write_settings
 from ivhl.measure.suite import value, values_in
 from ivhl.records.answers import is_final, newest_keys
 from ivhl.records.files import append_record
-from ivhl.records.record import Cell, Machine
+from ivhl.records.record import Cell, FailureClass, Machine
 from ivhl.records.store import case_name
 from ivhl.workload import Case, Cost, Variant, select_cases
 from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
@@ -445,8 +445,11 @@ def test_what_has_a_final_record_is_not_measured_again(tmp_path: Path) -> None:
         ("unavailable", False),
     ],
 )
-def test_a_cell_that_could_not_be_made_is_tried_again(failure_class: str, final: bool) -> None:  # noqa: FBT001
-    assert is_final({"failure_class": failure_class, "exception": ""}) is final
+def test_a_cell_that_could_not_be_made_is_tried_again(
+    failure_class: FailureClass,
+    final: bool,  # noqa: FBT001
+) -> None:
+    assert is_final(make_failure(failure_class).failure) is final
 
 
 def test_the_command_of_a_record_repeats_its_limits(tmp_path: Path) -> None:

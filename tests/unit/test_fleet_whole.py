@@ -189,7 +189,7 @@ def test_a_fleet_measures_every_case_once(
         # Half a record is refused; its case was measured again.
         (half,) = refused
         assert "records-machine-2.zip!machine-2/records/" in half.place
-        assert "Invalid JSON" in half.rule
+        assert "must be JSON" in half.rule
         trees.append(tree(results))
     assert trees[0] == trees[1]
 

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ivhl.errors import SpecError
 from ivhl.git import (
+    archive,
     changed_files,
+    clone_at,
     commit_order,
+    commit_time_ms,
+    commit_titles,
     commits_of_range,
     commits_of_same_code,
     commits_there,
     current_commit,
     default_branch,
+    files_at,
     find_commit,
     is_uncommitted,
+    leads_to,
     lock_texts,
     published_branches,
 )
@@ -26,6 +33,7 @@ from tests.builders.fleet import commit, make_fleet_project
 from tests.builders.project import git
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 _LATIN = os.fsdecode(b"br\xff")
@@ -85,6 +93,34 @@ def test_a_commit_that_only_adds_results_has_the_same_code(tmp_path: Path, folde
 def test_a_name_with_a_null_byte_is_refused(root: Path) -> None:
     with pytest.raises(SpecError, match="knows no commit"):
         find_commit(root, "a\0b")
+
+
+@pytest.mark.parametrize(
+    "name", ["HEAD~1", "main", "--output=x", "a" * 39, "A" * 40, ":/more", ""]
+)
+def test_a_text_of_a_record_never_reaches_git_as_an_expression(root: Path, name: str) -> None:
+    commit(root, "more")
+    head = git(root, "rev-parse", "HEAD")
+    calls: list[Callable[[str], object]] = [
+        lambda text: clone_at(root, text, root / ".asv" / "clone"),
+        lambda text: archive(root, text, "x"),
+        lambda text: files_at(root, text, "envs", ".txt"),
+        lambda text: commit_time_ms(root, text),
+        lambda text: leads_to(root, head, text),
+        lambda text: leads_to(root, text, head),
+        lambda text: commit_titles(root, [text]),
+    ]
+    for call in calls:
+        with pytest.raises(SpecError, match="must be a full hash"):
+            call(name)
+        assert call(head) is not None
+        shutil.rmtree(root / ".asv", ignore_errors=True)
+
+
+def test_an_option_is_no_name_of_a_commit(root: Path) -> None:
+    for name in ("--all", "--since=now", "--git-path=x"):
+        with pytest.raises(SpecError, match=f"knows no commit '{name}'"):
+            find_commit(root, name)
 
 
 @pytest.mark.parametrize(

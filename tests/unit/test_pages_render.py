@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import html
 import json
@@ -11,12 +12,15 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import jinja2
 import pytest
 
+from ivhl.errors import ResultsError
 from ivhl.matrix.spec import CellSpec
-from ivhl.pages.build import MADE_FROM, site_files, write_pages
+from ivhl.pages import build
+from ivhl.pages.build import MADE_FROM, SiteFile, site_files, write_pages
 from ivhl.pages.render import _TEMPLATES, TABS, compatibility_json, data_script
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Cell, Counted, Interval, RecordedObservation
@@ -549,6 +553,61 @@ def test_what_is_unchanged_is_not_written_again(tmp_path: Path) -> None:
     assert (three / case).samefile(two / case)
     assert not (three / "matrix.html").samefile(two / "matrix.html")
     assert (two / "matrix.html").read_bytes() == (one / "matrix.html").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "left_out"),
+    [
+        ("case_view", "case/bench+cpu/"),
+        ("cell_details", "data/bench+cpu/"),
+        ("run_view", "run/bench+cpu/"),
+        ("regressions_view", "regressions.html"),
+        ("environment_views", "environments.html"),
+        ("side", "data/side/bench+cpu/"),
+        ("front_view", "front page of bench, cpu"),
+        ("feed", "feed.xml"),
+    ],
+)
+def test_a_page_that_cannot_be_made_is_named_and_all_others_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, left_out: str
+) -> None:
+    source = source_of(*history(COMMITS))
+    assert write_pages(source, tmp_path / "whole") == ()
+    broken = Mock(side_effect=OverflowError("int too large to convert to float"))
+    monkeypatch.setattr(build, name, broken)
+    problems = write_pages(source, tmp_path / "part")
+    assert problems
+    assert all(text.startswith(left_out) for text in problems)
+    assert all("is left out: OverflowError: int too large" in text for text in problems)
+    whole, part = (
+        {f"{path.relative_to(tmp_path / one)}" for path in (tmp_path / one).rglob("*.*")}
+        for one in ("whole", "part")
+    )
+    assert part < whole
+    assert {"asv.html", "compatibility.json"} <= part
+
+
+def test_two_files_of_one_name_end_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "case_page", lambda _: "x.html")
+    every = [SiteFile(path, lambda: b"") for path in ("x.html", "x.html", "y" * 300, "z.html")]
+    monkeypatch.setattr(build, "_static", lambda: iter(every))
+    problems = write_pages(source_of(*history(COMMITS)), tmp_path / "site")
+    assert [text.partition(":")[0] for text in problems] == ["x.html", "y" * 300]
+    assert "FileExistsError" in problems[0]
+    assert (tmp_path / "site" / "z.html").exists()
+    assert (tmp_path / "site" / "index.html").exists()
+
+
+def test_a_full_disk_and_changed_records_end_a_publish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No page is at fault there, and every other one would be left out, too."""
+    for error in (OSError(errno.ENOSPC, "No space left"), ResultsError("was changed")):
+        monkeypatch.setattr(build, "feed", Mock(side_effect=error))
+        with pytest.raises(type(error)):
+            write_pages(source_of(*history(COMMITS)), tmp_path / type(error).__name__)
 
 
 def test_a_file_is_made_again_only_if_what_it_is_made_from_changed(

@@ -15,7 +15,8 @@ from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.merge import Merged, merge_records
 from ivhl.measure.alone import only_writer
 from ivhl.records.files import record_file
-from ivhl.records.reading import LARGEST, packed, read_records_file, unpacked
+from ivhl.records.lines import LARGEST
+from ivhl.records.reading import packed, read_records_file, unpacked
 from ivhl.records.record import Counted, to_json
 from ivhl.records.store import load_records
 from ivhl.tracker.compact import compact

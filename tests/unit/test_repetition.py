@@ -27,7 +27,7 @@ from tests.builders.fleet import (
     make_fleet_project,
     write_records,
 )
-from tests.builders.project import make_commits
+from tests.builders.project import git, make_commits
 from tests.builders.records import Known, make_failure, make_record
 
 if TYPE_CHECKING:
@@ -114,13 +114,13 @@ def test_the_same_failure_reproduces_and_another_does_not() -> None:
 def test_benchmarks_that_were_not_committed_are_named_and_not_the_difference_that_they_make() -> (
     None
 ):
-    record = replace(make_record(), sources="s" * 64, benchmark="a" * 64)
+    record = replace(make_record(), sources="5" * 64, benchmark="a" * 64)
     for now in (
         slower(record, 2),
         replace(record, compile=None),
         make_failure("absent", "the commit lacks it"),
     ):
-        again = replace(now, sources="s" * 64, benchmark="b" * 64)
+        again = replace(now, sources="5" * 64, benchmark="b" * 64)
         found = judge_repetition(record, again, Known(0.02))
         assert found.verdict == "undecided"
         assert "uncommitted benchmarks" in found.because
@@ -245,6 +245,16 @@ def test_what_cannot_be_repeated_is_said_in_a_sentence(
     assert raised.value.hint
 
 
+@pytest.mark.parametrize("name", ["HEAD~1", "HEAD", "main", "a-tag"])
+def test_what_is_cloned_is_the_commit_that_the_record_names(root: Path, name: str) -> None:
+    """Git leads an expression, and the hash of a tag, to another commit than is printed."""
+    git(root, "commit", "-q", "--allow-empty", "-m", "more")
+    git(root, "tag", "-a", "-m", "a tag", "a-tag", "HEAD~1")
+    text = git(root, "rev-parse", name) if name == "a-tag" else name
+    with pytest.raises(SpecError, match=f"git knows no commit {text}"):
+        again(root, replace(made_here(root), same_as=text))
+
+
 def test_a_lock_that_no_commit_has_is_named(root: Path) -> None:
     with pytest.raises(LockError, match=r"the lock abababababab of py3\.12-torch2\.6\.0"):
         recorded_lock(root, CELL, "ab" * 32)
@@ -284,7 +294,7 @@ def test_a_benchmark_that_the_commit_lacks_is_said_to_be_uncommitted(
     def measure(*_: object) -> None:
         raise SpecError("ivhl bench ended with status 2: unknown workload 'ops.one'", hint="")
 
-    record = replace(made_here(root), sources="s" * 64, benchmark=benchmark)
+    record = replace(made_here(root), sources="5" * 64, benchmark=benchmark)
     with pytest.raises(SpecError, match="unknown workload") as told:
         again(root, record, measure=measure)
     assert ("was not committed" in (told.value.hint or "")) == (benchmark is not None)

@@ -384,5 +384,5 @@ def test_what_cannot_be_read_in_two_folders_is_named_once(root: Path, tmp_path: 
         next(folder.rglob("*.jsonl")).with_name(f"torn-{folder.name}.jsonl").write_text("{")
     told = run("results", str(other))
     assert told.exit_code == 0
-    for name in ("torn-results.jsonl:1: Invalid JSON", "torn-other.jsonl:1: Invalid JSON"):
+    for name in ("torn-results.jsonl:1: must be JSON", "torn-other.jsonl:1: must be JSON"):
         assert told.stderr.count(name) == 1

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from ivhl.errors import ResultsError
 from ivhl.records.files import append_record, record_file
+from ivhl.records.reader import read_record
 from ivhl.records.record import RecordedObservation, to_json
-from ivhl.records.store import key_of, latest_per_case, load_records, parse_record, read_record
+from ivhl.records.store import key_of, latest_per_case, load_records
 from ivhl.tracker.changepoints import detect
 from ivhl.tracker.course import point_of
 from ivhl.tracker.entries import entry_of, ran_of
@@ -115,7 +116,7 @@ def test_an_appended_record_is_all_that_is_read(
         parsed.append(line)
         return read_record(line)
 
-    monkeypatch.setattr("ivhl.tracker.index.read_record", count)
+    monkeypatch.setattr("ivhl.records.reader.read_record", count)
     write_records(tmp_path, at(0, recorded_at="2026-12-01T00:00:00+00:00"))
     open_index(tmp_path)
     assert len(parsed) == 1
@@ -132,9 +133,9 @@ def test_what_was_read_to_update_the_index_is_read_once_if_it_fits(
 
     def count(line: bytes) -> RunRecord:
         parsed.append(line)
-        return parse_record(line)
+        return read_record(line)
 
-    monkeypatch.setattr("ivhl.tracker.index.parse_record", count)
+    monkeypatch.setattr("ivhl.tracker.index.read_record", count)
     found = index.read(index.entries)
     assert len(parsed) == (0 if room else len(found))
     index.close()

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import math
 import re
+import unicodedata
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ivhl.records.reader import read_record
 from ivhl.records.record import Calibration, Kernels, Wheel, to_json
-from ivhl.records.store import read_record
 from ivhl.tracker.compat import Support, compat_rows
 from ivhl.tracker.course import short, short_all
 from ivhl.tracker.expectations import parse_expectations
@@ -505,6 +506,37 @@ def test_different_cases_have_different_file_names() -> None:
     assert slug("a+b", "c") != slug("a", "b+c")
     assert len(slug("x" * 300)) <= 120
     assert slug("x" * 300) != slug("x" * 301)
+    assert slug("\N{LATIN SMALL LETTER E WITH ACUTE}a") != slug("\u0e9a")
+
+
+def test_ordinary_names_keep_their_file_names() -> None:
+    """Links to pages go on working."""
+    assert slug("vm-core1", "cpu") == "vm-core1+cpu"
+    assert slug("ops.gp_evolve", "medium", "real-compiled") == "ops.gp_evolve+medium+real-compiled"
+    assert slug("4 x 4", "a+b") == "4~20x~204+a~2bb"
+    assert slug("py3.12-torch2.6.0", "2") == "py3.12-torch2.6.0+2"
+
+
+# Letters that differ in size only, marks that are joined or not, and what escapes are made of.
+ALIKE = st.text(
+    st.sampled_from("aA\u00e9\u0301e~2b+0E\u0e9a\ufb01fi\u212aKk-._ \ud800/") | st.characters(),
+    max_size=60,
+)
+
+
+@settings(max_examples=400)
+@given(st.lists(st.lists(ALIKE, min_size=1, max_size=3).map(tuple), max_size=30, unique=True))
+def test_no_two_texts_have_one_file_on_any_file_system(texts: list[tuple[str, ...]]) -> None:
+    names = [unicodedata.normalize("NFKC", slug(*parts)).casefold() for parts in texts]
+    assert len(set(names)) == len(names)
+    assert all(len(name) <= 120 for name in names)
+
+
+def test_no_escape_is_the_beginning_of_another() -> None:
+    names = {slug(chr(n)).casefold() for n in range(0x11000)}
+    assert len(names) == 0x11000
+    pairs = ["".join(p) for p in product("\x02ba9~+\u00e9\u0e9a\u0e9b\u00e0Z", repeat=3)]
+    assert len({slug(pair).casefold() for pair in pairs}) == len(pairs)
 
 
 @given(st.lists(st.text(), min_size=1, max_size=3))

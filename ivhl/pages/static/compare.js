@@ -148,7 +148,7 @@
   // The page of a case; one whose file name is not its name (tracker.views.source.slug) gets no link.
   function link(row, a, b) {
     const place = row.kind === "only before" ? a.place : b.place;
-    if (!/^[\w.-]+(\/[\w.-]+){2}$/.test(row.name) || row.name.length > 120) { return row.name; }
+    if (!/^[a-z0-9_.-]+(\/[a-z0-9_.-]+){2}$/.test(row.name) || row.name.length > 120) { return row.name; }
     return make("a", { href: `${site.root}case/${place}/${row.name.replaceAll("/", "+")}.html` }, row.name);
   }
 

@@ -135,7 +135,9 @@ def matrix_views(source: Source, place: Place) -> tuple[MatrixView, ...]:
     each = max(1, MOST_CELLS // (n_cases * pythons))
     chunks = [releases[i : i + each] for i in range(0, len(releases), each)] or [[]]
     first = matrix_page(place, source.page.main)
-    names = [first.replace(".html", f"-{n}.html") if n > 1 else first for n in _from_1(chunks)]
+    names = [
+        f"{first.removesuffix('.html')}-{n}.html" if n > 1 else first for n in _from_1(chunks)
+    ]
     parts = tuple(
         (name, f"{chunk[-1]} to {chunk[0]}" if chunk else "")
         for name, chunk in zip(names, chunks, strict=True)

@@ -46,7 +46,8 @@ MOST_INCIDENTS = 60
 # cases.
 MOST_LINKS = 24
 _LONGEST_NAME = 120
-_DIGEST = 10
+_DIGEST = 32
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 _PACKAGED = 3
 
 
@@ -74,12 +75,21 @@ class Place(NamedTuple):
 
 @lru_cache(maxsize=8192)  # the same few parts, for each file and each link to it
 def slug(*parts: str) -> str:
-    """Return a file name, unique for the parts and stable, so that links to it keep working."""
-    name = "+".join(re.sub(r"[^A-Za-z0-9_.-]", lambda c: f"~{ord(c[0]):x}", p) for p in parts)
-    if len(name) <= _LONGEST_NAME:
+    """Return a file name that no other parts have, and that stays, so that links to it keep working.
+
+    Bytes of UTF-8 that are no letter, digit, ``_``, ``.`` or ``-`` are written as ``~`` and two hex
+    digits. A name that is too long for that, or that a file system may take for the same one in
+    small letters, ends in ``~~`` and a digest: nobody finds two texts with the same 128 bits.
+    """
+    name = "+".join(_UNSAFE.sub(_escaped, part) for part in parts)
+    if len(name) <= _LONGEST_NAME and name == name.lower():
         return name
-    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:_DIGEST]
-    return f"{name[: _LONGEST_NAME - _DIGEST - 1]}~{digest}"
+    digest = hashlib.sha256(repr(parts).encode(errors="backslashreplace")).hexdigest()[:_DIGEST]
+    return f"{name[: _LONGEST_NAME - _DIGEST - 2]}~~{digest}"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return "".join(f"~{byte:02x}" for byte in found[0].encode(errors="surrogatepass"))
 
 
 def series_slug(series: RowSeries) -> str:
@@ -121,7 +131,7 @@ def environment_page(cell: str) -> str:
 
 def run_page(place: Place, commit: str) -> str:
     """Return the address of the page of a run: one commit in one place."""
-    return f"run/{place.slug}/{slug(commit[:12])}.html"
+    return f"run/{place.slug}/{slug(commit)}.html"
 
 
 @dataclass(frozen=True, slots=True)
