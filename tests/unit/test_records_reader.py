@@ -238,8 +238,8 @@ def test_the_message_of_many_mistakes_is_short() -> None:
 
 
 def test_a_newer_schema_is_named_with_what_to_do() -> None:
-    with pytest.raises(NewerSchemaError, match=r"got 'ivhl.run/5'\); a newer ivhl wrote it"):
-        read_record(json.dumps(DATA | {"schema": "ivhl.run/5", "new": 1}).encode())
+    with pytest.raises(NewerSchemaError, match=r"got 'ivhl.run/6'\); a newer ivhl wrote it"):
+        read_record(json.dumps(DATA | {"schema": "ivhl.run/6", "new": 1}).encode())
 
 
 def test_every_flag_that_ivhl_writes_can_be_read() -> None:
