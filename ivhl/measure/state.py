@@ -31,6 +31,7 @@ _CLOCKS = (
 
 
 _HAS_SCHEDULER = hasattr(os, "sched_getscheduler")
+_TORCH = f"{os.path.dirname(torch.__file__)}{os.sep}"  # noqa: PTH120  (a text is compared)
 # Prefixes of environment variables that compilers set for themselves.
 _OF_COMPILERS = ("TORCH", "_TORCH", "TRITON", "KINETO", "PYTORCH", "KMP_DUPLICATE_LIB_OK", "CUDA")
 
@@ -157,9 +158,31 @@ def _own_functions(eager: Callable[..., Any] | None) -> dict[str, Any]:
 
 
 def _kernels() -> int:
-    """Return the number of ATen kernels that were replaced through ``torch.library``."""
+    """Return the number of ATen kernels that were replaced through ``torch.library``.
+
+    PyTorch loads some of its own at their first use, such as those of ``vmap``; they do not count.
+    """
+    return len(_AT_FIRST & _replaced()) + sum(
+        not _is_by_torch(name) for name in _replaced() - _AT_FIRST
+    )
+
+
+def _replaced() -> frozenset[str]:
+    """Return the kernels, e.g. ``aten/mse_loss_backward/FuncTorchBatched``."""
     known = getattr(torch.library, "_impls", ())
-    return sum(str(name).startswith("aten/") for name in known)
+    return frozenset(str(name) for name in known if str(name).startswith("aten/"))
+
+
+# No code of the project has run yet.
+_AT_FIRST = _replaced()
+
+
+def _is_by_torch(name: str) -> bool:
+    """Return whether a file of PyTorch's registered a kernel."""
+    _, operation, key = name.split("/")
+    described = torch._C._dispatch_dump(f"aten::{operation}")  # noqa: SLF001
+    beginning = f"{key}: registered at {_TORCH}"
+    return any(line.startswith(beginning) for line in described.splitlines())
 
 
 def _environment() -> dict[str, str]:
