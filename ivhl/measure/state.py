@@ -31,7 +31,6 @@ _CLOCKS = (
 
 
 _HAS_SCHEDULER = hasattr(os, "sched_getscheduler")
-_TORCH = f"{os.path.dirname(torch.__file__)}{os.sep}"  # noqa: PTH120  (a text is compared)
 # Prefixes of environment variables that compilers set for themselves.
 _OF_COMPILERS = ("TORCH", "_TORCH", "TRITON", "KINETO", "PYTORCH", "KMP_DUPLICATE_LIB_OK", "CUDA")
 
@@ -162,9 +161,9 @@ def _kernels() -> int:
 
     PyTorch loads some of its own at their first use, such as those of ``vmap``; they do not count.
     """
-    return len(_AT_FIRST & _replaced()) + sum(
-        not _is_by_torch(name) for name in _replaced() - _AT_FIRST
-    )
+    replaced = _replaced()
+    later = replaced - _AT_FIRST
+    return len(replaced) - len(later & _of_pytorch() if later else later)
 
 
 def _replaced() -> frozenset[str]:
@@ -177,12 +176,12 @@ def _replaced() -> frozenset[str]:
 _AT_FIRST = _replaced()
 
 
-def _is_by_torch(name: str) -> bool:
-    """Return whether a file of PyTorch's registered a kernel."""
-    _, operation, key = name.split("/")
-    described = torch._C._dispatch_dump(f"aten::{operation}")  # noqa: SLF001
-    beginning = f"{key}: registered at {_TORCH}"
-    return any(line.startswith(beginning) for line in described.splitlines())
+def _of_pytorch() -> set[str]:
+    """Return the kernels that modules of PyTorch's have replaced."""
+    modules = [one for name, one in list(sys.modules.items()) if name.startswith("torch.")]
+    values = [value for one in modules for value in list(vars(one).values())]
+    libraries = [value for value in values if type(value) is torch.library.Library]
+    return {str(name) for one in libraries for name in one._op_impls}  # noqa: SLF001
 
 
 def _environment() -> dict[str, str]:
