@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 # Imported before any project code, which could replace the clocks.
 from ivhl.measure.clocks import adopt_orphans, begin, end_descendants, living_descendants, since
 from ivhl.measure.failures import (
+    LIMIT_REACHED,
     CaseError,
     classify,
     exit_error,
@@ -80,8 +81,6 @@ RANDOM_STATES = frozenset({"the random state of torch", "the random state of ran
 SET_AGAIN = RANDOM_STATES | {"torch.get_num_threads()", "torch.get_num_interop_threads()"}
 # Modes that use CUDA graphs on a GPU.
 GRAPH_MODES = frozenset({"reduce-overhead", "max-autotune"})
-# How warnings begin that views show beside a speedup.
-RUNS_EAGERLY = "a frame runs eagerly"
 # Inductor of PyTorch 2.5 sets this when it loads its first kernel, linked with -ffast-math.
 BY_INDUCTOR = frozenset({"torch.set_flush_denormal()"})
 
@@ -900,7 +899,8 @@ class Measurement:
         if not self._limit_was_hit:
             self._limit_was_hit = True
             warnings.warn(
-                f"ivhl: {RUNS_EAGERLY} from the recompile limit on: {reason}", stacklevel=1
+                f"ivhl: {LIMIT_REACHED}, from which on a frame runs eagerly: {reason}",
+                stacklevel=1,
             )
 
     _limit_was_hit = False
@@ -1255,8 +1255,8 @@ class Measurement:
             return
         took = self._time_fresh_calls(2 * MOST_FRESH_DRAWS) or {}
         seconds = [median(took[arm]["new"]) for arm in took]
-        speed = f" (there {seconds[0] / seconds[1]:.2f}x as fast as eager)" if took else ""
-        raise CaseError(self.watch.fell_back_as, f"on new data{speed}: {reason}")
+        speed = f"; there it is {seconds[0] / seconds[1]:.2f}x as fast as eager" if took else ""
+        raise CaseError(self.watch.fell_back_as, f"on new data: {reason}{speed}")
 
     def _fresh_calls_show(self, first: int) -> tuple[float, float] | None:
         took = self._time_fresh_calls(first)

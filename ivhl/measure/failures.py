@@ -53,6 +53,8 @@ BY_TYPE: dict[str, FailureClass] = {
     "OutOfMemoryError": "out_of_memory",
     "MemoryError": "out_of_memory",
 }
+# How the warning begins that stands for the class ``recompile_limit`` where there is a speedup.
+LIMIT_REACHED = "Dynamo reached its recompile limit"
 # Phases before any compiled code runs: each has its own class.
 BY_PHASE: dict[Phase, FailureClass] = {
     "environment": "environment",

@@ -82,14 +82,14 @@ def unlike(
 ) -> tuple[int, str] | None:
     """Return the number of the first output whose law differs from eager's, and how.
 
-    Compared are statistics that each call has one value of: the mean, the root mean square, the
-    share of zeros (so the rate of a dropout) and the share of elements far outside of what eager
-    returns there (so the factor by which it scales what it keeps).
+    Compared are statistics that each call has one value of: the share of zeros (so the rate of a
+    dropout), the share of elements far outside of what eager returns there, the mean (so the factor
+    by which what is kept is scaled) and the root mean square.
 
     Args:
         eager: Outputs of twice ``CALLS`` calls, each with random numbers of its own.
         other: Those of ``CALLS`` calls of compiled code.
-        tolerance: How far the first two may differ anyway, as a fraction of the largest value.
+        tolerance: How far the last two may differ anyway, as a fraction of the largest value.
     """
     before, beside = eager[: len(eager) // 2], eager[len(eager) // 2 :]
     for number in range(len(other[0])):
@@ -98,12 +98,14 @@ def unlike(
         slack = tolerance * largest_of(known)
         room = high - low + slack
         one, two = (
-            torch.stack([_statistics(call[number], low - room, high + room) for call in calls])
+            torch.stack(
+                [_statistics(call[number], low - room, high + room, known[0]) for call in calls]
+            )
             for calls in (beside, other)
         )
         error = ((one.var(0) / len(one)) + (two.var(0) / len(two))).sqrt()
         apart = (one.mean(0) - two.mean(0)).abs()
-        allowed = SIGMAS * error + torch.tensor([slack, slack, 0.0, 0.0], dtype=torch.float64)
+        allowed = SIGMAS * error + torch.tensor([0.0, 0.0, slack, slack], dtype=torch.float64)
         for which, name in enumerate(_NAMES):
             if not bool(apart[which] <= allowed[which]):
                 mine, its = float(one[:, which].mean()), float(two[:, which].mean())
@@ -112,19 +114,22 @@ def unlike(
 
 
 _NAMES: Final = (
-    "the mean",
-    "the root mean square",
     "the share of zeros",
     "the share of values far from all of eager's",
+    "the mean",
+    "the root mean square",
 )
 
 
-def _statistics(output: Tensor, low: Tensor, high: Tensor) -> Tensor:
+def _statistics(output: Tensor, low: Tensor, high: Tensor, usual: Tensor) -> Tensor:
+    """Return the statistics of one call; an infinity that is usual there is like any number."""
     values = as_real(output.detach().cpu())
     if not values.numel():
         return torch.zeros(len(_NAMES), dtype=torch.float64)
-    outside = ~((values >= low) & (values <= high))
+    same = (values == usual) | (values.isnan() & usual.isnan())
+    outside = ~((values >= low) & (values <= high)) & ~same
+    values = values.masked_fill(~values.isfinite(), 0.0)
     zeros = (values == 0).double()
     return torch.stack(
-        [values.mean(), values.square().mean().sqrt(), zeros.mean(), outside.double().mean()]
+        [zeros.mean(), outside.double().mean(), values.mean(), values.square().mean().sqrt()]
     )
