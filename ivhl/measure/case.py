@@ -206,14 +206,13 @@ class Measurement:
         if self.job.stage == "eager":
             self._time_eager("eager", "eager_again")
             return
-        if self.job.stage == "compile":
-            self._run_source()
-            self._refuse_work_beside_the_call()
-            self._compile_and_judge()
-            return
-        self._time_eager("eager_before")
+        if self.job.stage != "compile":
+            self._time_eager("eager_before")
         self._run_source()
+        self._refuse_work_beside_the_call()
         self._compile_and_judge()
+        if self.job.stage == "compile":
+            return
         with self._alone():
             self._time()
             self._call_on_fresh_data()
