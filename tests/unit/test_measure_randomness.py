@@ -58,7 +58,7 @@ def test_gradients_flow_through_a_draw_in_float64() -> None:
 
     gradients = []
     for dtype in (torch.float32, torch.float64):
-        x = X.to(dtype).requires_grad_()
+        x = X.detach().clone().to(dtype).requires_grad_()
         with DrawsIn(torch.float32):
             loss(x).backward()
         gradients.append(x.grad.double())
