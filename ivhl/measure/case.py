@@ -804,6 +804,7 @@ class Measurement:
 
         config.fallback_random, self._by_law = False, True
         self._compile()
+        self.journal.enter("accuracy")
         because = f"with torch._inductor.config.fallback_random=True, which ivhl had set, {wrong}"
         if shortfall := self._unlike_eager():
             raise CaseError("wrong", f"{shortfall}, with random numbers of its own; {because}")

@@ -90,6 +90,7 @@ WORKLOADS = (
             ("good", "triangle", "make_sequence"),
             ("good", "counted_up", "make_nothing"),
             ("bad", "large_steps", "make_nothing"),
+            ("bad", "drops_fewer", "make_sequence"),
             ("bad", "needs_what_is_missing", "make_sequence"),
         )
     ),

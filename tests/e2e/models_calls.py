@@ -52,6 +52,11 @@ def large_steps() -> Tensor:
     return torch.arange(0, 11, dtype=torch.int64) * 1_000_000_000
 
 
+def drops_fewer(x: Tensor) -> Tensor:
+    """Drop numbers at another rate when compiled."""
+    return F.dropout(x, 0.4 if torch.compiler.is_compiling() else 0.5)
+
+
 def vmapped(x: Tensor) -> Tensor:
     """Use functorch, which PyTorch loads at its first use."""
     found: Tensor = torch.vmap(lambda row: row.sin().sum())(x)

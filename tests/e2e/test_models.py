@@ -71,6 +71,11 @@ EXPECTED = [
     slow(
         "bad.large_steps", "wrong", "output differs from the reference in 8 of 11 elements: at [3]"
     ),
+    slow(
+        "bad.drops_fewer",
+        "wrong",
+        "output: the share of zeros is ",
+    ),
     slow("bad.needs_what_is_missing", "eager_failed", "no_such_compiler"),
     slow("good.branching", None),
     slow("good.remembering", None),

@@ -41,7 +41,8 @@ CASES = {
     ],
     "models": [
         "good.vmapped", "good.curvature", "good.selected", "good.triangle", "good.counted_up",
-        "bad.large_steps", "bad.needs_what_is_missing", "good.masked", "good.variational",
+        "bad.large_steps", "bad.drops_fewer", "bad.needs_what_is_missing",
+        "good.masked", "good.variational",
         "good.dropped_channels", "good.partly_skipped", "bad.gradient", "bad.attribute",
     ],
     "cheats": [
