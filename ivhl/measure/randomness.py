@@ -47,7 +47,7 @@ class DrawsIn(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
         """Run an operation, in the narrower precision if it draws random numbers."""
         del types
         kwargs = kwargs or {}
-        if torch.Tag.nondeterministic_seeded not in func.tags:
+        if torch.Tag.nondeterministic_seeded not in getattr(func, "tags", ()):
             return func(*args, **kwargs)
         pairs: list[tuple[Tensor, Tensor]] = []
         asked: list[torch.dtype] = []
