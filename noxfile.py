@@ -219,7 +219,12 @@ def causes(session: nox.Session) -> None:
 def cheats(session: nox.Session, torch: str) -> None:
     """Run every workload that cheats, the honest ones for comparison, and all with a model."""
     install_cell(session, torch)
-    run_tests(session, "tests/e2e/test_cheats.py", "tests/e2e/test_models.py")
+    run_tests(
+        session,
+        "tests/e2e/test_cheats.py",
+        "tests/e2e/test_models.py",
+        "tests/e2e/test_one_answer.py",
+    )
 
 
 @nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=FULL)

@@ -18,6 +18,8 @@ def cuda_variants(formulation: str, **arguments: Any) -> tuple[Variant, ...]:  #
         **arguments: Other arguments of ``Variant``.
     """
     return tuple(
-        Variant(name=f"{formulation}-{mode}", mode=mode, devices=("cuda",), **arguments)
+        Variant(
+            name=f"{formulation}-{mode}", mode=mode, dynamic=False, devices=("cuda",), **arguments
+        )
         for mode in MODES
     )

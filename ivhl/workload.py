@@ -81,8 +81,9 @@ class Variant:
             casts the inputs, but not those of the reference, so that rounding in the cast counts as
             an error of the variant.
         mode: ``mode=`` of ``torch.compile``.
-        dynamic: ``dynamic=`` of ``torch.compile``; ``None`` is PyTorch's own default, which makes
-            dynamic what was seen to change.
+        dynamic: ``dynamic=`` of ``torch.compile``. ``None``, PyTorch's own default, compiles static
+            shapes first, and dynamic ones for sizes that were seen to change; ``False`` compiles
+            static shapes only.
         fullgraph: Whether a single graph break fails the variant.
         devices: Device types that run the variant.
         prepare: ``"module:function"`` that converts the workload's inputs, in the variant's
@@ -97,7 +98,7 @@ class Variant:
     engine: Engine = "compile"
     dtype: Dtype | None = None
     mode: Mode = "default"
-    dynamic: bool | None = False
+    dynamic: bool | None = None
     fullgraph: bool = False
     devices: tuple[str, ...] = ("cpu", "cuda")
     prepare: str | None = None
@@ -158,7 +159,7 @@ class Workload:
             model, which a variant may keep from its first call. All others get new values between
             blocks of calls.
         core: Name of the variant that represents the workload in the core suite; ``None`` means the
-            last one for the CPU that is not ``dynamic``. ``""`` means none: another workload
+            last one for the CPU without ``dynamic=True``. ``""`` means none: another workload
             represents this one.
         cost: ``"module:function"`` that returns the ``Cost`` for the parameters of a size; the
             module must import without torch. Without it, the memory check and the fraction of the

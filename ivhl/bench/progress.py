@@ -89,10 +89,10 @@ class Display:
 
 
 def outcome(event: dict[str, Any]) -> str:
-    """Return the speedup of a finished case, or its failure class."""
+    """Return the speedup of a finished case with what of it runs eagerly, or its failure class."""
     if event["failure_class"]:
         return str(event["failure_class"])
-    return f"{event['speedup']:.2f}x"
+    return ", ".join(filter(None, (f"{event['speedup']:.2f}x", event.get("beside"))))
 
 
 def minutes(seconds: float) -> str:

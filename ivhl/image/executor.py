@@ -33,7 +33,7 @@ from ivhl.image.container import (
 )
 from ivhl.image.engine import Client, EngineError, connect, machine_of
 from ivhl.image.recipe import choose_base, make_recipe, sources_here
-from ivhl.measure.outcome import failed_everywhere
+from ivhl.measure.outcome import failed_everywhere, what_runs_eagerly
 from ivhl.records.files import record_file
 from ivhl.records.lines import read_plain
 from ivhl.records.reader import read_record, records_in
@@ -325,6 +325,7 @@ class _Cell:
                     "seconds": record.duration_s,
                     "speedup": record.speedup.value if record.speedup else None,
                     "failure_class": failure.failure_class if failure else None,
+                    "beside": what_runs_eagerly(record),
                 }
             case "case-kept":
                 if details["case"] not in self._sent:

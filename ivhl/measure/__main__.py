@@ -18,6 +18,7 @@ from ivhl.machine.memory import memory_limit
 from ivhl.measure.alone import only_user_of_gpu, only_writer, refuse_without_gpu
 from ivhl.measure.effort import DEADLINE_S, MOST_THREADS, PROCESSES, Effort
 from ivhl.measure.given import given_image
+from ivhl.measure.outcome import what_runs_eagerly
 from ivhl.measure.run import Run, this_cell
 from ivhl.measure.runner import CaseEvent, run_cases
 from ivhl.records.text import printable
@@ -191,7 +192,8 @@ def show(event: CaseEvent, case: Case, record: RunRecord | None) -> None:
         print(f"{case.name}: {failure.failure_class}: {printable(failure.message)}")
     elif record is not None and record.speedup is not None:
         s = record.speedup
-        print(f"{case.name}: {s.value:.2f}x [{s.low:.2f}, {s.high:.2f}]")
+        beside = f", {text}" if (text := what_runs_eagerly(record)) else ""
+        print(f"{case.name}: {s.value:.2f}x [{s.low:.2f}, {s.high:.2f}]{beside}")
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ def typical_of(values: Sequence[torch.Tensor], moves: Sequence[float], *, own: b
         moves: How far it moved on each draw when the inputs were rounded once more.
         own: Whether its largest value is the scale of its limits.
     """
-    largest = max(float(as_real(value).abs().max()) for value in values if value.numel())
+    largest = max(largest_of(value) for value in values)
     known = [move for move in moves if math.isfinite(move)]
     most = EAGER_LIMIT / ROUNDINGS * largest
     return Typical(largest if own else 0.0, min(median(known), most) if known else 0.0)
@@ -120,7 +120,7 @@ def flatten(outputs: Any) -> list[torch.Tensor]:  # noqa: ANN401  (any pytree)
 def distance(actual: torch.Tensor, reference: torch.Tensor) -> tuple[float, float]:
     """Return the largest absolute difference and the root mean square difference.
 
-    Both are infinite if a difference is not finite.
+    Both are infinite if a difference is not finite. Equal infinities do not differ, nor do two NaN.
 
     Args:
         actual: Any shape, real or complex.
@@ -134,13 +134,49 @@ def distance(actual: torch.Tensor, reference: torch.Tensor) -> tuple[float, floa
             f"output has shape {tuple(actual.shape)} {actual.dtype}, the reference has "
             f"{tuple(reference.shape)} {reference.dtype}"
         )
-    a, b = as_real(actual.detach().cpu()), as_real(reference.detach().cpu())
-    if a.numel() == 0:
+    difference = apart(actual, reference)
+    if difference.numel() == 0:
         return 0.0, 0.0
-    difference = (a - b).abs()
     if not bool(torch.isfinite(difference).all()):
         return math.inf, math.inf
     return float(difference.max()), float(difference.square().mean().sqrt())
+
+
+def apart(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Return the absolute differences as ``as_real``: 0 of equal infinities and of two NaN.
+
+    Integers that float64 cannot tell apart differ by 1 at least.
+    """
+    one, other = one.detach().cpu(), other.detach().cpu()
+    a, b = as_real(one), as_real(other)
+    off = (a - b).abs().masked_fill((a == b) | (a.isnan() & b.isnan()), 0.0)
+    if is_rounded(one) or is_rounded(other):
+        return off
+    return torch.where(one != other, off.clamp(min=1.0), off)
+
+
+def largest_of(tensor: torch.Tensor) -> float:
+    """Return the largest finite absolute value; 0 if there is none."""
+    values = as_real(tensor.detach().cpu()).abs()
+    values = values[values.isfinite()]
+    return float(values.max()) if values.numel() else 0.0
+
+
+def is_rounded(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor holds numbers that are rounded, which integers are not."""
+    return bool(tensor.is_floating_point() or tensor.is_complex())
+
+
+def how_integers_differ(output: torch.Tensor, reference: torch.Tensor) -> str:
+    """Return in how many elements they differ, and of the first one its index and both values."""
+    output, reference = output.detach().cpu(), reference.detach().cpu()
+    unequal = (output != reference).nonzero()
+    index = tuple(unequal[0].tolist())
+    at = f"at {list(index)} it" if index else "it"
+    return (
+        f"in {len(unequal)} of {output.numel()} elements: {at} is {output[index].item()!r} "
+        f"instead of {reference[index].item()!r}"
+    )
 
 
 def as_real(tensor: torch.Tensor) -> torch.Tensor:
@@ -174,11 +210,10 @@ def judge_eager(
     errors = []
     for name, output, reference in zip(names, outputs, references, strict=True):
         largest, rmse = distance(output, reference)
-        real = as_real(reference.detach().cpu())
         errors.append(
             OutputError(
                 output=name,
-                scale=float(real.abs().max()) if real.numel() else 0.0,
+                scale=largest_of(reference),
                 eager_max=finite(largest),
                 eager_rmse=finite(rmse),
                 compiled_max=None,
@@ -260,13 +295,16 @@ def limit_without_jumps(
     least = LARGEST_BY_RMSE * (least + ROUNDINGS * usual.rounding)
     if not output.numel() or (error.eager_max is not None and error.eager_max <= least):
         return most + own.largest
-    off = as_real(output.detach().cpu()) - as_real(reference.detach().cpu())
-    return min(most, max(least, far_beyond(off))) + own.largest
+    return min(most, max(least, far_beyond(apart(output, reference)))) + own.largest
 
 
 def far_beyond(off: torch.Tensor) -> float:
-    """Return how far an element is off if it is off by far more than the others."""
-    values = off.abs().reshape(-1)
+    """Return how far an element is off if it is off by far more than the others.
+
+    Args:
+        off: How far each one is off, none negative.
+    """
+    values = off.reshape(-1)
     return FAR_BEYOND * float(values.kthvalue(1 + values.numel() // 4).values)
 
 
@@ -279,8 +317,8 @@ def smooth_move(moved: torch.Tensor, before: torch.Tensor) -> float:
     _, rmse = distance(moved, before)
     if before.numel() < FEWEST_OTHERS or not math.isfinite(rmse):
         return rmse
-    off = as_real(moved.detach().cpu()) - as_real(before.detach().cpu())
-    near = off[off.abs() <= far_beyond(off)]
+    off = apart(moved, before)
+    near = off[off <= far_beyond(off)]
     return math.sqrt(float(near.square().sum()) / off.numel())
 
 
@@ -343,7 +381,7 @@ def judge_compiled(
         if anchors is None:
             base = max(base, usual.error)
         limit = factor_for(dtype, reference.numel()) * base + own.free
-        exact = own.exact or not (output.is_floating_point() or output.is_complex())
+        exact = own.exact or not is_rounded(output)
         if not exact:
             limit += tolerance / 10 * min(max(own.tolerance, usual.scale), 1.0)
             limit += ROUNDINGS_BESIDE * ROUNDOFF[dtype] * max(own.rounding, usual.scale)
@@ -400,12 +438,13 @@ def judge_by_eager(
         largest, rmse = distance(output, reference)
         limit, cosine = tolerance + tolerance * error.scale, None
         a, b = as_real(output.detach().cpu()), as_real(reference.detach().cpu())
-        if not (output.is_floating_point() or output.is_complex()):
+        if not is_rounded(output):
             passed, limit = largest == 0.0, 0.0
         elif rule == "tolerance":
-            passed = torch.allclose(a, b, atol=tolerance, rtol=tolerance)
+            passed = torch.allclose(a, b, atol=tolerance, rtol=tolerance, equal_nan=True)
         else:
-            cosine = cosine_of(a, b)
+            finite_in_both = a.isfinite() & b.isfinite()
+            cosine = cosine_of(a[finite_in_both], b[finite_in_both])
             passed, limit = cosine >= LEAST_COSINE, math.inf
         judged.append(
             replace(

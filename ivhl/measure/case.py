@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 # Imported before any project code, which could replace the clocks.
 from ivhl.measure.clocks import begin, since
 from ivhl.measure.failures import (
+    LIMIT_REACHED,
     CaseError,
     classify,
     exit_error,
@@ -47,7 +48,7 @@ from ivhl.workload import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ivhl.measure.accuracy import Scales, Typical
     from ivhl.measure.dynamo import Watch
@@ -196,21 +197,19 @@ class Measurement:
         self._import_workload()
         self._make_inputs()
         self._warn_of_changes(before)
+        self._try_eager()
         self._run_reference()
         self._run_eager()
         if self.job.stage == "eager":
             self._time_eager("eager", "eager_again")
             return
-        if self.job.stage == "compile":
-            self._run_source()
-            self._refuse_work_beside_the_call()
-            self._compile()
-            self._judge_first_calls()
-            return
-        self._time_eager("eager_before")
+        if self.job.stage != "compile":
+            self._time_eager("eager_before")
         self._run_source()
-        self._compile()
-        self._judge_first_calls()
+        self._refuse_work_beside_the_call()
+        self._compile_and_judge()
+        if self.job.stage == "compile":
+            return
         with self._alone():
             self._time()
             self._call_on_fresh_data()
@@ -383,7 +382,7 @@ class Measurement:
             ) from difference
 
     def _refuse_fixed_data(self, n_inputs: int) -> None:
-        if set(range(n_inputs)) <= set(self.case.workload.fixed):
+        if n_inputs and set(range(n_inputs)) <= set(self.case.workload.fixed):
             raise CaseError("inputs", "`fixed` names every input, so all draws would be equal")
 
     def use_draw(self, number: int) -> int:
@@ -396,6 +395,15 @@ class Measurement:
         # Every block uses the same random numbers, whatever ran before it.
         self.torch.set_rng_state(self._random_state)
         return number
+
+    def _try_eager(self) -> None:
+        """Call eager once, before the reference could be blamed for what cannot run at all."""
+        from ivhl.measure.state import snapshot  # noqa: PLC0415  (imports torch)
+
+        self.use_draw(0)
+        before = snapshot(self.subject.eager)
+        self.subject.note_random_numbers(self._run)
+        self._refuse_eager_that_changes(before)
 
     def _run_reference(self) -> None:
         self.journal.enter("reference")
@@ -439,23 +447,36 @@ class Measurement:
     def _reference_of(self, inputs: tuple[Any, ...]) -> dict[str, Any]:
         """Return the reference of each output by its path."""
         references: dict[str, Any] = self.subject.reference_of(inputs).tensors
-        for path, tensor in references.items():
-            if not bool(self.torch.isfinite(tensor).all()):
-                which = "" if self.case.level == "independent" else f": {path}"
+        return references
+
+    def _refuse_what_is_not_finite(
+        self, names: Sequence[str], tensors: list[Any], references: list[Any]
+    ) -> None:
+        """Refuse a reference that is not finite where eager is, or nowhere.
+
+        An infinity that both have, such as that of a mask, is as good as a number.
+        """
+        for name, tensor, reference in zip(names, tensors, references, strict=True):
+            finite = self.torch.isfinite(reference).cpu()
+            if bool(finite.all()) or tensor.shape != reference.shape:
+                continue
+            held = name.startswith("model.")  # it may be all of a mask
+            if bool((self.torch.isfinite(tensor).cpu() & ~finite).any()) or not (
+                held or bool(finite.any())
+            ):
+                which = "" if self.case.level == "independent" else f": {name}"
                 raise CaseError(
                     "reference", f"the float64 reference is not finite on these inputs{which}"
                 )
-        return references
 
     def _run_eager(self) -> None:
         """Judge eager on every draw; refuse it if it changes its inputs or the process."""
-        from ivhl.measure.state import changes, differing, snapshot  # noqa: PLC0415
+        from ivhl.measure.state import snapshot  # noqa: PLC0415  (imports torch)
 
         self.journal.enter("eager")
         self.anchors: list[Anchor] = []
         self.use_draw(0)
         before = snapshot(self.subject.eager)
-        self._allowed: frozenset[str] = frozenset()
         places = []
         for number in range(len(self.draws)):
             self.use_draw(number)
@@ -468,12 +489,19 @@ class Measurement:
             self.subject.note_eager(outputs)
         self._note_largest_errors()
         self._run = self.subject.with_same_numbers(self._run)
-        # If eager draws random numbers, a variant may draw them, too.
-        self._allowed = RANDOM_STATES & set(differing(before, snapshot(self.subject.eager)))
-        if changed := changes(before, snapshot(self.subject.eager), self._allowed):
-            raise CaseError("eager_failed", f"eager changes the process: {'; '.join(changed)}")
+        self._refuse_eager_that_changes(before)
         self._eager_reuses_memory = _share_memory(*places[:2]) if len(places) > 1 else True
         self._note_accuracy(self.anchors[0].errors)
+
+    _allowed: frozenset[str] = frozenset()
+
+    def _refuse_eager_that_changes(self, before: dict[str, Any]) -> None:
+        from ivhl.measure.state import changes, differing, snapshot  # noqa: PLC0415
+
+        # If eager draws random numbers, a variant may draw them, too.
+        self._allowed |= RANDOM_STATES & set(differing(before, snapshot(self.subject.eager)))
+        if changed := changes(before, snapshot(self.subject.eager), self._allowed):
+            raise CaseError("eager_failed", f"eager changes the process: {'; '.join(changed)}")
 
     def _note_largest_errors(self) -> None:
         """Take note of eager's largest error of each output of few elements, over all draws."""
@@ -505,6 +533,8 @@ class Measurement:
             self._refuse_other_paths(outputs, references)
         tensors = list(outputs.tensors.values())
         exact = self._reference_of_equal_shapes(tensors, list(references.values()), inputs)
+        if len(names) == len(tensors) == len(exact):
+            self._refuse_what_is_not_finite(names, tensors, exact)
         errors = judge_eager(names, tensors, exact)
         scales = None
         if not workload.outputs:
@@ -738,15 +768,68 @@ class Measurement:
 
     def _let_random_numbers_agree(self) -> None:
         """Have Inductor draw the random numbers that eager draws, so that both can be compared."""
-        if self.subject.draws_random_numbers and self.case.variant.engine in INDUCTOR_ENGINES:
+        wanted = self.subject.draws_random_numbers and not self._by_law
+        if wanted and self.case.variant.engine in INDUCTOR_ENGINES:
             from torch._inductor import config  # noqa: PLC0415
 
-            config.fallback_random = True
+            self._asked_to_agree = config.fallback_random = True
             warnings.warn(
                 "ivhl: eager draws random numbers, so Inductor was told to draw the same ones "
                 "(torch._inductor.config.fallback_random); its own are faster",
                 stacklevel=1,
             )
+
+    _asked_to_agree = _by_law = False
+
+    def _compile_and_judge(self) -> None:
+        """Compile, and judge the first calls.
+
+        What is wrong only because Inductor was told to draw eager's random numbers is compiled
+        again without that.
+        """
+        self._compile()
+        try:
+            self._judge_first_calls()
+        except CaseError as error:
+            if error.failure_class != "wrong" or not self._asked_to_agree:
+                raise
+            self._judge_by_law(error)
+
+    def _judge_by_law(self, wrong: CaseError) -> None:
+        """Judge what draws its own random numbers by statistics of many calls."""
+        from torch._inductor import config  # noqa: PLC0415
+
+        config.fallback_random, self._by_law = False, True
+        self._compile()
+        self.journal.enter("accuracy")
+        because = f"with torch._inductor.config.fallback_random=True, which ivhl had set, {wrong}"
+        if shortfall := self._unlike_eager():
+            raise CaseError("wrong", f"{shortfall}, with random numbers of its own; {because}")
+        self.journal.note(accuracy=[])
+        warnings.warn(
+            f"ivhl: compared by statistics of many calls, not by value: {because}", stacklevel=1
+        )
+        self._judge_first_calls()
+
+    def _unlike_eager(self) -> str:
+        """Return where random numbers of its own give outputs another law; empty if nowhere."""
+        from ivhl.measure.randomness import CALLS, unlike  # noqa: PLC0415  (imports torch)
+
+        self.use_draw(0)
+        rows = []
+        for number, arm in enumerate((self._run, self._run, self.compiled)):
+            for call in range(CALLS):
+                with self.subject.drawing_others(SEED + 1 + number * CALLS + call):
+                    outputs = arm()
+                found = self.detached(outputs) if arm is self.compiled else leaves_in(outputs)
+                rows.append(list(found.copied().tensors.values()))
+        anchor = self.anchors[0]
+        names = self.case.workload.outputs or tuple(anchor.eager.tensors)
+        shapes = [tensor.shape for tensor in anchor.eager.tensors.values()]
+        if any([tensor.shape for tensor in row] != shapes for row in rows):
+            return "outputs have shapes that change from call to call"
+        other = unlike(rows[: 2 * CALLS], rows[2 * CALLS :], self.case.workload.tolerance)
+        return "" if other is None else f"{names[other[0]]}: {other[1]}"
 
     def _judge_first_calls(self) -> None:
         """Judge the first calls, each on another draw, and check that the code was compiled."""
@@ -793,16 +876,31 @@ class Measurement:
         )
 
     def _check_that_it_compiled(self) -> None:
-        if self.watch is None:
-            return
-        self._refuse_a_fallback()
-        if reason := self.watch.not_compiled():
+        self._note_a_fallback()
+        if self.watch is not None and (reason := self.watch.not_compiled()):
             raise CaseError("not_compiled", reason)
 
-    def _refuse_a_fallback(self, when: str = "") -> None:
-        """Refuse a compiler that gave up, so that calls run eagerly."""
-        if self.watch is not None and (reason := self.watch.fell_back()):
-            raise CaseError(self.watch.fell_back_as, when + reason)
+    def _note_a_fallback(self) -> None:
+        """Warn that a frame reached the recompile limit: from then on it runs eagerly.
+
+        That is what a caller of torch.compile gets, too, so its time counts. A hot path that gave up
+        did not compile.
+
+        Raises:
+            CaseError: If the engine has not compiled.
+        """
+        if self.watch is None or not (reason := self.watch.fell_back()):
+            return
+        if self.watch.fell_back_as != "recompile_limit":
+            raise CaseError(self.watch.fell_back_as, reason)
+        if not self._limit_was_hit:
+            self._limit_was_hit = True
+            warnings.warn(
+                f"ivhl: {LIMIT_REACHED}, from which on a frame runs eagerly: {reason}",
+                stacklevel=1,
+            )
+
+    _limit_was_hit = False
 
     def refuse_changed_eager_inputs(self, number: int) -> None:
         """Refuse eager if it changed its inputs."""
@@ -849,6 +947,10 @@ class Measurement:
 
         own_source = "own source" in which
         failure_class: FailureClass = "eager_failed" if own_source else "wrong"
+        if self._by_law and not own_source:
+            if other := self.subject.compare_structure(anchor.eager, outputs):
+                raise CaseError(failure_class, f"{which} {other}")
+            return
         try:
             judged = self._errors_of(outputs, anchor)
         except ValueError as mismatch:
@@ -867,13 +969,9 @@ class Measurement:
                 judged = self._errors_of(outputs, anchor)
             other = self.subject.compare_structure(anchor.eager, outputs)
             if other or not all(error.passed for error in judged):
-                judged, other = self._judge_without_jumps(outputs, anchor, judged, other)
-        for error in judged:
-            if not error.passed:
-                self._note_accuracy(judged)
-                raise CaseError(failure_class, f"{which} {self._shortfall(error)}")
-        if other:
-            raise CaseError(failure_class, f"{which} {other}")
+                outputs, judged, other = self._judge_without_jumps(outputs, anchor, judged, other)
+        if shortfall := next(self._shortfalls(judged, outputs, anchor), other):
+            raise CaseError(failure_class, f"{which} {shortfall}")
         if not own_source:
             self._judged = worse(self._judged, judged)
             self._note_accuracy(self._judged)
@@ -884,8 +982,8 @@ class Measurement:
         anchor: Anchor,
         judged: tuple[OutputError, ...],
         other: str | None,
-    ) -> tuple[tuple[OutputError, ...], str | None]:
-        """Return the errors, and the difference in structure, that rounding does not explain.
+    ) -> tuple[Leaves, tuple[OutputError, ...], str | None]:
+        """Return outputs, errors and the difference in structure that rounding does not explain.
 
         Args:
             outputs: What seems wrong.
@@ -912,11 +1010,12 @@ class Measurement:
                 if not other and jumps.settled:
                     break
         if not (jumped := jumps.jumped()):
-            return judged, other
+            return outputs, judged, other
         outputs_of = ", ".join(judged[number].output for number in jumped[:3])
         self._warn_of_jumps(f"elements of {outputs_of}")
         without = dict(zip(outputs.tensors, jumps.without(), strict=True))
-        return self._errors_of(replace(outputs, tensors=without), anchor), other
+        outputs = replace(outputs, tensors=without)
+        return outputs, self._errors_of(outputs, anchor), other
 
     def _judge_by_a_look(self, outputs: Leaves, anchor: Anchor) -> tuple[OutputError, ...] | None:
         """Return the errors against eager on inputs rounded once more, if only there shapes agree.
@@ -990,19 +1089,40 @@ class Measurement:
 
     _judged: tuple[OutputError, ...] = ()
 
-    def _shortfall(self, error: OutputError) -> str:
-        from ivhl.measure.accuracy import LEAST_COSINE  # noqa: PLC0415  (imports torch)
+    def _shortfalls(
+        self, judged: tuple[OutputError, ...], outputs: Leaves, anchor: Anchor
+    ) -> Iterator[str]:
+        """Yield what is wrong with each output that failed, and note the errors of all."""
+        tensors = outputs.tensors.values()
+        for error, *tensor in zip(judged, tensors, anchor.references, strict=True):
+            if not error.passed:
+                self._note_accuracy(judged)
+                yield self._shortfall(error, *tensor)
 
+    def _shortfall(self, error: OutputError, output: Any, reference: Any) -> str:  # noqa: ANN401
+        from ivhl.measure.accuracy import (  # noqa: PLC0415  (imports torch)
+            LEAST_COSINE,
+            how_integers_differ,
+            is_rounded,
+        )
+
+        by_eager = self.case.level in ("tolerance", "cosine")
+        if not is_rounded(output) and not is_rounded(reference):
+            what = "eager's" if by_eager else "the reference"
+            return (
+                f"{error.output} differs from {what} {how_integers_differ(output, reference)}; no "
+                "rounding of the inputs explains it, and nothing is allowed"
+            )
         if error.cosine is not None:
             return (
                 f"{error.output} has a cosine of {error.cosine:.4f} with eager's; PyTorch's rule "
                 f"for whole models asks for {LEAST_COSINE}"
             )
-        if self.case.level in ("tolerance", "cosine"):
+        if by_eager:
             tolerance = self.case.workload.tolerance
             return (
                 f"{error.output} differs from eager's by up to {number(error.compiled_max)}; "
-                f"allowed is {tolerance:g} + {tolerance:g} · |eager|, and nothing for integers"
+                f"allowed is {tolerance:g} + {tolerance:g} · |eager|"
             )
         if error.limit_rmse == error.limit_max == 0.0:
             return (
@@ -1066,7 +1186,7 @@ class Measurement:
                 bystander=Around(self),
             )
             self._note_compile()
-            self._refuse_a_fallback()
+            self._note_a_fallback()
             if self.watch is None or mark is None or not (news := self.watch.since(mark)):
                 break
             # The times include this compilation. Time once more: Dynamo may have settled.
@@ -1108,9 +1228,8 @@ class Measurement:
         # Test twice: other load on the machine may look the same once.
         if found is not None:
             found = self._fresh_calls_show(MOST_FRESH_DRAWS)
-        # A guard on a number of the data holds for the few draws of the timing, and for no other.
         self._note_compile()
-        self._refuse_a_fallback("on new data: ")
+        self._refuse_a_fallback_on_new_data()
         if found is None:
             return
         if self.watch and (news := self.watch.since(mark)):
@@ -1122,6 +1241,19 @@ class Measurement:
             f"a call on new data takes {found[0]:.2g} times as long as a call on data just seen "
             f"(eager: {found[1]:.2g}), so the times are those of remembered results",
         )
+
+    def _refuse_a_fallback_on_new_data(self) -> None:
+        """Refuse code that was compiled for the few draws of the timing, and for no other.
+
+        Raises:
+            CaseError: If Dynamo gave up recompiling only now: the times are those of data just seen.
+        """
+        if self.watch is None or self._limit_was_hit or not (reason := self.watch.fell_back()):
+            return
+        took = self._time_fresh_calls(2 * MOST_FRESH_DRAWS) or {}
+        seconds = [median(took[arm]["new"]) for arm in took]
+        speed = f"; there it is {seconds[0] / seconds[1]:.2f}x as fast as eager" if took else ""
+        raise CaseError(self.watch.fell_back_as, f"on new data: {reason}{speed}")
 
     def _fresh_calls_show(self, first: int) -> tuple[float, float] | None:
         took = self._time_fresh_calls(first)

@@ -20,6 +20,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ivhl.measure.failures import is_of_torch
 from ivhl.records.record import Counted
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Watch(logging.Handler):
         self._breaks = graph_break_reasons
         graph_break_reasons.clear()
         self._given_up: Counter[str] = Counter()
-        self._unconverted = 0
+        self._unconverted = self._skipped = 0
         # By ``file:line``: the reason last logged, and the place with its function.
         self._reasons: dict[str, str] = {}
         self._places: dict[str, str] = {}
@@ -102,6 +103,7 @@ class Watch(logging.Handler):
             self._unconverted += 1
         else:
             place = user_frame(frames_in(message))
+            self._skipped += 1
             reason = "data-dependent branching (in a loop: the frame runs eagerly)"
         known = self._reasons.get(place.partition(" ")[0])
         if known and not message.startswith(GIVEN_UP):
@@ -150,7 +152,7 @@ class Watch(logging.Handler):
         return text
 
     def frames(self) -> tuple[int, int]:
-        """Return how many frames Dynamo saw and how many it compiled.
+        """Return how many frames Dynamo saw and how many it compiled; the others run eagerly.
 
         With ``fullgraph`` Dynamo counts no frames, so graphs are counted: each frame is one graph
         or raises.
@@ -159,7 +161,8 @@ class Watch(logging.Handler):
         if not frames["total"]:
             graphs, _ = self.graphs()
             return graphs, graphs
-        return int(frames["total"]), int(frames["ok"])
+        # Those skipped for a break in a loop count as compiled up to 2.6.
+        return int(frames["total"]), max(int(frames["ok"]) - self._skipped, 0)
 
     def graphs(self) -> tuple[int, int]:
         """Return how many graphs went to the backend, and the operations in them."""
@@ -199,7 +202,7 @@ class Watch(logging.Handler):
         )
         found += self._given_up
         total, ok = self.frames()
-        if (unnamed := total - ok - self._unconverted) > 0:
+        if (unnamed := total - ok - self._unconverted - self._skipped) > 0:
             found["Dynamo ran a frame eagerly and named no reason"] += unnamed
         return counted(found)
 
@@ -230,7 +233,7 @@ def user_frame(frames: Iterable[tuple[str, int | None, str]]) -> str:
     for file, line, name in reversed(list(frames)):
         path = Path(file)
         inside = path.is_relative_to(library) and "site-packages" not in path.parts
-        if inside or "torch" in path.parts or file.startswith("<"):
+        if inside or is_of_torch(path.parts) or file.startswith("<"):
             continue
         resumed = RESUMED.match(name)
         return f"{'/'.join(path.parts[-2:])}:{line} {resumed['name'] if resumed else name}"

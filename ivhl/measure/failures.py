@@ -6,9 +6,11 @@ releases, and the parent process does not import torch.
 
 from __future__ import annotations
 
+import os
 import re
 import sysconfig
 import traceback
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from ivhl.records.record import FailureClass, Phase
 
 _STANDARD = sysconfig.get_path("stdlib")
+_HARNESS = f"{Path(__file__).parent}{os.sep}"
 _INSTALLED = {"site-packages", "dist-packages"}
 # Every wording of the gate from PyTorch 2.0 to 2.15; two can occur in one release.
 SUPPORT_GATE = re.compile(
@@ -50,6 +53,8 @@ BY_TYPE: dict[str, FailureClass] = {
     "OutOfMemoryError": "out_of_memory",
     "MemoryError": "out_of_memory",
 }
+# How the warning begins that stands for the class ``recompile_limit`` where there is a speedup.
+LIMIT_REACHED = "Dynamo reached its recompile limit"
 # Phases before any compiled code runs: each has its own class.
 BY_PHASE: dict[Phase, FailureClass] = {
     "environment": "environment",
@@ -169,13 +174,22 @@ def place_of(error: BaseException) -> str:
 
     Only the last two parts of the path, because records are published.
     """
-    frames = [f for e in chain(error) for f in traceback.extract_tb(e.__traceback__)]
-    for frame in reversed(frames):
-        if frame.filename == workload.__file__:
-            continue
-        parts = Path(frame.filename).parts
+    errors = list(chain(error))
+    frames = [
+        (f.filename, f.lineno) for e in errors for f in traceback.extract_tb(e.__traceback__)
+    ]
+    # A module that is no valid Python has no frame.
+    frames += [(e.filename, e.lineno) for e in errors if isinstance(e, SyntaxError) and e.filename]
+    for file, line in reversed(frames):
+        parts = Path(file).parts
         # The standard library is beside site-packages: no place in anybody's project.
-        python = frame.filename.startswith((_STANDARD, "<frozen")) and not _INSTALLED & {*parts}
-        if "torch" not in parts and "measure" not in parts and not python and frame.lineno:
-            return f"{'/'.join(parts[-2:])}:{frame.lineno}"
+        python = file.startswith((_STANDARD, "<frozen")) and not _INSTALLED & {*parts}
+        harness = file == workload.__file__ or file.startswith(_HARNESS)
+        if not (is_of_torch(parts) or harness or python) and line:
+            return f"{'/'.join(parts[-2:])}:{line}"
     return ""
+
+
+def is_of_torch(parts: tuple[str, ...]) -> bool:
+    """Return whether a path leads into an installed PyTorch, not into a folder of that name."""
+    return any(a in _INSTALLED and b == "torch" for a, b in pairwise(parts))

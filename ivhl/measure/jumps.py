@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ivhl.measure.accuracy import as_real
+from ivhl.measure.accuracy import apart, as_real, is_rounded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,10 +74,11 @@ class _Suspects:
 
     def __init__(self, output: Tensor, reference: Tensor, limit: float) -> None:
         self._output = output
-        self._whole = not (output.is_floating_point() or output.is_complex())
+        self._whole = not is_rounded(output)
         self._values = as_real(output.detach().cpu())
         off = (self._values - as_real(reference.detach().cpu())).reshape(-1)
-        self._where = (off.abs() > (0.0 if self._whole else limit)).nonzero().squeeze(-1)
+        far = apart(output, reference).reshape(-1)
+        self._where = (far > (0.0 if self._whole else limit)).nonzero().squeeze(-1)
         self._off = off[self._where]
         self._left = self._off.clone()
 

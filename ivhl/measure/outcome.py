@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from ivhl.instrument import INSTRUMENT
 from ivhl.measure.contents import python_build
 from ivhl.measure.earlier import benchmark_of
+from ivhl.measure.failures import LIMIT_REACHED
 from ivhl.measure.intervals import clocks_disagree, paired_ratio
 from ivhl.measure.job import choose_clock
 from ivhl.measure.paths import folders_here, without_folders
@@ -193,6 +194,25 @@ def failed_everywhere(
         output_tail=output[-4000:],
     )
     return make_record(run, case, {}, failure, duration_s=0.0, load=None, in_cell=False)
+
+
+def what_runs_eagerly(record: RunRecord) -> str:
+    """Return what of the compiled arm runs eagerly or is compiled again; empty if nothing is.
+
+    It stands beside a speedup: nothing else says that a change of such code has no effect on what
+    is compiled.
+    """
+    facts = record.compile
+    if facts is None:
+        return ""
+    total, compiled = facts.frames_total or 0, facts.frames_ok or 0
+    parts = [f"{total - compiled} of {total} frames run eagerly"] if compiled < total else []
+    if any(LIMIT_REACHED in warning.text for warning in record.warnings):
+        parts.append("the recompile limit was reached")
+    for name, counts in (("graph break", facts.graph_breaks), ("recompile", facts.recompiles)):
+        if n := sum(one.count for one in counts):
+            parts.append(f"{n} {name}{'s' if n > 1 else ''}")
+    return ", ".join(parts)
 
 
 def merge(compiled: dict[str, Any], timed: list[dict[str, Any]]) -> dict[str, Any]:

@@ -193,7 +193,12 @@ def wrong(eager: Sequence[torch.Tensor], compiled: Sequence[torch.Tensor]) -> st
             return f"result {number} has another shape"
         if not (one.is_floating_point() or one.is_complex()):
             if not torch.equal(one, other):
-                return f"result {number} differs"
+                places = (one != other).nonzero()
+                first = tuple(places[0].tolist())
+                return (
+                    f"result {number} differs in {len(places)} of {one.numel()} elements: at "
+                    f"{list(first)} it is {other[first].item()} instead of {one[first].item()}"
+                )
             continue
         good = torch.isfinite(one)
         if not torch.isfinite(other[good]).all():

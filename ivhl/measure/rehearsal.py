@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from ivhl.measure.case import Journal, Measurement, class_of
+from ivhl.measure.case import Journal, Measurement, class_of, number
 from ivhl.measure.failures import CaseError
 from ivhl.measure.intervals import paired_ratio
 from ivhl.measure.job import read_job
@@ -105,10 +105,11 @@ def _print_found(found: dict[str, Any]) -> None:
         f"this process: eager {median(eager) * 1e3:.3g} ms, compiled {median(compiled) * 1e3:.3g} ms"
     )
     for error in found.get("accuracy", ()):
-        print(
-            f"  {error['output']}: RMSE {error['compiled_rmse']:.3g}, eager "
-            f"{error['eager_rmse']:.3g}, allowed {error['limit_rmse']:.3g}"
+        # Without a limit, a cosine is compared.
+        rmse, eager_rmse, limit = (
+            number(error[name]) for name in ("compiled_rmse", "eager_rmse", "limit_rmse")
         )
+        print(f"  {error['output']}: RMSE {rmse}, eager {eager_rmse}, allowed {limit}")
     _print_compile(found)
 
 
@@ -116,9 +117,11 @@ def _print_compile(found: dict[str, Any]) -> None:
     facts = found.get("compile")
     if not facts:
         return
+    total, compiled = facts["frames_total"], facts["frames_ok"]
+    eagerly = f", {total - compiled} run eagerly" if total and compiled < total else ""
     print(
-        f"  first call {facts['warm_s']:.1f} s: {facts['graphs']} graphs, {facts['frames_ok']} of "
-        f"{facts['frames_total']} frames, {len(facts['graph_breaks'])} kinds of graph breaks, "
+        f"  first call {facts['warm_s']:.1f} s: {facts['graphs']} graphs, {compiled} of {total} "
+        f"frames compiled{eagerly}, {len(facts['graph_breaks'])} kinds of graph breaks, "
         f"{len(facts['recompiles'])} of recompiles"
     )
     for kind in ("graph_breaks", "recompiles"):

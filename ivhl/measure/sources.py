@@ -23,7 +23,7 @@ import os
 import re
 import sys
 import sysconfig
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from fnmatch import fnmatch
 from functools import cache, cached_property
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ivhl.measure.syntax import defined_by, is_for_type_checkers, syntax_digest
+from ivhl.workload import DYNAMO_ENGINES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -168,12 +169,15 @@ def _declared(case: Case) -> str:
     """
     workload, variant = case.workload, case.variant
     beside = {"title", "sizes", "default_size", "variants", "cost", "source", "devices"}
+    # False was the default when the first records were made. Other engines do not use it.
+    if variant.dynamic is False or variant.engine not in DYNAMO_ENGINES:
+        beside.add("dynamic")
     parts = [
         (type(one).__name__, field.name, getattr(one, field.name))
         for one in (workload, variant)
         for field in fields(one)
         if field.name not in beside
-        and (field.default is MISSING or getattr(one, field.name) != field.default)
+        and (field.name == "dynamic" or getattr(one, field.name) != field.default)
     ]
     return _ADDRESS.sub("", ascii([*parts, workload.sizes[case.size]]))
 

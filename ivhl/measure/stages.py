@@ -228,6 +228,7 @@ class Staged(Measurement):
         self._import_torch()
         self._import_workload()
         self._make_inputs()
+        self._try_eager()
         self._run_reference()
         self._run_eager()
         self._run_source()
@@ -281,8 +282,7 @@ class Staged(Measurement):
 
         def is_good() -> bool:
             try:
-                self._compile()
-                self._judge_first_calls()
+                self._compile_and_judge()
             except Exception as error:  # noqa: BLE001  (the symptom is one)
                 return class_of(error, self.journal.phase, self.job) != self._trial.symptom
             return True

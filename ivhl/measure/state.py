@@ -157,9 +157,31 @@ def _own_functions(eager: Callable[..., Any] | None) -> dict[str, Any]:
 
 
 def _kernels() -> int:
-    """Return the number of ATen kernels that were replaced through ``torch.library``."""
+    """Return the number of ATen kernels that were replaced through ``torch.library``.
+
+    PyTorch loads some of its own at their first use, such as those of ``vmap``; they do not count.
+    """
+    replaced = _replaced()
+    later = replaced - _AT_FIRST
+    return len(replaced) - len(later & _of_pytorch() if later else later)
+
+
+def _replaced() -> frozenset[str]:
+    """Return the kernels, e.g. ``aten/mse_loss_backward/FuncTorchBatched``."""
     known = getattr(torch.library, "_impls", ())
-    return sum(str(name).startswith("aten/") for name in known)
+    return frozenset(str(name) for name in known if str(name).startswith("aten/"))
+
+
+# No code of the project has run yet.
+_AT_FIRST = _replaced()
+
+
+def _of_pytorch() -> set[str]:
+    """Return the kernels that modules of PyTorch's have replaced."""
+    modules = [one for name, one in list(sys.modules.items()) if name.startswith("torch.")]
+    values = [value for one in modules for value in list(vars(one).values())]
+    libraries = [value for value in values if type(value) is torch.library.Library]
+    return {str(name) for one in libraries for name in one._op_impls}  # noqa: SLF001
 
 
 def _environment() -> dict[str, str]:

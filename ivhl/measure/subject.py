@@ -7,7 +7,7 @@ or has a model with a state makes no difference to the phases of a case.
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -21,8 +21,11 @@ from ivhl.measure.accuracy import (
     ROUNDINGS_BESIDE,
     ROUNDOFF,
     Scales,
+    apart,
     as_real,
     distance,
+    is_rounded,
+    largest_of,
     smooth_move,
 )
 from ivhl.measure.draws import cast, clone, rounded_again
@@ -37,11 +40,13 @@ from ivhl.measure.models import (
     held_copy,
     is_trained,
 )
+from ivhl.measure.randomness import DrawsIn
 from ivhl.measure.timing import Restored
 from ivhl.workload import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from torch import Tensor
 
@@ -249,6 +254,22 @@ class Subject:
         """Let each call draw the same random numbers."""
         torch.manual_seed(self._seed)
 
+    @contextmanager
+    def drawing_others(self, seed: int) -> Iterator[None]:
+        """Let calls draw other random numbers meanwhile."""
+        usual, self._seed = self._seed, seed
+        try:
+            yield
+        finally:
+            self._seed = usual
+
+    def note_random_numbers(self, call: Function) -> None:
+        """Call eager, and take note of whether it draws random numbers."""
+        self.reset_random_numbers()
+        before = torch.get_rng_state()
+        call()
+        self.draws_random_numbers = not torch.equal(before, torch.get_rng_state())
+
     def note_eager(self, found: Leaves) -> None:
         """Take note of what a call of eager did: it may draw random numbers, or change nothing.
 
@@ -290,6 +311,10 @@ class Subject:
         with _explained(level):
             return self._in_float64(exact, self._exact)
 
+    def _draws(self) -> AbstractContextManager[None]:
+        """Let code in float64 draw the random numbers that eager draws, if it draws any."""
+        return DrawsIn(self._dtype) if self.draws_random_numbers else nullcontext()
+
     def _copy_in_float64(self) -> Held:
         assert self._held is not None  # noqa: S101  (there is a model)
         self._held.restore()
@@ -300,8 +325,10 @@ class Subject:
         if held is None:
             function = self._reference or self.eager
             self.reset_random_numbers()
-            return leaves_of(function(*exact)).copied()
-        found = self._arm(self.eager, held, exact)()
+            with self._draws():
+                return leaves_of(function(*exact)).copied()
+        with self._draws():
+            found = self._arm(self.eager, held, exact)()
         assert isinstance(found, Leaves)  # noqa: S101  (of a model)
         if self._reference is not None:
             held.restore()
@@ -365,7 +392,7 @@ class Subject:
                 if own.exact or one.shape != other.shape:
                     continue
                 largest, rmse = (FREE_MOVES * move for move in distance(one, other))
-                most = EAGER_LIMIT * _largest(other)
+                most = EAGER_LIMIT * largest_of(other)
                 scales[number] = replace(
                     own, free=max(own.free, min(rmse, most)), largest=max(own.largest, largest)
                 )
@@ -405,6 +432,9 @@ class Subject:
             exact: Whether it is the reference that runs, in float64.
         """
         dtype, device = (torch.float64, _CPU) if exact else (self._dtype, self._device)
+        numbers = leaves_of(inputs).tensors.values()
+        if self._held is None and not any(map(is_rounded, numbers)):
+            return  # nothing can be moved
         rounded = None
         if self._held is not None:
             self._held.restore()
@@ -428,7 +458,7 @@ class Subject:
     def scales_of(self, eager: Mapping[str, Tensor], exact: Mapping[str, Tensor]) -> list[Scales]:
         """Return what the limits of each output are multiples of."""
         start = {} if self._held is None else self._held.started()
-        largest = {path: _largest(tensor) for path, tensor in exact.items()}
+        largest = {path: largest_of(tensor) for path, tensor in exact.items()}
         kinds: dict[str, float] = {}
         for path, value in largest.items():
             kinds[_kind(path)] = max(kinds.get(_kind(path), 0.0), value)
@@ -463,9 +493,11 @@ class Subject:
                     allowed = ROUNDINGS_BESIDE * rounding_of_gradients
                     free = _error_of_move(reference, before, gradients[parameter], allowed)
             if share:
-                size = FREE_MOVES * _largest(eager[path]) if kind == "grad" else moved
+                size = FREE_MOVES * largest_of(eager[path]) if kind == "grad" else moved
                 free += size * share**0.5
-            found.append(Scales(tolerance, rounding, free, moved, exact=not _is_real(eager[path])))
+            found.append(
+                Scales(tolerance, rounding, free, moved, exact=not is_rounded(eager[path]))
+            )
         return found
 
     def compare_structure(self, eager: Leaves, other: Leaves) -> str | None:
@@ -489,7 +521,7 @@ class _Rounded:
         self._held = held
         self._start = held.started()
         tensors = (*held.model.parameters(), *held.model.buffers())
-        self._origins = [(t, t.detach().clone()) for t in tensors if _is_real(t)]
+        self._origins = [(t, t.detach().clone()) for t in tensors if is_rounded(t)]
 
     def move(self, far: float, seed: int) -> Held:
         """Move each number by a fraction of itself, from where it was at first."""
@@ -506,7 +538,7 @@ class _Rounded:
         """Take out of the state by how far it was moved at first."""
         moved = self._held.started()
         for path, tensor in found.tensors.items():
-            if path in self._start and _is_real(tensor) and path in moved:
+            if path in self._start and is_rounded(tensor) and path in moved:
                 found.tensors[path] = tensor - moved[path] + self._start[path]
 
 
@@ -546,12 +578,7 @@ def _kind(path: str) -> str:
 
 def has_few(reference: Tensor) -> bool:
     """Return whether an output has so few elements that all of them may cancel or be exact."""
-    return bool(_is_real(reference) and 0 < reference.numel() < FEW_ELEMENTS)
-
-
-def _is_real(tensor: Tensor) -> bool:
-    """Return whether a tensor holds numbers that are rounded."""
-    return bool(tensor.is_floating_point() or tensor.is_complex())
+    return bool(is_rounded(reference) and 0 < reference.numel() < FEW_ELEMENTS)
 
 
 def has_own_scale(path: str) -> bool:
@@ -578,16 +605,10 @@ def _error_of_move(now: Tensor, before: Tensor, gradient: Tensor, error: float) 
     """
     if not gradient.numel() or now.shape != gradient.shape or error == 0.0:
         return 0.0
-    move = as_real(now) - as_real(before)
     relative = error / as_real(gradient).abs().clamp(min=error)
-    return float((move * relative).square().mean().sqrt())
-
-
-def _largest(tensor: Tensor) -> float:
-    return float(as_real(tensor.detach().cpu()).abs().max()) if tensor.numel() else 0.0
+    off = apart(now, before) * relative
+    return float(off.masked_fill(~off.isfinite(), 0.0).square().mean().sqrt())
 
 
 def _moved(now: Tensor, before: Tensor) -> float:
-    if now.shape != before.shape:
-        return 0.0
-    return _largest(as_real(now.detach().cpu()) - as_real(before))
+    return largest_of(apart(now, before)) if now.shape == before.shape else 0.0

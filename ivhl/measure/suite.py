@@ -11,6 +11,7 @@ from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from ivhl.measure.outcome import what_runs_eagerly
 from ivhl.measure.runner import CaseEvent, run_cases, run_in_turns
 from ivhl.measure.settings import (
     BASE_VARIABLE,
@@ -63,6 +64,7 @@ def measure_cell() -> Values:
                 "seconds": record.duration_s,
                 "speedup": record.speedup.value if record.speedup else None,
                 "failure_class": record.failure.failure_class if record.failure else None,
+                "beside": what_runs_eagerly(record),
             }
         settings.report(f"case-{event}", **details)
 

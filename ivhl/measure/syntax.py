@@ -85,6 +85,8 @@ class _Writer:
             return
         if isinstance(value, list):
             value = list(_significant(value))
+        if isinstance(node, ast.Call) and isinstance(value, list) and name == "keywords":
+            value = [one for one in value if not _says_what_hashes_omit(node, one)]
         # None is a value in a constant; everywhere else it means an empty field.
         if value == [] or (value is None and not isinstance(node, ast.Constant)):
             return
@@ -120,6 +122,20 @@ class _Writer:
             yield ")"
         else:
             yield from self.write(ast.Assign(targets=[node.target], value=node.value))
+
+
+def _says_what_hashes_omit(call: ast.Call, keyword: ast.keyword) -> bool:
+    """Return whether it is ``dynamic=False`` of a ``Variant``, once the default.
+
+    The hash of the declaration has the value, where it is another one.
+    """
+    makers = [call.func, *call.args[:1]]  # the second one in partial(Variant, ...)
+    return (
+        keyword.arg == "dynamic"
+        and isinstance(keyword.value, ast.Constant)
+        and keyword.value.value is False
+        and any(isinstance(one, ast.Name) and one.id == "Variant" for one in makers)
+    )
 
 
 def _significant(nodes: list[object]) -> Iterator[object]:

@@ -200,6 +200,18 @@ def test_a_function_of_which_a_part_runs_eagerly_is_compiled_with_breaks() -> No
     assert all(place(calls_a_loop, ".item()") in one.text for one in found.graph_breaks())
 
 
+@pytest.mark.parametrize(
+    ("function", "compiled"), [(calls_a_loop, True), (loops_over_items, False)]
+)
+def test_a_frame_that_is_skipped_for_a_break_in_a_loop_counts_as_run_eagerly(
+    function: Callable[..., Any],
+    compiled: bool,  # noqa: FBT001
+) -> None:
+    total, ok = watch(function, torch.rand(4)).frames()
+    assert ok < total
+    assert (ok > 0) == compiled
+
+
 def test_nothing_is_compiled_if_the_only_frame_is_given_up() -> None:
     found = watch(loops_over_items, torch.rand(4))
     assert not found.compiled_something()

@@ -94,7 +94,7 @@ WORKLOADS = (
     workload("wrong.later", "wrong_later", engine="compile"),
     workload("wrong.every_other", "wrong_every_other_time", engine="compile"),
     workload("wrong.raises_later", "raises_later", engine="compile"),
-    honest("compiles.counts", "counts", eager="good"),
+    honest("compiles.counts", "counts", eager="good", dynamic=False),
     workload("compiles.counts_later", "counts_later", engine="compile"),
     workload("compiles.breaks_later", "breaks_later", engine="compile"),
     workload("compiles.helper", "compiles_a_helper", engine="compile"),

@@ -69,6 +69,31 @@ WORKLOADS = (
     model("good.block_tolerance", "make_block", reference="tolerance", tolerance=1e-3),
     model("good.block_cosine", "make_block", reference="cosine"),
     model("good.dropout", "make_block_with_dropout"),
+    model("good.dropped_channels", "make_dropped_channels", "make_images_of_channels"),
+    model("good.variational", "make_variational"),
+    model("good.masked", "make_masked"),
+    model("good.masked_forward", "make_masked", passes="forward"),
+    *(
+        Workload(
+            name=f"{verdict}.{call}",
+            version=1,
+            title=call,
+            sizes={"small": 4},
+            default_size="small",
+            make_inputs=f"{CALLS}:{inputs}",
+            eager=f"{CALLS}:{call}",
+        )
+        for verdict, call, inputs in (
+            ("good", "vmapped", "make_sequence"),
+            ("good", "curvature", "make_sequence"),
+            ("good", "selected", "make_sequence"),
+            ("good", "triangle", "make_sequence"),
+            ("good", "counted_up", "make_nothing"),
+            ("bad", "large_steps", "make_nothing"),
+            ("bad", "drops_fewer", "make_sequence"),
+            ("bad", "needs_what_is_missing", "make_sequence"),
+        )
+    ),
     model("good.language", "make_language", "make_tokens"),
     model("good.branching", "make_branching"),
     model("good.remembering", "make_remembering"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -33,6 +34,107 @@ def make_tokens(size: int, generator: torch.Generator) -> dict[str, Tensor]:
     """Return tokens and their mask as keyword arguments."""
     tokens = torch.randint(0, 50, (size, LENGTH), generator=generator)
     return {"tokens": tokens, "mask": tokens > 3}
+
+
+def make_nothing(size: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+    """Return no inputs."""
+    del size, generator
+    return ()
+
+
+def counted_up() -> Tensor:
+    """Make numbers of nothing."""
+    return torch.arange(0, 11, dtype=torch.int64) * 3
+
+
+def large_steps() -> Tensor:
+    """Make numbers that need 64 bits, which compiled code of 2.13.0 and later computes in 32."""
+    return torch.arange(0, 11, dtype=torch.int64) * 1_000_000_000
+
+
+def drops_fewer(x: Tensor) -> Tensor:
+    """Drop numbers at another rate when compiled."""
+    return F.dropout(x, 0.4 if torch.compiler.is_compiling() else 0.5)
+
+
+def vmapped(x: Tensor) -> Tensor:
+    """Use functorch, which PyTorch loads at its first use."""
+    found: Tensor = torch.vmap(lambda row: row.sin().sum())(x)
+    return found
+
+
+def curvature(x: Tensor) -> Tensor:
+    """Use functorch's derivatives."""
+    found: Tensor = torch.func.hessian(lambda t: (t**3).sum())(x[0, 0])
+    return found
+
+
+def selected(x: Tensor) -> Tensor:
+    """Select as many numbers as are positive, which other data has more or fewer of."""
+    rows = x[0, :, :8]  # of many more, compiled code sums what it selects with far larger errors
+    i = (rows > 0).nonzero()
+    return (2 * rows[i[:, 0]].sin()).sum() + rows.sum()
+
+
+def triangle(x: Tensor) -> Tensor:
+    """Return infinities between numbers."""
+    return x.new_full((WIDTH, WIDTH), -math.inf).triu(1) + x[0, 0].sin()
+
+
+def needs_what_is_missing(x: Tensor) -> Tensor:
+    """Import something that is not there, as Triton is not on a CPU."""
+    found: Tensor = importlib.import_module("no_such_compiler").run(x)
+    return found
+
+
+class Masked(nn.Module):  # type: ignore[misc]  # no torch here
+    """Attention with its causal mask in a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys, self.values = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        mask = torch.full((LENGTH, LENGTH), -math.inf).triu(1)
+        self.register_buffer("mask", mask)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the values that each position attends to."""
+        scores = x @ self.keys(x).transpose(1, 2) / WIDTH + self.mask
+        found: Tensor = scores.softmax(-1) @ self.values(x)
+        return found
+
+
+def make_masked(_: int) -> nn.Module:
+    """Return attention with a mask."""
+    return Masked()
+
+
+class Variational(nn.Module):  # type: ignore[misc]  # no torch here
+    """A mean and a deviation, and a sample of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both = nn.Linear(WIDTH, 2 * WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the sample."""
+        mean, deviation = self.both(x).chunk(2, -1)
+        sample: Tensor = mean + torch.randn_like(deviation) * deviation.exp()
+        return sample
+
+
+def make_variational(_: int) -> nn.Module:
+    """Return a model that draws random numbers."""
+    return Variational()
+
+
+def make_images_of_channels(size: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+    """Return images of 8 channels."""
+    return (torch.randn(size, 8, 12, 12, dtype=torch.float64, generator=generator),)
+
+
+def make_dropped_channels(_: int) -> nn.Module:
+    """Return a layer of which whole channels are dropped."""
+    return nn.Sequential(nn.Conv2d(8, 8, 1), nn.Dropout2d(0.5))
 
 
 class Convolutions(nn.Module):  # type: ignore[misc]  # no torch here

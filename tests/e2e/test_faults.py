@@ -16,6 +16,8 @@ import pytest
 
 from ivhl.machine.identity import this_machine
 from ivhl.measure.effort import Effort
+from ivhl.measure.failures import LIMIT_REACHED
+from ivhl.measure.outcome import what_runs_eagerly
 from ivhl.measure.run import Run
 from ivhl.measure.runner import run_cases
 from ivhl.measure.supervisor import living_descendants
@@ -85,7 +87,6 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecord]:
         ("bad.threads", "side_effect", "eager", "torch.get_num_threads() was 1 and is 2"),
         ("bad.source_wrong", "eager_failed", "eager", "own source"),
         ("bad.recompiles", "recompile_limit", "accuracy", ""),
-        ("bad.recompiles_silently", "recompile_limit", "accuracy", ""),
         ("bad.guards_on_data", "recompile_limit", "timing", "on new data: "),
         ("bad.segfault", "crash", "compile", "SIGSEGV"),
         ("bad.exit", "crash", "eager", "exited with status 7"),
@@ -144,6 +145,16 @@ def test_inputs_that_change_the_process_for_all_arms_are_measured_with_a_warning
     assert len(said) == 1
     assert "torch.get_default_dtype() was torch.float32 and is torch.float64" in said[0]
     assert not any("changes the process" in one.text for one in records["good.first"].warnings)
+
+
+def test_a_frame_that_reached_the_recompile_limit_has_its_number_beside_the_warning(
+    records: dict[str, RunRecord],
+) -> None:
+    record = records["good.recompiles_silently"]
+    assert record.failure is None, record.failure
+    assert record.speedup is not None
+    assert [one.text for one in record.warnings if LIMIT_REACHED in one.text]
+    assert "the recompile limit was reached" in what_runs_eagerly(record)
 
 
 def test_a_case_that_does_not_compile_keeps_its_eager_times(records: dict[str, RunRecord]) -> None:

@@ -30,6 +30,8 @@ LOSING_ADDITIONS = ("2.5.", "2.6.")
 NO_SUBCLASSES = ("2.5.", "2.6.")
 # With these, floats that a graph break hands on are constants, whatever dynamic= says.
 CONSTANT_FLOATS = ("2.5.", "2.6.")
+# From these on, compiled code multiplies an arange of 64 bits in 32.
+NARROW_INTEGERS = ("2.13.", "2.14.", "2.15.")
 
 
 def slow(workload: str, expected: FailureClass | None, says: str = "") -> ParameterSet:
@@ -56,6 +58,24 @@ EXPECTED = [
     slow("good.block_cosine", None),
     slow("good.dropout", None, "fallback_random"),
     quick("good.language", None),
+    slow("good.dropped_channels", None, "fallback_random"),
+    slow("good.variational", None, "fallback_random"),
+    slow("good.masked", None),
+    slow("good.masked_forward", None),
+    slow("good.vmapped", None),
+    slow("good.curvature", None),
+    slow("good.selected", None),
+    slow("good.triangle", None),
+    slow("good.counted_up", None, "every draw has the same values"),
+    slow(
+        "bad.large_steps", "wrong", "output differs from the reference in 8 of 11 elements: at [3]"
+    ),
+    slow(
+        "bad.drops_fewer",
+        "wrong",
+        "output: the share of zeros is ",
+    ),
+    slow("bad.needs_what_is_missing", "eager_failed", "no_such_compiler"),
     slow("good.branching", None),
     slow("good.remembering", None),
     slow("good.complex", None),
@@ -78,7 +98,7 @@ EXPECTED = [
     slow("good.sampled", None),
     slow("good.tokens_step", None),
     quick("bad.one_code", "wrong", "no rounding of the inputs explains it"),
-    slow("bad.one_code_tolerance", "wrong", "output[0] differs from eager's by up to"),
+    slow("bad.one_code_tolerance", "wrong", "output[0] differs from eager's in "),
     slow("bad.one_row", "wrong", "output has an RMSE of"),
     slow("bad.one_rank", "wrong", "no rounding of the inputs explains it"),
     slow("bad.one_mask", "wrong", "no rounding of the inputs explains it"),
@@ -141,6 +161,10 @@ def test_a_model_gets_its_verdict(
         expected, says = "wrong", "grad.embed.weight has an RMSE"
     if workload == "good.tagging" and torch.__version__.startswith(NO_SUBCLASSES):
         expected = "compile"
+    if workload == "bad.large_steps" and not torch.__version__.startswith(NARROW_INTEGERS):
+        expected, says = None, ""
+    if workload == "good.dropped_channels" and torch.__version__.startswith("2.6."):
+        says = "compared by statistics of many calls"
     if workload == "good.outputs_dynamic" and torch.__version__.startswith(CONSTANT_FLOATS):
         expected, says = "recompile_limit", "on new data"
     if expected is None:

@@ -30,7 +30,7 @@ from ivhl.bench.checks import (
     check_room,
     those_that_fit,
 )
-from ivhl.bench.progress import Display, minutes
+from ivhl.bench.progress import Display, minutes, outcome
 from ivhl.bench.request import Done, Request
 from ivhl.bench.selection import Selection, Suite
 from ivhl.bench.state import RunState
@@ -45,13 +45,15 @@ from ivhl.measure.alone import (
     refuse_without_gpu,
 )
 from ivhl.measure.effort import Effort
+from ivhl.measure.failures import LIMIT_REACHED
 from ivhl.measure.launcher import case_environment
+from ivhl.measure.outcome import what_runs_eagerly
 from ivhl.measure.run import repeat_command
 from ivhl.measure.settings import Settings, read_settings, write_settings
 from ivhl.measure.suite import value, values_in
 from ivhl.records.answers import is_final, newest_keys
 from ivhl.records.files import append_record
-from ivhl.records.record import Cell, FailureClass, Machine
+from ivhl.records.record import Cell, Counted, FailureClass, Machine
 from ivhl.records.store import case_name
 from ivhl.workload import Case, Cost, Variant, select_cases
 from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
@@ -800,3 +802,25 @@ def test_changed_code_is_told_and_changed_results_are_not(tmp_path: Path) -> Non
     (tmp_path / "code.py").write_text("2")
     assert resolve_commit(tmp_path, "HEAD", console) == commit
     assert "1 changed file(s) not committed" in sink.getvalue()
+
+
+def test_what_runs_eagerly_stands_beside_the_speedup() -> None:
+    event = {"failure_class": None, "speedup": 1.5, "beside": "1 of 2 frames run eagerly"}
+    assert outcome(event) == "1.50x, 1 of 2 frames run eagerly"
+    assert outcome(event | {"beside": ""}) == "1.50x"
+    assert outcome(event | {"failure_class": "wrong"}) == "wrong"
+
+
+def test_frames_breaks_recompiles_and_the_limit_are_named() -> None:
+    record = make_record()
+    assert record.compile is not None
+    counted = (Counted(text="a", count=2), Counted(text="b", count=1))
+    facts = replace(record.compile, frames_total=3, frames_ok=1, graph_breaks=counted)
+    facts = replace(facts, recompiles=counted[1:])
+    warned = (Counted(text=f"UserWarning: ivhl: {LIMIT_REACHED}, from which", count=1),)
+    assert what_runs_eagerly(replace(record, compile=facts, warnings=warned)) == (
+        "2 of 3 frames run eagerly, the recompile limit was reached, 3 graph breaks, 1 recompile"
+    )
+    quiet = replace(facts, frames_ok=3, graph_breaks=(), recompiles=())
+    assert what_runs_eagerly(replace(record, compile=quiet, warnings=())) == ""
+    assert what_runs_eagerly(replace(record, compile=None)) == ""

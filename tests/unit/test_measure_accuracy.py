@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ivhl.measure.accuracy import (
@@ -18,6 +18,8 @@ from ivhl.measure.accuracy import (
     distance,
     eager_is_sound,
     flatten,
+    how_integers_differ,
+    judge_by_eager,
     judge_compiled,
     judge_eager,
     typical_of,
@@ -26,7 +28,7 @@ from ivhl.measure.accuracy import (
 from ivhl.measure.draws import rounded_again
 
 if TYPE_CHECKING:
-    from ivhl.records.record import OutputError
+    from ivhl.records.record import OutputError, Reference
 
 X = torch.linspace(0.5, 5.0, 2048, dtype=torch.float32)
 REFERENCE = torch.sin(X.double()) / X.double()
@@ -284,3 +286,60 @@ def test_rounding_again_moves_each_number_by_one_rounding(seed: int, dtype: str)
     moved = (found["x"] / x - 1).abs()
     assert torch.allclose(moved, torch.full_like(moved, ROUNDOFF[dtype]), rtol=1e-6, atol=0.0)
     assert not torch.equal(rounded_again(there, ROUNDOFF[dtype], seed + 1)["x"], found["x"])
+
+
+INF, NAN = math.inf, math.nan
+
+
+def test_equal_infinities_and_nans_at_equal_places_are_equal() -> None:
+    reference = torch.tensor([1.0, -INF, INF, NAN], dtype=torch.float64)
+    assert distance(reference.float(), reference) == (0.0, 0.0)
+    (error,) = judge_eager(["y"], [reference.float()], [reference])
+    assert (error.scale, error.eager_max) == (1.0, 0.0)
+    (judged,) = judge_compiled(
+        (error,), [reference.float()], [reference], dtype="float32", tolerance=1e-4
+    )
+    assert judged.passed
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [[1.0, INF, INF, NAN], [1.0, -INF, INF, 0.0], [NAN, -INF, INF, NAN], [1.0, -1e30, INF, NAN],
+     [2.0, -INF, INF, NAN]],
+)  # fmt: skip
+@pytest.mark.parametrize("rule", ["float64", "tolerance", "cosine"])
+def test_other_infinities_and_nans_are_wrong(wrong: list[float], rule: Reference) -> None:
+    if rule == "cosine" and wrong[0] == 2.0:
+        pytest.skip("of one number a cosine says nothing")
+    reference = torch.tensor([1.0, -INF, INF, NAN], dtype=torch.float64)
+    errors = judge_eager(["y"], [reference.float()], [reference])
+    outputs, references = [torch.tensor(wrong)], [reference]
+    if rule == "float64":
+        judged = judge_compiled(errors, outputs, references, dtype="float32", tolerance=1e-4)
+    else:
+        judged = judge_by_eager(errors, outputs, references, rule=rule, tolerance=1e-4)
+    assert not judged[0].passed
+
+
+def test_integers_that_float64_cannot_tell_apart_differ() -> None:
+    one = torch.tensor([2**60, 5])
+    largest, rmse = distance(one + torch.tensor([1, 0]), one)
+    assert (largest, rmse) == (1.0, math.sqrt(0.5))
+
+
+@given(st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=1, max_size=12))
+def test_integers_are_described_by_number_and_first_place(pairs: list[tuple[int, int]]) -> None:
+    ours, theirs = (list(one) for one in zip(*pairs, strict=True))
+    unequal = [n for n, (a, b) in enumerate(pairs) if a != b]
+    assume(unequal)
+    text = how_integers_differ(torch.tensor(ours), torch.tensor(theirs))
+    first = unequal[0]
+    assert text == (
+        f"in {len(unequal)} of {len(pairs)} elements: at [{first}] it is {ours[first]} instead of "
+        f"{theirs[first]}"
+    )
+
+
+def test_a_single_boolean_is_described_without_a_place() -> None:
+    text = how_integers_differ(torch.tensor(True), torch.tensor(False))  # noqa: FBT003
+    assert text == "in 1 of 1 elements: it is True instead of False"

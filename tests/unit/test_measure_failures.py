@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -181,3 +182,25 @@ def test_a_name_missing_for_a_declaration_counts_as_lacking(asking: Path) -> Non
     with pytest.raises(SpecError) as caught:
         resolve("project_lacking:new")
     assert lacks(caught.value, lambda top: top == "project_lacking", asking)
+
+
+def test_the_place_of_a_module_that_is_no_valid_python_is_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_calls.py").write_text("import os\nx = 1 +\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(SyntaxError) as caught:
+        importlib.import_module("broken_calls")
+    assert place_of(caught.value) == f"{tmp_path.name}/broken_calls.py:2"
+
+
+@pytest.mark.parametrize("folder", ["torch", "measure"])
+def test_a_folder_of_the_project_may_be_called_as_ours_or_pytorchs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    (place := tmp_path / folder).mkdir()
+    (place / f"calls_in_{folder}.py").write_text("\n\nimport no_such_module_of_anybody\n")
+    monkeypatch.syspath_prepend(str(place))
+    with pytest.raises(ImportError) as caught:
+        importlib.import_module(f"calls_in_{folder}")
+    assert place_of(caught.value) == f"{folder}/calls_in_{folder}.py:3"

@@ -5,14 +5,23 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ivhl.measure.run import MEASURING_CODE
-from ivhl.measure.sources import INSTRUMENT, _functions, _Project, _Reach, is_instrument
-from ivhl.workload import Case, load_workloads
+from ivhl.measure.sources import (
+    INSTRUMENT,
+    _declared,
+    _digest_of,
+    _functions,
+    _Project,
+    _Reach,
+    is_instrument,
+)
+from ivhl.workload import Case, Variant, Workload, load_workloads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -362,6 +371,41 @@ def test_code_that_a_case_does_not_reach_keeps_its_hash(
 ) -> None:
     demo.change(name, old, new)
     assert demo.hash() == untouched
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        'Variant(name="w", call="demo.ops.a:fast", dynamic=False)',
+        'partial(Variant, dynamic=False)(name="w", call="demo.ops.a:fast")',
+        'Variant(name="w", call="demo.ops.a:fast", engine="eager", dynamic=True)',
+    ],
+)
+def test_static_shapes_have_the_hash_of_when_they_were_the_default(variant: str) -> None:
+    def with_variant(text: str) -> str:
+        return f"from functools import partial\ndef more(): return ({text},)\n"
+
+    old = with_variant(variant.replace(", dynamic=False", "").replace(", dynamic=True", ""))
+    new = with_variant(variant)
+    same = "dynamic=True" not in variant  # the text of another value counts
+    assert (_digest_of(old.encode(), ()) == _digest_of(new.encode(), ())) == same
+    made = eval(variant, {"Variant": Variant, "partial": partial})  # noqa: S307  (a row above)
+    assert "dynamic" not in _declared(case_of(made))
+
+
+def test_the_default_of_pytorch_is_in_the_hash_of_a_declaration() -> None:
+    plain, dynamic = (Variant(name="w", dynamic=value) for value in (None, True))
+    assert "('Variant', 'dynamic', None)" in _declared(case_of(plain))
+    assert "('Variant', 'dynamic', True)" in _declared(case_of(dynamic))
+    assert Variant(name="w").dynamic is None
+
+
+def case_of(variant: Variant) -> Case:
+    workload = Workload(
+        name="w", version=1, title="w", sizes={"s": 1}, default_size="s", make_inputs="m:f",
+        eager="m:g", variants=(variant,),
+    )  # fmt: skip
+    return Case(workload=workload, size="s", variant=variant)
 
 
 def test_a_new_operation_keeps_the_hashes_of_others(demo: Demo) -> None:

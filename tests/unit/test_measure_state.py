@@ -6,6 +6,7 @@ import gc
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 from contextlib import contextmanager
@@ -219,3 +220,46 @@ def test_functions_that_dynamo_adds_and_removes_are_no_changes() -> None:
         patch.setattr(sys.modules[__name__], "__compiled_fn_3", print, raising=False)
         before = snapshot(eager)
     assert changes(before, snapshot(eager)) == []
+
+
+# What PyTorch loads, sets up or registers at the first use of each, in 2.6.0 and 2.15.0.
+AT_FIRST_USE = {
+    "vmap": "torch.vmap(lambda row: row.sin().sum())(x)",
+    "hessian": "torch.func.hessian(lambda t: (t**3).sum())(x)",
+    "jacobian of rows": "torch.vmap(torch.func.jacrev(torch.sin))(x)",
+    "nested": "torch.nested.nested_tensor([x, x], layout=torch.jagged).sin()",
+    "distributed": "import torch.distributed.tensor, torch.distributed.fsdp",
+    "quantised": "torch.quantize_per_tensor(x.float(), 0.1, 0, torch.qint8).dequantize()",
+    "quantised modules": "import torch.ao.quantization, torch.ao.nn.quantized",
+    "decompositions": "import torch._decomp; torch._decomp.core_aten_decompositions()",
+    "graph of operations": "from torch.fx.experimental.proxy_tensor import make_fx; make_fx(f)(x)",
+    "flex attention": "from torch.nn.attention.flex_attention import flex_attention",
+    "masked": "import torch.masked; torch.masked.masked_tensor(x, x > 0).sum()",
+    "parametrized": "torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(3, 3))",
+    "profiler": "import torch.profiler; torch.profiler.profile().__enter__().__exit__(*[None] * 3)",
+    "compiler": "torch.compile(f, backend='eager')(x)",
+}
+LOADS = """
+import sys, warnings
+warnings.simplefilter("ignore")
+import torch
+from ivhl.measure.state import changes, snapshot
+f, x = torch.sin, torch.eye(3, dtype=torch.float64)
+before = snapshot()
+for name, code in {uses!r}.items():
+    exec(code)
+    found = changes(before, snapshot(), ["the random state of torch"])
+    assert not found, (name, found)
+library = torch.library.Library("aten", "IMPL")
+library.impl("digamma", lambda x: x, "CPU")
+print(changes(before, snapshot()))
+"""
+
+
+def test_what_pytorch_loads_at_its_first_use_is_no_change() -> None:
+    code = LOADS.format(uses=AT_FIRST_USE)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "the kernels of torch was" in done.stdout  # what the code itself replaces is one

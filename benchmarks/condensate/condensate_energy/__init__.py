@@ -43,9 +43,13 @@ WORKLOAD = Workload(
     outputs=("energy",),
     core="real-compiled",
     variants=(
-        Variant(name="naive-compiled", call=f"{CALLS}:energy"),
+        Variant(name="naive-compiled", call=f"{CALLS}:energy", dynamic=False),
         Variant(
-            name="real-compiled", call=f"{CALLS}:make_energy", compiles="parts", fullgraph=True
+            name="real-compiled",
+            call=f"{CALLS}:make_energy",
+            compiles="parts",
+            dynamic=False,
+            fullgraph=True,
         ),
         *cuda_variants(
             "real",

@@ -43,9 +43,13 @@ WORKLOAD = Workload(
     outputs=("potential",),
     core="planes-compiled",
     variants=(
-        Variant(name="naive-compiled", call=f"{CALLS}:potential"),
+        Variant(name="naive-compiled", call=f"{CALLS}:potential", dynamic=False),
         Variant(
-            name="real-compiled", call=f"{CALLS}:make_potential", compiles="parts", fullgraph=True
+            name="real-compiled",
+            call=f"{CALLS}:make_potential",
+            compiles="parts",
+            dynamic=False,
+            fullgraph=True,
         ),
         Variant(
             name="real-dynamic",
@@ -59,6 +63,7 @@ WORKLOAD = Workload(
             name="planes-compiled",
             call=f"{CALLS}:make_planes_potential",
             compiles="parts",
+            dynamic=False,
             fullgraph=True,
             prepare=f"{CALLS}:as_planes",
         ),

@@ -44,17 +44,21 @@ WORKLOAD = Workload(
     outputs=("gradient",),
     core="adjoint-compiled",
     variants=(
-        Variant(name="naive-compiled", call=f"{CALLS}:make_gradient", compiles="parts"),
+        Variant(
+            name="naive-compiled", call=f"{CALLS}:make_gradient", compiles="parts", dynamic=False
+        ),
         Variant(
             name="real-compiled",
             call=f"{CALLS}:make_real_gradient",
             compiles="parts",
+            dynamic=False,
             fullgraph=True,
         ),
         Variant(
             name="adjoint-compiled",
             call=f"{CALLS}:make_adjoint_gradient",
             compiles="parts",
+            dynamic=False,
             fullgraph=True,
         ),
         *cuda_variants(

@@ -45,8 +45,14 @@ WORKLOAD = Workload(
     outputs=("phi",),
     core="planes-compiled",
     variants=(
-        Variant(name="naive-compiled", call=f"{CALLS}:step"),
-        Variant(name="real-compiled", call=f"{CALLS}:make_step", compiles="parts", fullgraph=True),
+        Variant(name="naive-compiled", call=f"{CALLS}:step", dynamic=False),
+        Variant(
+            name="real-compiled",
+            call=f"{CALLS}:make_step",
+            compiles="parts",
+            dynamic=False,
+            fullgraph=True,
+        ),
         Variant(
             name="real-dynamic",
             call=f"{CALLS}:make_step",
@@ -59,6 +65,7 @@ WORKLOAD = Workload(
             name="planes-compiled",
             call=f"{CALLS}:make_planes_step",
             compiles="parts",
+            dynamic=False,
             fullgraph=True,
             prepare=f"{CALLS}:as_planes",
             finish=f"{CALLS}:as_complex",

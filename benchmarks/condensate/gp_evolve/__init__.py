@@ -46,9 +46,13 @@ WORKLOAD = Workload(
     outputs=("phi",),
     core="real-compiled",
     variants=(
-        Variant(name="naive-compiled", call=f"{CALLS}:evolve"),
+        Variant(name="naive-compiled", call=f"{CALLS}:evolve", dynamic=False),
         Variant(
-            name="real-compiled", call=f"{CALLS}:make_evolve", compiles="parts", fullgraph=True
+            name="real-compiled",
+            call=f"{CALLS}:make_evolve",
+            compiles="parts",
+            dynamic=False,
+            fullgraph=True,
         ),
         Variant(
             name="real-dynamic",

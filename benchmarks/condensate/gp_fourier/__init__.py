@@ -45,11 +45,15 @@ WORKLOAD = Workload(
     outputs=("phi",),
     core="real-compiled",
     variants=(
-        Variant(name="naive-compiled", call=f"{CALLS}:evolve"),
+        Variant(name="naive-compiled", call=f"{CALLS}:evolve", dynamic=False),
         # The transforms stay outside the graphs: Inductor has no code for them. The compiled parts
         # work on real planes.
         Variant(
-            name="real-compiled", call=f"{CALLS}:make_evolve", compiles="parts", fullgraph=True
+            name="real-compiled",
+            call=f"{CALLS}:make_evolve",
+            compiles="parts",
+            dynamic=False,
+            fullgraph=True,
         ),
         Variant(
             name="real-dynamic",

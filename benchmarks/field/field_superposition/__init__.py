@@ -49,11 +49,12 @@ WORKLOAD = Workload(
     outputs=("field",),
     core="rows-compiled",
     variants=(
-        Variant(name="naive-compiled", call="ivhl.ops.field:field_superposition"),
+        Variant(name="naive-compiled", call="ivhl.ops.field:field_superposition", dynamic=False),
         Variant(
             name="real-compiled",
             call="ivhl.ops.field:make_field_superposition",
             compiles="parts",
+            dynamic=False,
             fullgraph=True,
         ),
         Variant(
@@ -67,6 +68,7 @@ WORKLOAD = Workload(
         Variant(
             name="rows-compiled",
             call=f"{CALLS}:planes_of_rows",
+            dynamic=False,
             fullgraph=True,
             prepare=f"{CALLS}:in_rows",
             finish=f"{CALLS}:as_complex",

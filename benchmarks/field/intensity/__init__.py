@@ -38,9 +38,13 @@ WORKLOAD = Workload(
     outputs=("intensity",),
     core="real-compiled",
     variants=(
-        Variant(name="naive-compiled", call=f"{CALLS}:intensity"),
+        Variant(name="naive-compiled", call=f"{CALLS}:intensity", dynamic=False),
         Variant(
-            name="real-compiled", call=f"{CALLS}:make_intensity", compiles="parts", fullgraph=True
+            name="real-compiled",
+            call=f"{CALLS}:make_intensity",
+            compiles="parts",
+            dynamic=False,
+            fullgraph=True,
         ),
         *cuda_variants(
             "real",

@@ -39,9 +39,13 @@ WORKLOAD = Workload(
     outputs=("field",),
     core="real-compiled",
     variants=(
-        Variant(name="naive-compiled", call=f"{CALLS}:normalize"),
+        Variant(name="naive-compiled", call=f"{CALLS}:normalize", dynamic=False),
         Variant(
-            name="real-compiled", call=f"{CALLS}:make_normalize", compiles="parts", fullgraph=True
+            name="real-compiled",
+            call=f"{CALLS}:make_normalize",
+            compiles="parts",
+            dynamic=False,
+            fullgraph=True,
         ),
         *cuda_variants(
             "real",

@@ -39,11 +39,14 @@ WORKLOAD = Workload(
     outputs=("along_x", "along_y", "along_z"),
     core="real-compiled",
     variants=(
-        Variant(name="naive-compiled", call="ivhl.ops.complex_field:phase_gradient"),
+        Variant(
+            name="naive-compiled", call="ivhl.ops.complex_field:phase_gradient", dynamic=False
+        ),
         Variant(
             name="real-compiled",
             call="ivhl.ops.complex_field:make_phase_gradient",
             compiles="parts",
+            dynamic=False,
             fullgraph=True,
         ),
         *cuda_variants(

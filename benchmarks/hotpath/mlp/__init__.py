@@ -34,7 +34,11 @@ WORKLOAD = Workload(
     core="hot",
     variants=(
         Variant(
-            name="naive-compiled", call=f"{CALLS}:make_naive", compiles="parts", fullgraph=True
+            name="naive-compiled",
+            call=f"{CALLS}:make_naive",
+            compiles="parts",
+            dynamic=False,
+            fullgraph=True,
         ),
         # Hot paths have not been tried on a GPU.
         Variant(

@@ -37,7 +37,7 @@ WORKLOAD = Workload(
     outputs=("y",),
     core="hot",
     variants=(
-        Variant(name="naive-compiled", call=f"{CALLS}:norm_gelu", fullgraph=True),
+        Variant(name="naive-compiled", call=f"{CALLS}:norm_gelu", dynamic=False, fullgraph=True),
         # Hot paths have not been tried on a GPU.
         Variant(name="hot", call=f"{CALLS}:norm_gelu", engine="hotpath", devices=("cpu",)),
     ),

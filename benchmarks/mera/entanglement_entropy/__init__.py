@@ -40,9 +40,13 @@ WORKLOAD = Workload(
     # The singular values are a call of LAPACK or cuSOLVER in all of them, and nearly all the time:
     # no mode of the compiler changes that, and a CUDA graph cannot hold it.
     variants=(
-        Variant(name="naive-compiled", call=f"{CALLS}:entropy"),
+        Variant(name="naive-compiled", call=f"{CALLS}:entropy", dynamic=False),
         Variant(
-            name="real-compiled", call=f"{CALLS}:make_entropy", compiles="parts", fullgraph=True
+            name="real-compiled",
+            call=f"{CALLS}:make_entropy",
+            compiles="parts",
+            dynamic=False,
+            fullgraph=True,
         ),
     ),
     cost=f"{__name__}:cost",

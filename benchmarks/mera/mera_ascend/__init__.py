@@ -44,7 +44,7 @@ WORKLOAD = Workload(
     reference="benchmarks.mera.mera_ascend.reference:reference",
     outputs=("operator",),
     core="naive-compiled",
-    variants=(Variant(name="naive-compiled", call="ivhl.ops.mera:ascend"),),
+    variants=(Variant(name="naive-compiled", call="ivhl.ops.mera:ascend", dynamic=False),),
     cost=f"{__name__}:cost",
     source="Evenbly and Vidal, Phys. Rev. B 79, 144108 (2009), section IV",
 )

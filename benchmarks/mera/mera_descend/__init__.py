@@ -32,7 +32,7 @@ WORKLOAD = Workload(
     reference=f"{CALLS}:reference",
     outputs=("density",),
     core="naive-compiled",
-    variants=(Variant(name="naive-compiled", call="ivhl.ops.mera:descend"),),
+    variants=(Variant(name="naive-compiled", call="ivhl.ops.mera:descend", dynamic=False),),
     cost=f"{__name__}:cost",
     source="Evenbly and Vidal, Phys. Rev. B 79, 144108 (2009), section IV",
 )

@@ -54,13 +54,14 @@ WORKLOAD = Workload(
     core="precontracted-compiled",
     fixed=(1, 2),  # a layer is applied to many tensors
     variants=(
-        Variant(name="naive-compiled", call=f"{CALLS}:layer"),
+        Variant(name="naive-compiled", call=f"{CALLS}:layer", dynamic=False),
         # Both maps are contracted once, outside of the clock: who simulates applies the same layer
         # to many tensors. Without that every formulation is bound by reading the disentanglers.
         # Takes real planes, which a simulation would keep between layers.
         Variant(
             name="precontracted-compiled",
             call="ivhl.ops.mera:mera_map_planes",
+            dynamic=False,
             prepare=f"{CALLS}:prepare_pairs",
             finish=f"{CALLS}:as_complex",
             fullgraph=True,

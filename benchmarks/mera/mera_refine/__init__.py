@@ -29,7 +29,7 @@ WORKLOAD = Workload(
     reference=f"{CALLS}:reference",
     outputs=("psi",),
     core="naive-compiled",
-    variants=(Variant(name="naive-compiled", call="ivhl.ops.mera:refine"),),
+    variants=(Variant(name="naive-compiled", call="ivhl.ops.mera:refine", dynamic=False),),
     cost=f"{__name__}:cost",
     source="Vidal, Phys. Rev. Lett. 99, 220405 (2007)",
 )

@@ -66,12 +66,14 @@ WORKLOAD = Workload(
             name="naive-compiled",
             call=f"{CALLS}:make_contract_in_order",
             compiles="parts",
+            dynamic=False,
             fullgraph=True,
         ),
         Variant(
             name="path-compiled",
             call=f"{CALLS}:make_contract_on_path",
             compiles="parts",
+            dynamic=False,
             fullgraph=True,
         ),
         Variant(
@@ -79,6 +81,7 @@ WORKLOAD = Workload(
             call=f"{CALLS}:make_contract_on_path",
             compiles="parts",
             mode="reduce-overhead",
+            dynamic=False,
             fullgraph=True,
             devices=("cuda",),
         ),

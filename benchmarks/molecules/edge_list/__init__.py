@@ -52,9 +52,17 @@ WORKLOAD = Workload(
     outputs=("energies", "forces"),
     core="",  # mlff.energy_forces stands for it: it compiles the same model
     variants=(
-        Variant(name="naive-compiled", call=f"{CALLS}:make_energies_forces", compiles="parts"),
         Variant(
-            name="one-graph-compiled", call=f"{CALLS}:energies_forces_one_graph", fullgraph=True
+            name="naive-compiled",
+            call=f"{CALLS}:make_energies_forces",
+            compiles="parts",
+            dynamic=False,
+        ),
+        Variant(
+            name="one-graph-compiled",
+            call=f"{CALLS}:energies_forces_one_graph",
+            dynamic=False,
+            fullgraph=True,
         ),
     ),
     fixed=(0,),  # weights

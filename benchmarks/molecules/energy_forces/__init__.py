@@ -50,6 +50,7 @@ def configurations(calls: str, *, eager: str) -> tuple[Variant, ...]:
         call=f"{calls}:make_packed_bound",
         compiles="parts",
         engine="cuda-graph",
+        dynamic=False,
         fullgraph=True,
         devices=("cuda",),
         prepare=f"{CALLS}:pack",
@@ -57,12 +58,19 @@ def configurations(calls: str, *, eager: str) -> tuple[Variant, ...]:
     naive, one_graph = f"{calls}:make_naive", f"{calls}:make_one_graph"
     bound, recorded = f"{calls}:make_bound", f"{calls}:make_recorded"
     return (
-        Variant(name="naive-compiled", call=naive, compiles="parts"),
-        Variant(name="one-graph-compiled", call=one_graph, compiles="parts", fullgraph=True),
+        Variant(name="naive-compiled", call=naive, compiles="parts", dynamic=False),
+        Variant(
+            name="one-graph-compiled",
+            call=one_graph,
+            compiles="parts",
+            dynamic=False,
+            fullgraph=True,
+        ),
         Variant(
             name="packed-compiled",
             call=f"{calls}:make_packed",
             compiles="parts",
+            dynamic=False,
             fullgraph=True,
             prepare=f"{CALLS}:pack",
         ),
@@ -72,6 +80,7 @@ def configurations(calls: str, *, eager: str) -> tuple[Variant, ...]:
             call=bound,
             compiles="parts",
             engine="cuda-graph",
+            dynamic=False,
             fullgraph=True,
             devices=("cuda",),
         ),
@@ -84,6 +93,7 @@ def configurations(calls: str, *, eager: str) -> tuple[Variant, ...]:
             call=one_graph,
             compiles="parts",
             dtype="float16",
+            dynamic=False,
             fullgraph=True,
         ),
         Variant(name="torchscript", call=recorded, compiles="parts", engine="torchscript"),

@@ -54,12 +54,16 @@ WORKLOAD = Workload(
     variants=(
         # One graph of the whole sequence would unroll the steps, and recompile for every length.
         Variant(
-            name="naive-compiled", call="ivhl.ops.gru.sequence:make_gru_sequence", compiles="parts"
+            name="naive-compiled",
+            call="ivhl.ops.gru.sequence:make_gru_sequence",
+            compiles="parts",
+            dynamic=False,
         ),
         Variant(
             name="fused-compiled",
             call="ivhl.ops.gru.sequence:make_rnn_gru",
             compiles="parts",
+            dynamic=False,
             fullgraph=True,
         ),
         *cuda_variants(

@@ -44,11 +44,14 @@ WORKLOAD = Workload(
     core="fused-compiled",
     variants=(
         # One graph of the whole sequence would unroll the steps, and recompile for every length.
-        Variant(name="naive-compiled", call=f"{CALLS}:make_gradient", compiles="parts"),
+        Variant(
+            name="naive-compiled", call=f"{CALLS}:make_gradient", compiles="parts", dynamic=False
+        ),
         Variant(
             name="fused-compiled",
             call=f"{CALLS}:make_fused_gradient",
             compiles="parts",
+            dynamic=False,
             fullgraph=True,
         ),
         *cuda_variants(

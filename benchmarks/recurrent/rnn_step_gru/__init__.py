@@ -52,8 +52,10 @@ WORKLOAD = Workload(
     outputs=("state",),
     core="fused-compiled",
     variants=(
-        Variant(name="naive-compiled", call="ivhl.ops.gru.cell:gru_step", fullgraph=True),
-        Variant(name="fused-compiled", call=FUSED, fullgraph=True),
+        Variant(
+            name="naive-compiled", call="ivhl.ops.gru.cell:gru_step", dynamic=False, fullgraph=True
+        ),
+        Variant(name="fused-compiled", call=FUSED, dynamic=False, fullgraph=True),
         Variant(name="fused-dynamic", call=FUSED, dynamic=True, fullgraph=True),
         *cuda_variants("fused", call=FUSED, fullgraph=True),
     ),

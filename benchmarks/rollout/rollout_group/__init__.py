@@ -27,6 +27,7 @@ WORKLOAD = replace(
             name="joined-compiled",
             call=f"{CALLS}:make_joined",
             compiles="parts",
+            dynamic=False,
             fullgraph=True,
             devices=("cpu",),
         ),

@@ -55,15 +55,22 @@ def phases(calls: str) -> tuple[Variant, ...]:
     evolve = f"{calls}:make_evolve"
     return (
         Variant(
-            name="naive-compiled", call=f"{calls}:make_naive", compiles="parts", fullgraph=True
+            name="naive-compiled",
+            call=f"{calls}:make_naive",
+            compiles="parts",
+            dynamic=False,
+            fullgraph=True,
         ),
-        Variant(name="evolve-compiled", call=evolve, compiles="parts", fullgraph=True),
+        Variant(
+            name="evolve-compiled", call=evolve, compiles="parts", dynamic=False, fullgraph=True
+        ),
         *cuda_variants("evolve", call=evolve, compiles="parts", fullgraph=True),
         Variant(
             name="mixed-compiled",
             call=f"{calls}:make_mixed",
             compiles="parts",
             dtype="bfloat16",
+            dynamic=False,
             fullgraph=True,
         ),
         Variant(

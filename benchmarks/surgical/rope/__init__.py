@@ -44,10 +44,16 @@ WORKLOAD = Workload(
     outputs=("queries", "keys"),
     core="rotate-compiled",
     variants=(
-        Variant(name="naive-compiled", call=f"{CALLS}:rope", fullgraph=True),
-        Variant(name="rotate-compiled", call=f"{CALLS}:rotate_both", fullgraph=True),
+        Variant(name="naive-compiled", call=f"{CALLS}:rope", dynamic=False, fullgraph=True),
         Variant(
-            name="bf16-compiled", call=f"{CALLS}:rotate_both", dtype="bfloat16", fullgraph=True
+            name="rotate-compiled", call=f"{CALLS}:rotate_both", dynamic=False, fullgraph=True
+        ),
+        Variant(
+            name="bf16-compiled",
+            call=f"{CALLS}:rotate_both",
+            dtype="bfloat16",
+            dynamic=False,
+            fullgraph=True,
         ),
         *cuda_variants("rotate", call=f"{CALLS}:rotate_both", fullgraph=True),
     ),

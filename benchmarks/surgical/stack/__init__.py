@@ -60,7 +60,11 @@ def cost(size: Size) -> Cost:
 def plan_variant(name: str) -> Variant:
     """Return the variant that runs a plan."""
     return Variant(
-        name=f"{name}-compiled", call=f"{CALLS}:make_{name}", compiles="parts", fullgraph=True
+        name=f"{name}-compiled",
+        call=f"{CALLS}:make_{name}",
+        compiles="parts",
+        dynamic=False,
+        fullgraph=True,
     )
 
 
@@ -76,7 +80,7 @@ WORKLOAD = Workload(
     outputs=("tokens",),
     core="sdpa-compiled",
     variants=(
-        Variant(name="naive-compiled", call=f"{CALLS}:stack", fullgraph=True),
+        Variant(name="naive-compiled", call=f"{CALLS}:stack", dynamic=False, fullgraph=True),
         plan_variant("surgical"),
         plan_variant("pointwise"),
         plan_variant("whole"),

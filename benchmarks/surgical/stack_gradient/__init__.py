@@ -34,6 +34,7 @@ WORKLOAD = replace(
             name=f"{name}-compiled",
             call=f"{CALLS}:make_{name}",
             compiles="parts",
+            dynamic=False,
             fullgraph=True,
         )
         for name in ("naive", "sdpa")

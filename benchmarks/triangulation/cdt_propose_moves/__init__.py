@@ -42,6 +42,7 @@ WORKLOAD = Workload(
             name="naive-compiled",
             call=f"{CALLS}:make_propose_moves",
             compiles="parts",
+            dynamic=False,
             fullgraph=True,
         ),
         Variant(

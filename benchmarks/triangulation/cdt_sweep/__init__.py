@@ -58,11 +58,14 @@ WORKLOAD = Workload(
     core="gathered-compiled",
     variants=(
         # One graph of all moves would take minutes to compile, so a single move is compiled.
-        Variant(name="naive-compiled", call=f"{CALLS}:make_masked", compiles="parts"),
+        Variant(
+            name="naive-compiled", call=f"{CALLS}:make_masked", compiles="parts", dynamic=False
+        ),
         Variant(
             name="gathered-compiled",
             call=f"{CALLS}:make_gathered",
             compiles="parts",
+            dynamic=False,
             fullgraph=True,
         ),
         # Nothing to autotune without matrix multiplications, and no CUDA graph with a mutated input.

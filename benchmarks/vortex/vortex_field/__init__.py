@@ -49,11 +49,12 @@ WORKLOAD = Workload(
     outputs=("field",),
     core="whole-charges-compiled",
     variants=(
-        Variant(name="naive-compiled", call="ivhl.ops.vortex:vortex_field"),
+        Variant(name="naive-compiled", call="ivhl.ops.vortex:vortex_field", dynamic=False),
         Variant(
             name="real-compiled",
             call="ivhl.ops.vortex:make_vortex_field",
             compiles="parts",
+            dynamic=False,
             fullgraph=True,
         ),
         Variant(
@@ -67,6 +68,7 @@ WORKLOAD = Workload(
         Variant(
             name="whole-charges-compiled",
             call="ivhl.ops.vortex:whole_vortex_planes",
+            dynamic=False,
             fullgraph=True,
             prepare=f"{CALLS}:points_in_rows",
             finish=f"{CALLS}:as_complex",

@@ -19,6 +19,6 @@ WORKLOAD: Final = Workload(
     reference=f"{CALLS}:reference",
     outputs=("sums",),
     fixed=(0,),
-    variants=(Variant(name="compiled", call=f"{CALLS}:add", fullgraph=True),),
+    variants=(Variant(name="compiled", call=f"{CALLS}:add", dynamic=False, fullgraph=True),),
 )
 WORKLOADS: Final = (WORKLOAD,)
