@@ -15,6 +15,7 @@ from ivhl.cli import app
 from ivhl.cli.regressions import _line
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.records.record import Arm, Calibration, Counted
+from ivhl.tracker.compare import compare
 from ivhl.tracker.entries import MemoryHistory
 from ivhl.tracker.project import State
 from ivhl.tracker.regressions import WORSE, find_changes, incidents_of
@@ -496,3 +497,42 @@ def test_a_word_on_a_change_is_kept_and_shown(root: Path) -> None:
     error = run(app, ["regressions"]).exception
     assert isinstance(error, ResultsError)
     assert "annotations.jsonl:3" in str(error)
+
+
+RELEASES = [f"2.{minor}.0" for minor in range(4, 16)]
+
+
+def along_releases(*records: RunRecord) -> list[RunRecord]:
+    return [
+        replace(record, cell=replace(record.cell, torch=torch))
+        for torch, record in zip(RELEASES, records, strict=False)
+    ]
+
+
+def test_a_release_that_alone_is_slow_is_listed_as_compare_lists_it() -> None:
+    """PyTorch 2.9.1 and its 12 µs a call: 7 cases here, where `ivhl compare` had 41."""
+    history = along_releases(*[BASE] * 5, timed(2e-3, 1.4e-3), *[BASE] * 6)
+    found = find_changes(MemoryHistory(history), QUIET, (), ["torch"])
+    assert [(c.kind, c.before, c.place, c.state) for c in found] == [
+        ("slower", "2.8.0", "2.9.0", "over"),
+        ("faster", "2.9.0", "2.10.0", "persists"),
+    ]
+    was, now = ([r for r in history if r.cell.torch == torch] for torch in ("2.8.0", "2.9.0"))
+    (one,) = compare(was, now, "torch", QUIET)
+    assert (one.kind, math.exp(one.effect)) == ("slower", pytest.approx(found[0].effect))
+
+
+def test_what_nobody_acts_on_is_no_incident_of_its_own() -> None:
+    """Of a release, "1 slower: 0.42x to 0.41x" was; a commit is taken back for less."""
+    small, large = timed(2e-3, 1.08e-3), timed(2e-3, 1.3e-3)
+    for after, n in ((small, 0), (large, 1)):
+        history = along_releases(BASE, after)
+        changes = find_changes(MemoryHistory(history), QUIET, (), ["torch"])
+        assert [one.kind for one in changes] == ["slower"]
+        assert len(incidents_of(changes)) == n
+    assert len(incidents_of(along_commits(BASE, small))) == 1
+    # Beside a large change, a small one counts as `ivhl compare` counts it.
+    other = [replace(r, workload="ops.other") for r in along_releases(BASE, large)]
+    history = [*along_releases(BASE, small), *other]
+    (incident,) = incidents_of(find_changes(MemoryHistory(history), QUIET, (), ["torch"]))
+    assert [one.kind for one in incident.changes] == ["slower", "slower"]
