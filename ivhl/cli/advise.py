@@ -19,8 +19,9 @@ from ivhl.matrix.project import find_root
 from ivhl.tracker.advice import advise
 from ivhl.tracker.project import load_state
 from ivhl.tracker.terminal import Terminal
-from ivhl.tracker.views.front import supported
+from ivhl.tracker.views.front import supported, supported_over
 from ivhl.tracker.views.source import Source
+from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
     from ivhl.tracker.project import State
@@ -110,7 +111,8 @@ def _print(
         typer.echo(json.dumps(about | asdict(found), indent=1))
         return
     console = Terminal(highlight=False)
-    console.print(Text(f"torch.compile on {place.machine}, {place.device}", "bold"))
+    over = counted(supported_over(rows), "case")
+    console.print(Text(f"torch.compile on {place.machine}, {place.device}, over {over}", "bold"))
     lines = Table.grid(padding=(0, 1))
     for python, text in support.items():
         lines.add_row(f"  Python {python}:", text)

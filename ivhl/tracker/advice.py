@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass
 from itertools import permutations
-from statistics import fmean
-from typing import TYPE_CHECKING
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Final
 
 from ivhl.tracker.comparable import BUILDS_UNKNOWN
 from ivhl.tracker.compare import compare, disturbed_cases, summarise
 from ivhl.tracker.compat import is_free_threaded, newest_release, python_key, release_key
-from ivhl.tracker.wording import counted, times
+from ivhl.tracker.spans import cases_run, ran_enough
+from ivhl.tracker.wording import counted, seconds, times
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,9 +21,13 @@ if TYPE_CHECKING:
     from ivhl.records.record import RunRecord
     from ivhl.records.store import Key
     from ivhl.tracker.compare import Comparison, Mean
-    from ivhl.tracker.compat import Row
+    from ivhl.tracker.compat import Row, RowSeries
     from ivhl.tracker.spread import Spreads
 
+# Calling compiled code takes some 10 µs of Python (docs/findings.md), so an eager call of less than
+# a few of these is hardly ever worth compiling, whatever is in it.
+SHORT_CALL_S: Final = 50e-6
+_SHORT_CALLS: Final = "where calling compiled code decides and its kernels do not"
 # Cases that a sentence names; the rest are counted.
 _NAMED = 3
 
@@ -70,12 +76,12 @@ def advise(
     right result: who wants it, wants it for another reason than that it is newer.
 
     Args:
-        rows: Rows of one machine and device.
+        rows: All rows of one machine and device.
         spreads: What runs of the same code differ by.
         disturbed: The disturbed runs of the history (``disturbed_keys``): of a case with one, times
             are not compared.
     """
-    run = [row for row in rows if row.record is not None and not row.existing]
+    run = _enough([row for row in rows if row.record is not None and not row.existing])
     passing = [row for row in run if row.speedup is not None]
     if not passing:
         return None
@@ -113,7 +119,7 @@ def advise(
     return Advice(
         python=python,
         torch=torch,
-        worth=_worth(cells[python]),
+        worth=worth_of(cells[python], matched_cases(rows)),
         reasons=tuple(_reason(*compared[other, python], other) for other in others),
         # The means are in the reasons, the other way round.
         against={
@@ -127,16 +133,67 @@ def advise(
     )
 
 
+def _enough(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows of cells in which enough cases were run for a word on the cell."""
+    cells: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        cells[row.cell].append(row)
+    most = max(map(cases_run, cells.values()), default=0)
+    return [row for group in cells.values() if ran_enough(cases_run(group), most) for row in group]
+
+
 def _passed(rows: Iterable[Row]) -> int:
     return sum(row.speedup is not None for row in rows)
 
 
-def _worth(rows: Sequence[Row]) -> str:
-    speedups = [row.speedup for row in rows if row.speedup is not None]
-    slow = sum(row.status == "slow" for row in rows)
-    text = f"{len(speedups)} of {counted(len(rows), 'case')} pass"
-    text += f", {slow} of them slower than eager" if slow else ""
-    return f"{text}; they are {times(math.exp(fmean(map(math.log, speedups))))} as fast as eager"
+def matched_cases(rows: Iterable[Row]) -> frozenset[RowSeries]:
+    """Return the cases with a speedup in every cell that has at least half as many as the best.
+
+    Means of cells are over these, wherever one is shown: a mean over whatever passed gets better
+    when the slowest case breaks. Cells of which only a few cases were run would leave nothing; they
+    have no mean.
+
+    Args:
+        rows: All rows of one machine and device.
+    """
+    passed: dict[str, set[RowSeries]] = defaultdict(set)
+    for row in rows:
+        if row.speedup is not None:
+            passed[row.cell].add(row.series)
+    most = max(map(len, passed.values()), default=0)
+    full = [found for found in passed.values() if 2 * len(found) >= most]
+    return frozenset(set.intersection(*full)) if full else frozenset()
+
+
+def cell_mean(rows: Iterable[Row], matched: frozenset[RowSeries]) -> float | None:
+    """Return the geometric mean of a cell's speedups over the matched cases.
+
+    ``None`` unless all of them passed.
+    """
+    logs = [
+        math.log(row.speedup) for row in rows if row.series in matched and row.speedup is not None
+    ]
+    return math.exp(fmean(logs)) if logs and len(logs) == len(matched) else None
+
+
+def worth_of(rows: Iterable[Row], matched: frozenset[RowSeries]) -> str:
+    """Return how many cases of a cell pass, and how fast the matched ones are, with their number."""
+    run = [row for row in rows if row.status != "not_run"]
+    slow = [row for row in run if row.status == "slow"]
+    text = f"{sum(row.speedup is not None for row in run)} of {counted(len(run), 'case')} pass"
+    text += f", {len(slow)} of them slower than eager" if slow else ""
+    if short := sum(_is_short(row) for row in slow):
+        text += f", {short} in calls of less than {seconds(SHORT_CALL_S)}, {_SHORT_CALLS}"
+    mean = cell_mean(run, matched)
+    if mean is None:
+        return text
+    over = f"the {counted(len(matched), 'case')} that {'passes' if len(matched) == 1 else 'pass'}"
+    return f"{text}; over {over} in every cell with a mean: {times(mean)} as fast as eager"
+
+
+def _is_short(row: Row) -> bool:
+    eager = row.record.eager if row.record else None
+    return eager is not None and median(eager.samples_s or (math.inf,)) < SHORT_CALL_S
 
 
 def _cost(found: Iterable[Comparison], mean: Mean | None, other: str) -> str:

@@ -13,6 +13,7 @@ from rich.text import Text
 from ivhl.tracker.compat import NONE_EXPECTED, compat_rows, python_key, release_key
 from ivhl.tracker.spread import SHIPPED, Spreads
 from ivhl.tracker.wording import (
+    ANOTHER_RUN,
     EXPECTED_MARK,
     MENDED_MARK,
     MENDED_MEANING,
@@ -78,6 +79,8 @@ class ResultsTable:
         if unlocked:
             note = f"existing environments, without a lock: {', '.join(unlocked)}"
             yield Text(note, style="bright_black")
+        if any(row.speedup is not None for row in self._rows):
+            yield Text(f"in brackets: {ANOTHER_RUN}", style="bright_black")
         yield _legend(reasons)
 
 

@@ -75,6 +75,8 @@ REFERENCE_MEANINGS: dict[Reference, str] = {
     "cosine": "judged by the angle to eager's own outputs, PyTorch's rule for whole models: errors "
     "of a tenth pass",
 }
+# What the interval beside the speedup of a case is, wherever one is shown.
+ANOTHER_RUN: Final = "95 % interval of the speedup if it were run again"
 UNCOMMITTED_MARK: Final = "uncommitted"
 UNCOMMITTED_MEANING: Final = "the working tree differed from the commit"
 EXPECTED_MARK: Final = "expected"
