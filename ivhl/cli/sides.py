@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ivhl.cli.markdown import code
 from ivhl.records.store import case_name, newest_by
 from ivhl.tracker.compat import release_key
-from ivhl.tracker.wording import seconds, times
+from ivhl.tracker.wording import marked, seconds, times
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -38,7 +38,7 @@ def times_table(
     ):
         record = head[place]
         failed = record.failure.failure_class if record.failure else ""
-        speedup = times(record.speedup.value) if record.speedup else code(failed)
+        speedup = marked(times(record.speedup.value), record) if record.speedup else code(failed)
         cells = (
             code(record.cell.id),
             code(case_name(record)),

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, get_args
 
+from ivhl.tracker.wording import eager_frames
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -113,8 +115,7 @@ def _compiling(before: CompileFacts | None, after: CompileFacts | None) -> Itera
     yield from _reasons("graph_breaks", "graph break", before.graph_breaks, after.graph_breaks)
     yield from _reasons("recompiles", "recompile", before.recompiles, after.recompiles)
     if None not in (before.frames_total, before.frames_ok, after.frames_total, after.frames_ok):
-        was = (before.frames_total or 0) - (before.frames_ok or 0)
-        now = (after.frames_total or 0) - (after.frames_ok or 0)
+        was, now = eager_frames(before), eager_frames(after)
         if was != now:
             text = f"{now} of {after.frames_total} frames run eagerly, {was} before"
             yield FactChange("fallback", now > was, text)

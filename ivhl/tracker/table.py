@@ -22,7 +22,7 @@ from ivhl.tracker.wording import (
     STATUS_WORDS,
     UNCOMMITTED_MARK,
     UNCOMMITTED_MEANING,
-    marks,
+    marks_of,
     short_message,
 )
 
@@ -181,7 +181,7 @@ def _entry(row: Row, reasons: dict[str, int]) -> Segment:
 
 
 def _mark(row: Row) -> str:
-    found = marks(row.reference, uncommitted=row.uncommitted)
+    found = marks_of(row.record)
     if row.expectation is not None:
         found = (*found, MENDED_MARK if row.is_mended else EXPECTED_MARK)
     return "".join(f" · {mark}" for mark in found)

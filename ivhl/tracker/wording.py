@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ivhl.records.record import FailureClass, Passes, Reference, RunRecord
+    from ivhl.records.record import CompileFacts, FailureClass, Passes, Reference, RunRecord
     from ivhl.tracker.compat import Row, Status, Support
 
 STATUS_WORDS: dict[Status, str] = {
@@ -133,9 +133,42 @@ def marks(reference: Reference | None, *, uncommitted: bool | None) -> tuple[str
     return tuple(mark for mark in (weaker, UNCOMMITTED_MARK if uncommitted else "") if mark)
 
 
+def marks_of(record: RunRecord | None) -> tuple[str, ...]:
+    """Return the marks of a record's verdict, and what of its code compiling did not take in whole.
+
+    A graph break, code that runs eagerly and a recompile are facts that the speedup hides.
+    """
+    if record is None:
+        return ()
+    found = marks(record.reference, uncommitted=record.uncommitted)
+    facts = record.compile
+    if facts is None or record.speedup is None:
+        return found
+    breaks, again = (sum(c.count for c in some) for some in (facts.graph_breaks, facts.recompiles))
+    return (
+        *found,
+        *([counted(breaks, "graph break")] if breaks else []),
+        *([f"{n} of {facts.frames_total} frames eager"] if (n := eager_frames(facts)) else []),
+        *([counted(again, "recompile")] if again else []),
+    )
+
+
+# What is looked for at the end of a mark of ``marks_of``, and what it means.
+COMPILING_MEANINGS: dict[str, str] = {
+    "graph break": "Dynamo ended a graph and let Python run: its time is in the speedup",
+    "frames eager": "functions that Dynamo saw and did not compile",
+    "recompile": "the same code was compiled again, before it was timed",
+}
+
+
+def eager_frames(facts: CompileFacts) -> int:
+    """Return how many frames that Dynamo saw it did not compile; 0 if it does not say."""
+    return (facts.frames_total or 0) - (facts.frames_ok or 0) if facts.frames_ok is not None else 0
+
+
 def marked(text: str, record: RunRecord) -> str:
     """Return a text about a record with the marks of its verdict."""
-    return " · ".join((text, *marks(record.reference, uncommitted=record.uncommitted)))
+    return " · ".join((text, *marks_of(record)))
 
 
 _LONG = 1000.0  # from here on, a number of seconds has more digits than are meant

@@ -26,7 +26,7 @@ from ivhl.tracker.views.source import Source
 from ivhl.workload import core_cases, load_workloads
 from tests.builders.history import history
 from tests.builders.project import make_commits, make_project
-from tests.builders.records import make_failure, make_record
+from tests.builders.records import make_failure, make_record, whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -421,7 +421,7 @@ def test_observations_of_the_machine_are_on_the_page_of_the_run() -> None:
 
 
 def test_an_existing_environment_is_named_as_such() -> None:
-    record = make_record()
+    record = whole(make_record())
     bare = replace(record, cell=replace(record.cell, lock_sha256=None))
     site = site_of(bare)
     assert "<small>existing</small>" in site["matrix.html"].decode()
