@@ -36,8 +36,16 @@ _OF_THE_HARNESS = (
     "Profiler clears events at the end of each cycle",
     "You are using `torch.load` with `weights_only=False`",
 )
-# What differs between two runs or two edits of a file, and is not the reason itself.
-_VARYING = re.compile(r"0x[0-9a-f]+|(?<=[:\s])\d+(?=[,:)\s]|$)|line \d+", re.IGNORECASE)
+# What differs between two runs or two edits of a file, and is not the reason itself: also where a
+# resumed function begins, which compilation of a function a guard is of, and quoted source.
+_VARYING = re.compile(
+    r"0x[0-9a-f]+|(?<=[:\s])\d+(?=[,:)\s]|$)|line \d+|(?<=_at)_\d+|\b\d+/\d+\b|\s#.*",
+    re.IGNORECASE | re.MULTILINE,
+)
+_RECOMPILED = "Recompiling function "
+_GUARD_LINES = (
+    3  # function, "triggered by ...", and the guard of the newest compilation that failed
+)
 _SHOWN = 160
 
 
@@ -49,11 +57,14 @@ class FactChange:
         worse: ``True`` if it costs something, ``False`` if it saves something, ``None`` if neither
             can be said.
         text: What it was and is now, with the reasons that are new or gone.
+        causes: Of graph breaks and recompiles, those that are more than before: reason and function,
+            without lines.
     """
 
     kind: FactKind
     worse: bool | None
     text: str
+    causes: tuple[str, ...] = ()
 
 
 def changed_facts(before: RunRecord, after: RunRecord) -> tuple[FactChange, ...]:
@@ -70,6 +81,22 @@ def changed_facts(before: RunRecord, after: RunRecord) -> tuple[FactChange, ...]
     elif gone := was.keys() - now.keys():
         found.append(FactChange("warnings", None, f"{len(gone)} warning(s) less"))
     return tuple(sorted(found, key=_rank))
+
+
+def is_still_worse(before: RunRecord, after: RunRecord, newest: RunRecord) -> bool:
+    """Return whether a later record still shows a fact that became worse between two.
+
+    A graph break or recompile of another cause is another change.
+    """
+    then, now = (
+        [fact for fact in changed_facts(before, record) if fact.worse]
+        for record in (after, newest)
+    )
+    return any(
+        one.kind == other.kind and (not one.causes or set(one.causes) & set(other.causes))
+        for one in then
+        for other in now
+    )
 
 
 def facts_digest(record: RunRecord) -> str:
@@ -132,7 +159,7 @@ def _compiling(before: CompileFacts | None, after: CompileFacts | None) -> Itera
 def _reasons(
     kind: FactKind, word: str, before: Iterable[Counted], after: Iterable[Counted]
 ) -> Iterator[FactChange]:
-    """Compare counted reasons; line numbers and addresses in them do not count."""
+    """Compare counted reasons by cause and function: lines and addresses in them do not count."""
     was, now = (Counter[str]() for _ in range(2))
     shown: dict[str, str] = {}
     for counts, reasons in ((was, before), (now, after)):
@@ -147,7 +174,8 @@ def _reasons(
     which = more or less
     sign = "new" if more else "gone"
     reasons_shown = _listed([shown[text] for text in which])
-    yield FactChange(kind, worse, f"{_plural(b, word)}, {a} before; {sign}: {reasons_shown}")
+    text = f"{_plural(b, word)}, {a} before; {sign}: {reasons_shown}"
+    yield FactChange(kind, worse, text, tuple(sorted(more)))
 
 
 def _errors(before: RunRecord, after: RunRecord) -> Iterator[FactChange]:
@@ -181,7 +209,13 @@ def _eager_error(then: OutputError, now: OutputError) -> str:
 
 
 def _bare(text: str) -> str:
-    """Return a reason without what an edit elsewhere in the file changes."""
+    """Return a reason without what an edit elsewhere in the file changes.
+
+    Of a recompile, Dynamo lists a guard of each compilation that did not fit, until the record cuts
+    the list.
+    """
+    if text.startswith(_RECOMPILED):
+        text = "\n".join(text.splitlines()[:_GUARD_LINES])
     return " ".join(_VARYING.sub("", text).split())
 
 

@@ -21,7 +21,7 @@ from ivhl.tracker.changepoints import detect_all
 from ivhl.tracker.changes import MEDIUM, CaseChange, decide, limits_of, tests_of
 from ivhl.tracker.compare import case_of, session_reach
 from ivhl.tracker.disturbed import disturbed_of, slowed_alone
-from ivhl.tracker.facts import changed_facts
+from ivhl.tracker.facts import changed_facts, is_still_worse
 from ivhl.tracker.metrics import RELEVANT, SECONDS, Metric
 from ivhl.tracker.series import ALONG, series_of
 from ivhl.tracker.wording import short_message
@@ -632,10 +632,8 @@ def _change(
     if kind == "degraded" and later:
         # Warnings and errors may be others than before, and nothing worse.
         (newest,) = history.read(later[-1:])
-        facts = changed_facts(before, newest)
-        state: ChangeState = (
-            "persists" if newest.failure or any(f.worse for f in facts) else "over"
-        )
+        worse = newest.failure or is_still_worse(before, after, newest)
+        state: ChangeState = "persists" if worse else "over"
     else:
         quiet = [entry for entry in later if entry.id not in disturbed]
         later = quiet if kind in _TIMED else later

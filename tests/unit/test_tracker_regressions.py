@@ -284,6 +284,18 @@ def test_a_graph_break_that_is_gone_again_is_over_whatever_is_warned_of() -> Non
     assert [c.state for c in along_commits(BASE, broken(BASE), broken(BASE))] == ["persists"]
 
 
+def test_a_graph_break_that_was_repaired_is_over_whatever_else_is_compiled_again() -> None:
+    """A recompile of another cause is a change of its own, and no sign of the break."""
+    facts = BASE.compile
+    assert facts is not None
+    more = (*facts.recompiles, Counted(text="Recompiling function other in m.py:343", count=1))
+    mended = replace(BASE, compile=replace(facts, recompiles=more))
+    assert [c.state for c in along_commits(BASE, broken(BASE), mended)] == ["over", "suspected"]
+    again = (*facts.graph_breaks, Counted(text="print at m.py:343 f", count=1))
+    another = replace(BASE, compile=replace(facts, graph_breaks=again))
+    assert along_commits(BASE, broken(BASE), another)[0].state == "over"
+
+
 def test_a_commit_that_changes_nothing_of_the_case_is_never_blamed() -> None:
     same = "a" * 64
     history = [at(0, BASE, sources=same), at(1, timed(2e-3, 2e-3), sources=same)]
