@@ -26,7 +26,7 @@ from ivhl.git import commit_order
 from ivhl.matrix.project import find_root
 from ivhl.matrix.spec import newest_of
 from ivhl.records.store import case_name, is_existing
-from ivhl.tracker.compat import STATUSES, format_speedup, status_of, support
+from ivhl.tracker.compat import STATUSES, compat_json, format_speedup, status_of, support
 from ivhl.tracker.index import open_index
 from ivhl.tracker.pairs import count_pairs
 from ivhl.tracker.project import load_state, retired_cases, rows_of
@@ -106,7 +106,7 @@ def compat(
             raise UnknownNameError("status", one, STATUSES)
     rows = tuple(row for row in rows if not status or row.status in status)
     if as_json:
-        typer.echo(json.dumps([row.to_dict() for row in rows], indent=1))
+        typer.echo(compat_json(rows), nl=False)
         return
     console = Terminal()
     if found and not rows:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.pages.render import (
     code_digest,
-    compatibility_json,
     data_script,
     feed,
     render,
     static_files,
 )
+from ivhl.tracker.compat import compat_json
 from ivhl.tracker.views.case import case_view, cell_details, course_part, parts_of
 from ivhl.tracker.views.environment import environment_views
 from ivhl.tracker.views.facts import signed_by
@@ -95,7 +95,7 @@ def site_files(source: Source, asv: str = "") -> Iterator[SiteFile]:
     page = source.page
     for path, data in static_files().items():
         yield SiteFile(path, partial(bytes, data))
-    yield SiteFile("compatibility.json", partial(compatibility_json, source.rows))
+    yield SiteFile("compatibility.json", lambda: compat_json(source.rows).encode())
     for place in page.places:
         front = front_view(source, place)
         yield _page(source, "front.html", front.href, view=front)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from jinja2.bccache import Bucket
 
-    from ivhl.tracker.compat import Row
     from ivhl.tracker.views.incidents import RegressionsView
     from ivhl.tracker.views.source import PageView
 
@@ -220,12 +219,6 @@ def data_script(path: str, data: dict[str, Any], **lists: Iterable[str]) -> byte
     if _MAY_BE_UNSEEN.search(text):
         text = _encoded(visible_data(json.loads(text)))
     return f"site.give({_encoded(path)},{text});\n".encode()
-
-
-def compatibility_json(rows: Iterable[Row]) -> bytes:
-    """Return the rows as JSON, as ``ivhl compat --json`` has them; a line for each."""
-    lines = ",\n".join(json.dumps(row.to_dict(), allow_nan=False) for row in rows)
-    return f"[\n{lines}\n]\n".encode()
 
 
 _ENCODE: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ivhl.records.record import RunRecord
     from ivhl.records.store import Key
-    from ivhl.tracker.compare import Comparison, Mean
+    from ivhl.tracker.compare import Comparison, Mean, PairKind
     from ivhl.tracker.compat import Row, RowSeries
     from ivhl.tracker.spread import Spreads
 
@@ -30,6 +30,51 @@ SHORT_CALL_S: Final = 50e-6
 _SHORT_CALLS: Final = "where calling compiled code decides and its kernels do not"
 # Cases that a sentence names; the rest are counted.
 _NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What the cases of a cell are worth.
+
+    Attributes:
+        run: Number of cases that were run.
+        passing: How many of them pass.
+        slow: How many of these are slower than eager.
+        short: How many of these in calls of less than ``SHORT_CALL_S``.
+        speedup: Geometric mean over the matched cases (``matched_cases``); ``None`` if one of them
+            does not pass.
+        over: Number of matched cases.
+    """
+
+    run: int
+    passing: int
+    slow: int
+    short: int
+    speedup: float | None
+    over: int
+
+    def __str__(self) -> str:
+        """Return it as a sentence without its full stop."""
+        text = f"{self.passing} of {counted(self.run, 'case')} pass"
+        text += f", {self.slow} of them slower than eager" if self.slow else ""
+        if self.short:
+            text += f", {self.short} in calls of less than {seconds(SHORT_CALL_S)}, {_SHORT_CALLS}"
+        if self.speedup is None:
+            return text
+        over = f"the {counted(self.over, 'case')} that {'passes' if self.over == 1 else 'pass'}"
+        mean = times(self.speedup)
+        return f"{text}; over {over} in every cell with a mean: {mean} as fast as eager"
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A cell compared with another one: the cases that are worse there, and the mean speedup."""
+
+    fails: tuple[str, ...]
+    degraded: tuple[str, ...]
+    slower: tuple[str, ...]
+    fixed: tuple[str, ...]
+    speedup: Mean | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,17 +87,19 @@ class Advice:
         cost: What it costs compared with other Pythons; empty if nothing was shown.
         against: Python to what it costs compared with the one to take.
         changed: What the release changed on this Python, compared with the one tried before it.
+        beside: Python to what this one is compared with it.
         builds: That these Pythons were built in other ways, if they were, or that nobody knows.
     """
 
     python: str
     torch: str
-    worth: str
+    worth: Worth
     reasons: tuple[str, ...]
     against: Mapping[str, str]
     changed: str
     cost: str = ""
     builds: str = ""
+    beside: Mapping[str, Beside]
 
     def __str__(self) -> str:
         """Return one paragraph."""
@@ -130,6 +177,7 @@ def advise(
         changed=_changed(earlier, cells[python], spreads, disturbed),
         cost=costs[python],
         builds=_builds(cells),
+        beside={other: _beside(*compared[other, python]) for other in others},
     )
 
 
@@ -176,24 +224,30 @@ def cell_mean(rows: Iterable[Row], matched: frozenset[RowSeries]) -> float | Non
     return math.exp(fmean(logs)) if logs and len(logs) == len(matched) else None
 
 
-def worth_of(rows: Iterable[Row], matched: frozenset[RowSeries]) -> str:
-    """Return how many cases of a cell pass, and how fast the matched ones are, with their number."""
+def worth_of(rows: Iterable[Row], matched: frozenset[RowSeries]) -> Worth:
+    """Return what the cases of a cell are worth."""
     run = [row for row in rows if row.status != "not_run"]
     slow = [row for row in run if row.status == "slow"]
-    text = f"{sum(row.speedup is not None for row in run)} of {counted(len(run), 'case')} pass"
-    text += f", {len(slow)} of them slower than eager" if slow else ""
-    if short := sum(_is_short(row) for row in slow):
-        text += f", {short} in calls of less than {seconds(SHORT_CALL_S)}, {_SHORT_CALLS}"
-    mean = cell_mean(run, matched)
-    if mean is None:
-        return text
-    over = f"the {counted(len(matched), 'case')} that {'passes' if len(matched) == 1 else 'pass'}"
-    return f"{text}; over {over} in every cell with a mean: {times(mean)} as fast as eager"
+    return Worth(
+        run=len(run),
+        passing=_passed(run),
+        slow=len(slow),
+        short=sum(map(_is_short, slow)),
+        speedup=cell_mean(run, matched),
+        over=len(matched),
+    )
 
 
 def _is_short(row: Row) -> bool:
     eager = row.record.eager if row.record else None
     return eager is not None and median(eager.samples_s or (math.inf,)) < SHORT_CALL_S
+
+
+def _beside(found: Sequence[Comparison], mean: Mean | None) -> Beside:
+    def named(kind: PairKind) -> tuple[str, ...]:
+        return tuple(one.case.name for one in found if one.kind == kind)
+
+    return Beside(named("broke"), named("degraded"), named("slower"), named("mended"), mean)
 
 
 def _cost(found: Iterable[Comparison], mean: Mean | None, other: str) -> str:

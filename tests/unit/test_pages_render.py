@@ -17,10 +17,11 @@ import pytest
 
 from ivhl.matrix.spec import CellSpec
 from ivhl.pages.build import MADE_FROM, site_files, write_pages
-from ivhl.pages.render import _TEMPLATES, TABS, compatibility_json, data_script
+from ivhl.pages.render import _TEMPLATES, TABS, data_script
 from ivhl.pages.text import visible
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Counted, Interval, RecordedObservation
+from ivhl.tracker.compat import compat_json
 from ivhl.tracker.project import State, load_state
 from ivhl.tracker.views.source import Source
 from ivhl.workload import core_cases, load_workloads
@@ -194,7 +195,7 @@ def test_the_site_keeps_its_budgets() -> None:
     clicked = {path: len(data) for path, data in site.items() if path.startswith("data/")}
     assert {path for path in clicked if path.startswith("data/side/")}
     assert max(clicked.values()) <= A_CLICK
-    rows = json.loads(site["compatibility.json"])
+    rows = json.loads(site["compatibility.json"])["rows"]
     assert len(rows) == 26 * 80
     assert len(site["compatibility.json"]) <= A_ROW * len(rows)
 
@@ -400,7 +401,7 @@ def test_an_unavailable_cell_shows_its_reason_without_a_record() -> None:
         unavailable={"py3.14-torch2.6.0": "no wheel for cp314"},
     )
     (row,) = [row for row in source.rows if row.python == "3.14"]
-    assert json.loads(compatibility_json([row]))[0]["message"] == "no wheel for cp314"
+    assert json.loads(compat_json([row]))["rows"][0]["message"] == "no wheel for cp314"
     site = files_of(source)
     assert "all unavailable" in site["index.html"].decode()
     assert '<td class="s-unavailable none">unavailable' in site["matrix.html"].decode()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ivhl.tracker.advice import Advice
     from ivhl.tracker.compat import Row, RowSeries, Status
+    from ivhl.tracker.spans import Span
 
 _NEWEST_FINDINGS = 5
 # A page for a thousand releases would be larger than anybody reads; the matrix has all.
@@ -136,11 +137,13 @@ def front_view(source: Source, place: Place) -> FrontView:
         ),
         advice=advice,
         why=_why(advice, rows) if advice else "",
-        supported=supported(source, rows),
+        supported=tuple(
+            (p, spans_sentence(found)) for p, found in supported(source, rows).items()
+        ),
         supported_over=supported_over(rows),
         newest=newest,
         worth=tuple(
-            (python, worth_of(cells[python, newest], matched))
+            (python, str(worth_of(cells[python, newest], matched)))
             for python in pythons
             if any(row.speedup is not None for row in cells[python, newest])
         ),
@@ -180,19 +183,16 @@ def _why(advice: Advice, rows: Iterable[Row]) -> str:
     return "on no other Python does a case pass" if beside else "no other Python was run with it"
 
 
-def supported(source: Source, rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
-    """Return, for each Python that was tried, the releases whose ``torch.compile`` works."""
+def supported(source: Source, rows: Sequence[Row]) -> dict[str, tuple[Span, ...]]:
+    """Return, for each Python that was tried, where its ``torch.compile`` works, in intervals."""
     cells = _compiled_cells(rows)
     words = words_of_cells(cells)
     known = source.releases(rows)
     tried = {python for (python, _), group in cells.items() if cases_run(group)}
-    return tuple(
-        (
-            python,
-            spans_sentence(spans({t: w for (p, t), w in words.items() if p == python}, known)),
-        )
+    return {
+        python: spans({t: w for (p, t), w in words.items() if p == python}, known)
         for python in sorted(tried, key=python_key)
-    )
+    }
 
 
 def supported_over(rows: Iterable[Row]) -> int:
