@@ -230,7 +230,7 @@ def test_the_page_shows_the_speedups_of_the_quiet_runs_around_a_disturbed_one() 
     )
     (incident,) = regressions_view(Source(state, "now", (), ())).incidents
     (change,) = incident.changes
-    assert (change.was, change.now) == ("2.00x", "1.60x")
+    assert change.effect == "speedup 2.00x to 1.60x"
 
 
 def test_a_commit_of_the_same_code_as_a_disturbed_one_is_named_in_its_place() -> None:
@@ -549,3 +549,22 @@ def test_what_nobody_acts_on_is_no_incident_of_its_own() -> None:
     history = [*along_releases(BASE, small), *other]
     (incident,) = incidents_of(find_changes(MemoryHistory(history), QUIET, (), ["torch"]))
     assert [one.kind for one in incident.changes] == ["slower", "slower"]
+
+
+def test_the_numbers_of_an_incident_never_contradict_its_direction() -> None:
+    """An incident said "worse ... 1.32x to 1.52x": eager code was slower, so the speedup rose."""
+    state = State(
+        name="demo", records=(), problems=(), cells=(), releases=None, unavailable={},
+        workloads=(), cases=(), commit_order=(),
+    )  # fmt: skip
+    for after, effect in (
+        (timed(1e-2, 1e-3), "eager 5.00x as long"),
+        (timed(4e-3, 1.6e-3), "compiled 1.60x as long"),
+        (broken(timed(2e-3, 8e-4)), ""),
+        (timed(2e-3, 2e-3), "speedup 2.00x to 1.00x"),
+    ):
+        history = along_releases(BASE, after)
+        source = Source(replace(state, records=tuple(history)))
+        (incident,) = regressions_view(source).incidents
+        (change,) = incident.changes
+        assert (incident.worse, change.effect) == (True, effect)
