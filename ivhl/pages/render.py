@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import jinja2
 from jinja2 import BytecodeCache, Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ivhl.errors import ResultsError
 from ivhl.pages.text import visible, visible_data
@@ -59,6 +59,12 @@ _PAGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 # How JSON in ASCII writes the characters of ``pages.text``, and others: all data with none of these
 # is visible as it is, and going through it takes longer than writing it.
 _MAY_BE_UNSEEN: Final = re.compile(r"\\(?:[bf]|u(?:00[01789]|061|20(?:0|2[89a-e]|6)|[def]))")
+_REPORT: Final = re.compile(
+    r"https://github\.com/pytorch/(?P<name>[\w-]+)/(?P<kind>issues|pull)/(?P<number>\d{1,9})\b"
+    r"|\b(?:pytorch/)?(?P<project>pytorch)#(?P<short>\d{1,9})\b",
+    re.ASCII,
+)
+_ANCHOR: Final = re.compile(r"(docs/[\w-]+\.md)#[\w-]+")
 _SMALL_HEIGHT = 32.0  # of the small picture of a change
 _SMALL_EDGE = 5.0
 
@@ -74,6 +80,25 @@ def _height(value: float, values: Sequence[float]) -> str:
     low, high = min(logs), max(logs)
     share = ((math.log(value) if value > 0 else 0.0) - low) / ((high - low) or 1.0)
     return f"{_SMALL_HEIGHT - _SMALL_EDGE - share * (_SMALL_HEIGHT - 2 * _SMALL_EDGE):.1f}"
+
+
+def _linked(text: str) -> Markup:
+    """Return what a maintainer wrote, with links to reports of PyTorch and to nothing else.
+
+    Only for annotations, known failures and ``upstream.toml``: texts of records are no links.
+    """
+    parts, end = [], 0
+    text = _ANCHOR.sub(r"\1", visible(text))
+    for found in _REPORT.finditer(text):
+        page = (
+            "pull" if found["kind"] == "pull" else "issues"
+        )  # GitHub leads from one to the other
+        name = found["name"] or found["project"]
+        href = f"https://github.com/pytorch/{name}/{page}/{found['number'] or found['short']}"
+        parts += [escape(text[end : found.start()])]
+        parts += [Markup('<a href="{}" rel="noreferrer">{}</a>').format(href, found[0])]
+        end = found.end()
+    return Markup("").join([*parts, escape(text[end:])])
 
 
 def _data_block(data: object) -> Markup:
@@ -147,6 +172,7 @@ _TEMPLATES.filters |= {
     "slug": slug,
     "times": times,
     "height": _height,
+    "linked": _linked,
     "data_block": _data_block,
 }
 

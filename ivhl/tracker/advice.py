@@ -53,17 +53,22 @@ class Worth:
     speedup: float | None
     over: int
 
-    def __str__(self) -> str:
-        """Return it as a sentence without its full stop."""
+    @property
+    def cases(self) -> str:
+        """How many cases pass, as text."""
         text = f"{self.passing} of {counted(self.run, 'case')} pass"
         text += f", {self.slow} of them slower than eager" if self.slow else ""
         if self.short:
             text += f", {self.short} in calls of less than {seconds(SHORT_CALL_S)}, {_SHORT_CALLS}"
+        return text
+
+    def __str__(self) -> str:
+        """Return it as a sentence without its full stop."""
         if self.speedup is None:
-            return text
+            return self.cases
         over = f"the {counted(self.over, 'case')} that {'passes' if self.over == 1 else 'pass'}"
         mean = times(self.speedup)
-        return f"{text}; over {over} in every cell with a mean: {mean} as fast as eager"
+        return f"{self.cases}; over {over} in every cell with a mean: {mean} as fast as eager"
 
 
 @dataclass(frozen=True, slots=True)

@@ -577,3 +577,33 @@ def test_vendored_files_match_the_readme() -> None:
 def test_every_text_can_be_in_the_feed() -> None:
     every = "".join(map(chr, [*range(0x3000), *range(0xD7F0, 0x10010)]))
     ET.fromstring(f"<a>{html.escape(visible(every))}</a>")  # noqa: S314  (ours)
+
+
+def test_reports_of_pytorch_are_links_and_no_other_address_is() -> None:
+    linked = _TEMPLATES.filters["linked"]
+    assert linked("since 2.9.1, pytorch#161783: docs/findings.md#each-call") == (
+        'since 2.9.1, <a href="https://github.com/pytorch/pytorch/issues/161783" rel="noreferrer">'
+        "pytorch#161783</a>: docs/findings.md"
+    )
+    report = "https://github.com/pytorch/pytorch/pull/173080"
+    assert linked(f"<b>({report})") == (
+        f'&lt;b&gt;(<a href="{report}" rel="noreferrer">{report}</a>)'
+    )
+    for text in (
+        "http://github.com/pytorch/pytorch/issues/1",
+        "https://github.com.example/pytorch/pytorch/issues/1",
+        "https://github.com/other/pytorch/issues/1",
+        "https://example.org/?https:/github.com/pytorch",
+        "javascript:alert(1)",
+    ):
+        assert "<a" not in linked(text), text
+    assert "\u202e" not in linked("\u202epytorch#1")
+
+
+def test_the_text_of_a_record_is_never_a_link() -> None:
+    """Also where it names a report: imported records choose their texts."""
+    text = "see https://github.com/pytorch/pytorch/issues/7 or pytorch#7"
+    site = site_of(make_record(torch="2.5.1"), make_failure("crash", text))
+    pages = [data.decode() for path, data in site.items() if path.endswith(".html")]
+    assert any("issues/7" in page for page in pages)
+    assert not any('href="https://github.com/pytorch/pytorch/issues/7"' in page for page in pages)

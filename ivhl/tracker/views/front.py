@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
 from ivhl.tracker.advice import advise, cell_mean, matched_cases, worth_of
@@ -25,7 +26,7 @@ from ivhl.tracker.wording import STATUS_WORDS, times
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ivhl.tracker.advice import Advice
+    from ivhl.tracker.advice import Advice, Worth
     from ivhl.tracker.compat import Row, RowSeries, Status
     from ivhl.tracker.spans import Span
 
@@ -75,6 +76,7 @@ class FrontView:
     """The front page of one place.
 
     Attributes:
+        load: Load averages before the cases that are shown, as text; empty if no record says them.
         advice: The cell to take; ``None`` if no case has a result.
         why: What speaks for it.
         supported: Python to the releases whose ``torch.compile`` works, in intervals.
@@ -91,12 +93,13 @@ class FrontView:
     href: str
     matrix: str
     others: tuple[tuple[str, str], ...]
+    load: str
     advice: Advice | None
     why: str
     supported: tuple[tuple[str, str], ...]
     supported_over: int
     newest: str
-    worth: tuple[tuple[str, str], ...]
+    worth: tuple[tuple[str, Worth], ...]
     matched: int
     apart: tuple[str, ...]
     last: IncidentView | None
@@ -135,6 +138,7 @@ def front_view(source: Source, place: Place) -> FrontView:
         others=tuple(
             (other.name, front_page(other, page.main)) for other in page.places if other != place
         ),
+        load=_load(rows),
         advice=advice,
         why=_why(advice, rows) if advice else "",
         supported=tuple(
@@ -143,7 +147,7 @@ def front_view(source: Source, place: Place) -> FrontView:
         supported_over=supported_over(rows),
         newest=newest,
         worth=tuple(
-            (python, str(worth_of(cells[python, newest], matched)))
+            (python, worth_of(cells[python, newest], matched))
             for python in pythons
             if any(row.speedup is not None for row in cells[python, newest])
         ),
@@ -166,6 +170,17 @@ def front_view(source: Source, place: Place) -> FrontView:
         ),
         tallies=tuple((status, STATUS_WORDS[status]) for status in STATUSES),
     )
+
+
+def _load(rows: Iterable[Row]) -> str:
+    loads = [
+        row.record.conditions.load_average
+        for row in rows
+        if row.record is not None and row.record.conditions.load_average is not None
+    ]
+    if not loads:
+        return ""
+    return f"{min(loads):.1f} to {max(loads):.1f}, half of them below {median(loads):.1f}"
 
 
 def _why(advice: Advice, rows: Iterable[Row]) -> str:
