@@ -110,6 +110,8 @@ FIRST_CALL_WORDS: dict[str, str] = {
 }
 
 # Advice that Dynamo adds to every message; it would push the reason out of sight.
+# What PyTorch says of breaks that a user inserted, in messages about any break.
+_OF_INSERTED_BREAKS = re.compile(r"user-inserted|graph_break\(\)", re.IGNORECASE)
 _BOILERPLATE = (
     "Set TORCHDYNAMO_VERBOSE",
     "Set TORCH_LOGS",
@@ -267,6 +269,14 @@ def _decided(found: Support) -> str:
 _ENVIRONMENT: Final = re.compile(r'(?<=File ")[^"]*/(?:site|dist)-packages/')
 
 
+def without_other_advice(text: str) -> str:
+    """Return a message without advice on ``graph_break()``, unless its reason is a call of it."""
+    reason, *lines = text.split("\n")
+    if _OF_INSERTED_BREAKS.search(reason):
+        return text
+    return "\n".join([reason, *(one for one in lines if not _OF_INSERTED_BREAKS.search(one))])
+
+
 def short_message(text: str, longest: int = _LONGEST_MESSAGE) -> str:
     """Return an exception's message in one line, without Dynamo's standard advice and graphs.
 
@@ -277,7 +287,7 @@ def short_message(text: str, longest: int = _LONGEST_MESSAGE) -> str:
         text: The message.
         longest: Characters to keep.
     """
-    said = text.partition(_GRAPH)[0]
+    said = without_other_advice(text).partition(_GRAPH)[0]
     lines = [_ENVIRONMENT.sub("", line).strip() for line in said.splitlines()]
     kept = [
         line

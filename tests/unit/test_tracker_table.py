@@ -109,6 +109,12 @@ def test_a_message_loses_advice_but_not_its_reason() -> None:
     )
     assert short_message(text) == "backend='inductor' raised: CppCompileError: g++ failed"
     assert short_message("Set TORCH_LOGS=x") == "Set TORCH_LOGS=x"
+    advice = "  Hint: Remove the `torch._dynamo.graph_break()` call.\n  Hint: Use torch.where"
+    assert short_message(f"Tensor.item at m.py:3 f\n{advice}") == (
+        "Tensor.item at m.py:3 f Hint: Use torch.where"
+    )
+    inserted = f"Call to `torch._dynamo.graph_break()` at m.py:3 f\n{advice}"
+    assert "Remove the" in short_message(inserted)
     graph = "must be 1, got 4\n\nWhile executing %add : [num_users=1]\nOriginal traceback:\n  File"
     assert short_message(graph) == "must be 1, got 4"
     assert short_message("x = f(y)\n    ~^^^^\nraised") == "x = f(y) raised"
