@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from ivhl.records.record import CompileFacts, Counted, OutputError, RunRecord
 
-FactKind = Literal["fallback", "graph_breaks", "recompiles", "graphs", "error", "warnings", "size"]
+FactKind = Literal[
+    "outputs", "fallback", "graph_breaks", "recompiles", "graphs", "error", "warnings", "size"
+]  # fmt: skip
 FACT_KINDS: tuple[FactKind, ...] = get_args(FactKind)
 
 # A larger error is worse from this factor on; below one rounding of the largest value it counts as
@@ -74,7 +76,11 @@ def changed_facts(before: RunRecord, after: RunRecord) -> tuple[FactChange, ...]
         before: A measured record of the case.
         after: Another one; it may be of another commit, release or Python.
     """
-    found = [*_compiling(before.compile, after.compile), *_errors(before, after)]
+    found = [
+        *_outputs(before, after),
+        *_compiling(before.compile, after.compile),
+        *_errors(before, after),
+    ]
     was, now = (_warnings(record) for record in (before, after))
     if new := [text for bare, text in now.items() if bare not in was]:
         found.append(FactChange("warnings", None, f"new warning: {_listed(new)}"))
@@ -111,7 +117,10 @@ def facts_digest(record: RunRecord) -> str:
         counted = [
             *reasons, facts.frames_total, facts.frames_ok, facts.graphs, facts.calls_captured
         ]  # fmt: skip
-    text = json.dumps([counted, sorted(_warnings(record))])
+    returned = [
+        (one.output, one.dtype, one.shape) for one in record.accuracy if one.dtype is not None
+    ]
+    text = json.dumps([counted, sorted(_warnings(record)), returned])
     return sha256(text.encode()).hexdigest()[:16]
 
 
@@ -176,6 +185,23 @@ def _reasons(
     reasons_shown = _listed([shown[text] for text in which])
     text = f"{_plural(b, word)}, {a} before; {sign}: {reasons_shown}"
     yield FactChange(kind, worse, text, tuple(sorted(more)))
+
+
+def _outputs(before: RunRecord, after: RunRecord) -> Iterator[FactChange]:
+    """Compare what eager code returns: both arms changed alike, so no error shows it."""
+    was = {one.output: one for one in before.accuracy}
+    for now in after.accuracy:
+        then = was.get(now.output)
+        if then is None or None in (then.dtype, now.dtype):
+            continue
+        a, b = ((one.dtype, one.shape) for one in (then, now))
+        if a != b:
+            text = f"output {now.output}: eager returns {_tensor(now)}, {_tensor(then)} before"
+            yield FactChange("outputs", worse=True, text=text)
+
+
+def _tensor(error: OutputError) -> str:
+    return f"{error.dtype} {list(error.shape or ())}"
 
 
 def _errors(before: RunRecord, after: RunRecord) -> Iterator[FactChange]:

@@ -284,3 +284,11 @@ def test_rounding_again_moves_each_number_by_one_rounding(seed: int, dtype: str)
     moved = (found["x"] / x - 1).abs()
     assert torch.allclose(moved, torch.full_like(moved, ROUNDOFF[dtype]), rtol=1e-6, atol=0.0)
     assert not torch.equal(rounded_again(there, ROUNDOFF[dtype], seed + 1)["x"], found["x"])
+
+
+def test_the_dtype_and_shape_of_what_eager_returns_are_recorded() -> None:
+    output = torch.ones(8, 3)
+    (error,) = judge_eager(["y"], [output], [output.double()])
+    assert (error.dtype, error.shape) == ("float32", (8, 3))
+    (error,) = judge_eager(["y"], [torch.tensor(1.0, dtype=torch.bfloat16)], [torch.tensor(1.0)])
+    assert (error.dtype, error.shape) == ("bfloat16", ())

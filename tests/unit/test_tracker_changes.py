@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ivhl.records.record import Arm, Calibration, Counted
+from ivhl.records.record import Arm, Calibration, Counted, to_json
+from ivhl.records.store import read_record
 from ivhl.tracker.changes import CaseChange, judge_changes
 from ivhl.tracker.facts import changed_facts, facts_digest, warnings_of
 from ivhl.tracker.metrics import JUDGED, difference, measured, speed_of_machine
@@ -323,6 +324,30 @@ def test_a_moved_line_is_no_new_reason() -> None:
     then = with_facts(graph_breaks=(Counted(text="print at model.py:41 <0x7f01>", count=1),))
     now = with_facts(graph_breaks=(Counted(text="print at model.py:57 <0x8a22>", count=1),))
     assert changed_facts(then, now) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"dtype": "float64"}, "eager returns float64 [8, 3], float32 [8, 3] before"),
+        ({"shape": (3, 8)}, "eager returns float32 [3, 8], float32 [8, 3] before"),
+    ],
+)
+def test_another_dtype_or_shape_of_an_output_is_a_fact(changes: dict[str, Any], text: str) -> None:
+    """A change from float32 to float64 in both arms was *held*."""
+
+    def returning(**about: Any) -> RunRecord:  # noqa: ANN401
+        return replace(BASE, accuracy=(replace(BASE.accuracy[0], **about),))
+
+    before = returning(dtype="float32", shape=(8, 3))
+    after = returning(**{"dtype": "float32", "shape": (8, 3)} | changes)
+    (fact,) = changed_facts(before, after)
+    assert (fact.kind, fact.worse, fact.text) == ("outputs", True, f"output psi: {text}")
+    assert judge_change(before, after, Known(0.01)).kind == "degraded"
+    assert facts_digest(before) != facts_digest(after)
+    # Of a record from before, nothing is known.
+    assert changed_facts(BASE, after) == changed_facts(before, BASE) == ()
+    assert read_record(to_json(after).encode()) == after
 
 
 def recompiled(line: int, resumed: str = "") -> RunRecord:
