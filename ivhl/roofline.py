@@ -266,8 +266,10 @@ def check_export(path: Path) -> None:
     """Check before measuring that the export can be written; an existing file stays unchanged.
 
     Raises:
-        ResultsError: If it cannot be written.
+        ResultsError: If it cannot be written, or its name says that it holds something else.
     """
+    if path.suffix.lower() != ".json":
+        raise ResultsError(f"--export {path}: the name must end in .json, since JSON is written")
     try:
         with path.open("ab"):
             pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -18,12 +18,16 @@ from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.project import find_root
 from ivhl.tracker.advice import advise
 from ivhl.tracker.project import load_state
+from ivhl.tracker.spans import spans_sentence
 from ivhl.tracker.terminal import Terminal
-from ivhl.tracker.views.front import supported
+from ivhl.tracker.views.front import supported, supported_over
 from ivhl.tracker.views.source import Source
+from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
+    from ivhl.tracker.advice import Advice
     from ivhl.tracker.project import State
+    from ivhl.tracker.views.source import Place
 
 
 @app.command("advise")
@@ -103,16 +107,39 @@ def _print(
             hint="measure first, e.g. nox -s bench-3.12, or ivhl bench"
             + ("; ivhl results lists the records" if places else ""),
         )
-    support = dict(supported(source, rows))
     place = chosen[0]
     if as_json:
-        about = {"machine": place.machine, "device": place.device, "support": support}
-        typer.echo(json.dumps(about | asdict(found), indent=1))
+        typer.echo(json.dumps(_as_dict(source, place, found), indent=1))
         return
     console = Terminal(highlight=False)
-    console.print(Text(f"torch.compile on {place.machine}, {place.device}", "bold"))
+    over = counted(supported_over(rows), "case")
+    console.print(Text(f"torch.compile on {place.machine}, {place.device}, over {over}", "bold"))
     lines = Table.grid(padding=(0, 1))
-    for python, text in support.items():
-        lines.add_row(f"  Python {python}:", text)
+    for python, intervals in supported(source, rows).items():
+        lines.add_row(f"  Python {python}:", spans_sentence(intervals))
     console.print(lines)
     console.print(f"\n{found}")
+
+
+def _as_dict(source: Source, place: Place, found: Advice) -> dict[str, Any]:
+    """Return the advice in numbers and names, and as the text for people."""
+    rows = source.by_place[place]
+    return {
+        "schema": "ivhl.advice/1",
+        **place._asdict(),
+        "python": found.python,
+        "torch": found.torch,
+        "cell": asdict(found.worth),
+        "compared_with": {
+            python: asdict(beside) | {"speedup": beside.speedup and beside.speedup._asdict()}
+            for python, beside in found.beside.items()
+        },
+        "support_over": supported_over(rows),
+        "support": {
+            python: [
+                {"word": one.word, "torch": one.tried, "not_run": one.skipped} for one in intervals
+            ]
+            for python, intervals in supported(source, rows).items()
+        },
+        "text": str(found),
+    }

@@ -26,6 +26,9 @@ def annotate_command(
     cases: Annotated[
         str, typer.Option(help="Cases it is about: WORKLOAD/SIZE/VARIANT, with * and ?.")
     ] = "*",
+    until: Annotated[
+        str, typer.Option(help="Release or Python from which it no longer holds.")
+    ] = "",
     results: Annotated[
         Path | None, typer.Option("--results", help="Folder of the results (default: results).")
     ] = None,
@@ -40,4 +43,4 @@ def annotate_command(
     if not any(place in (entry.torch, entry.python) for entry in index.entries):
         place = find_commit(root, place)
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    annotate(folder, Annotation(place=place, cases=cases, text=text.strip(), at=at))
+    annotate(folder, Annotation(place, cases, text.strip(), at, until))

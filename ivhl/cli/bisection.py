@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 # Smallest slowdown that is searched for unless --effect says another.
 SLOWDOWN = 1.05
+_SERIES = re.compile(r"(\d+)\.(\d{1,4})\.")
 _VERSION = re.compile(r"\d+\.\d+(\.\d+)?\w*")
 
 
@@ -163,6 +164,13 @@ def bisect_command(
     if force:
         log_of_search(root, question, request).unlink(missing_ok=True)
     expected = announce(question, request, folder, console)
+    lacking = lacking_releases([place.torch for place in positions]) if along == "torch" else ()
+    if lacking:
+        console.print(
+            f"not searched, for want of a release in envs/matrix.toml (--tier {tier}): PyTorch "
+            f"{', '.join(lacking)}; a change there is found at the next release",
+            style="bright_black",
+        )
     if dry_run:
         if as_json:
             typer.echo(json.dumps(expected._asdict(), indent=1))
@@ -291,6 +299,20 @@ def _positions(
     line = (one, *reversed(newer))
     titles = commit_titles(root, line)
     return "commit", tuple(Position(c, titles[c], c, release) for c in line)
+
+
+def lacking_releases(releases: Sequence[str]) -> tuple[str, ...]:
+    """Return the series between the first and last release of which none is given.
+
+    Args:
+        releases: Releases of one major version, oldest first, such as ``2.6.0``; nightlies have no
+            series.
+    """
+    found = [match.groups() for one in releases if (match := _SERIES.match(one))]
+    if len({major for major, _ in found}) != 1:
+        return ()
+    (major, _), minors = found[0], {int(minor) for _, minor in found}
+    return tuple(f"{major}.{n}" for n in range(min(minors), max(minors)) if n not in minors)
 
 
 def _are_releases(root: Path, matrix: Matrix, names: tuple[str, str]) -> bool:

@@ -69,6 +69,7 @@ _SORTS: dict[Axis, str] = {
     "commit": "commit",
     "results": "folder",
 }
+_PLACES = 3  # that the line of what one side alone has names
 _HINT = (
     "both must be commits, or PyTorch releases, Pythons or machines with records (ivhl results), or "
     "folders of results"
@@ -137,12 +138,29 @@ def compare_command(
     console = Terminal(highlight=False, soft_wrap=True)
     for text in builds_beside(product(was, now) if axis == "python" else ()):
         console.print(text)
-    for summary in summaries:
-        console.print(Text(_sentence(before, after, summary), "bold"))
-        console.print(_means(summary))
+    _summarise_all(console, summaries, before, after)
     _list_all(console, found, every=every)
     if cases := disturbed_cases(found):
         console.print(f"{cases}, by the calibration: times not compared", style="bright_black")
+
+
+def _summarise_all(
+    console: Terminal, summaries: Sequence[Summary], before: str, after: str
+) -> None:
+    alone = [summary for summary in summaries if not summary.on_both]
+    for summary in summaries:
+        if summary in alone:
+            continue
+        console.print(Text(_sentence(before, after, summary), "bold"))
+        console.print(_means(summary))
+        if summary.apart and summary.means:
+            console.print(
+                Text(f"  the mean says little of the others: {printable(summary.apart)}", "yellow")
+            )
+    if alone:
+        named = "; ".join(", ".join(summary.place) for summary in alone[:_PLACES])
+        more = f"; {len(alone) - _PLACES} more" if len(alone) > _PLACES else ""
+        console.print(f"measured on one side only: {named}{more}", style="bright_black")
 
 
 def _filter(
@@ -311,11 +329,10 @@ def _sentence(before: str, after: str, summary: Summary) -> str:
     mean = summary.means.get("speedup")
     place = ", ".join(summary.place)
     if mean is None:
-        return f"{before} -> {after} on {place}: no case ran on both sides in the same way"
-    return (
-        f"{before} -> {after} on {place}: {counted(mean.cases, 'case')} on both sides, speedup "
-        f"{_ratio(mean)} of what it was"
-    )
+        return f"{before} -> {after} on {place}: no case is compared; {summary.apart}"
+    of = "" if mean.cases == summary.on_both else f"{mean.cases} of "
+    cases = f"{of}{counted(summary.on_both, 'case')} on both sides"
+    return f"{before} -> {after} on {place}: {cases}, speedup {_ratio(mean)} of what it was"
 
 
 def _ratio(mean: Mean) -> str:
@@ -365,6 +382,7 @@ def _as_dict(
                 "place": summary.place,
                 "means": {m: _finite(mean._asdict()) for m, mean in summary.means.items()},
                 "counts": summary.counts,
+                "apart": summary.apart,
             }
             for summary in summaries
         ],

@@ -55,6 +55,19 @@ def matrix_beside_records(root: Path, *, is_named: bool = False) -> Matrix | Non
         return None
 
 
+def check_suffix(path: Path, suffix: str, what: str) -> None:
+    """Refuse a file to write whose name says that it holds something else.
+
+    Raises:
+        SpecError: If the name does not end so.
+    """
+    if path.suffix.lower() != suffix:
+        raise SpecError(
+            f"{path}: the name must end in {suffix}, since {what} is written",
+            hint=f"e.g. {path.with_suffix(suffix)}" if path.name else f"e.g. records{suffix}",
+        )
+
+
 def bench_commands(matrix: Matrix | None) -> tuple[dict[str, str], dict[str, str]]:
     """Return the command that measures each Python, and each PyTorch release, of a matrix."""
     if matrix is None:

@@ -26,13 +26,20 @@ from ivhl.git import commit_order
 from ivhl.matrix.project import find_root
 from ivhl.matrix.spec import newest_of
 from ivhl.records.store import case_name, is_existing
-from ivhl.tracker.compat import STATUSES, format_speedup, status_of, support
+from ivhl.tracker.compat import STATUSES, compat_json, format_speedup, status_of, support
 from ivhl.tracker.index import open_index
 from ivhl.tracker.pairs import count_pairs
 from ivhl.tracker.project import load_state, retired_cases, rows_of
 from ivhl.tracker.table import STYLES, ResultsTable
 from ivhl.tracker.terminal import Terminal
-from ivhl.tracker.wording import STATUS_WORDS, counted, headline, marked, support_sentence
+from ivhl.tracker.wording import (
+    ANOTHER_RUN,
+    STATUS_WORDS,
+    counted,
+    headline,
+    marked,
+    support_sentence,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -42,6 +49,7 @@ if TYPE_CHECKING:
     from ivhl.records.record import RunRecord
     from ivhl.tracker.compat import Row, RowSeries, Support
     from ivhl.tracker.pairs import Pairs
+    from ivhl.tracker.spread import Spreads
 
 T = TypeVar("T")
 
@@ -105,7 +113,7 @@ def compat(
             raise UnknownNameError("status", one, STATUSES)
     rows = tuple(row for row in rows if not status or row.status in status)
     if as_json:
-        typer.echo(json.dumps([row.to_dict() for row in rows], indent=1))
+        typer.echo(compat_json(rows), nl=False)
         return
     console = Terminal()
     if found and not rows:
@@ -168,8 +176,10 @@ def list_results(
         typer.echo(json.dumps([asdict(record) for record in records], indent=1))
         return
     console = Terminal()
-    for part in _by_case(records):
+    for part in _by_case(records, index.spreads):
         console.print(part)
+    if records:
+        console.print(f"in brackets: {ANOTHER_RUN}", style="bright_black")
     if not records:
         console.print("no record matches all of these options" if every else "no records")
 
@@ -292,7 +302,7 @@ def _support_table(title: str, group: Iterable[Support]) -> Table:
     return table
 
 
-def _by_case(records: Iterable[RunRecord]) -> Iterator[RenderableType]:
+def _by_case(records: Iterable[RunRecord], spreads: Spreads) -> Iterator[RenderableType]:
     """Yield a heading per case and its records; case names are too long for a table column."""
     groups: dict[str, list[RunRecord]] = {}
     for record in records:
@@ -301,8 +311,9 @@ def _by_case(records: Iterable[RunRecord]) -> Iterator[RenderableType]:
         yield Text(case, "bold")
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
         for record in group:
-            status = status_of(record)
-            result = format_speedup(record.speedup) if record.speedup else ""
+            status = status_of(record, spreads)
+            another = spreads.another_run(record)
+            result = format_speedup(another) if another else ""
             if record.failure is not None and record.failure.failure_class != status:
                 result = record.failure.failure_class
             if record.conditions.quick:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ivhl.cli.markdown import code
 from ivhl.records.store import case_name, newest_by
-from ivhl.tracker.compat import format_speedup, release_key
-from ivhl.tracker.wording import seconds
+from ivhl.tracker.compat import release_key
+from ivhl.tracker.wording import marked, seconds, times
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -38,7 +38,7 @@ def times_table(
     ):
         record = head[place]
         failed = record.failure.failure_class if record.failure else ""
-        speedup = format_speedup(record.speedup) if record.speedup else code(failed)
+        speedup = marked(times(record.speedup.value), record) if record.speedup else code(failed)
         cells = (
             code(record.cell.id),
             code(case_name(record)),

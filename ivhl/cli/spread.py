@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from ivhl.cli import app
-from ivhl.cli.declared import results_folder, warn_unread
+from ivhl.cli.declared import check_suffix, results_folder, warn_unread
 from ivhl.errors import ResultsError
 from ivhl.matrix.project import find_root
 from ivhl.records.store import key_of, load_records
@@ -46,6 +46,8 @@ def spread_command(
     The interval of a run is computed from the runs of all other cases, and from those of its own
     case but the one that it predicts (cross-validation).
     """
+    if write is not None:
+        check_suffix(write, ".json", "JSON")
     root = find_root()
     folders: tuple[Path | None, ...] = (*results,) if results else (None,)
     loaded = [load_records(results_folder(folder, root)) for folder in folders]

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ivhl.cli import app
-from ivhl.cli.declared import results_folder, warn_unread
+from ivhl.cli.declared import check_suffix, results_folder, warn_unread
 from ivhl.matrix.project import find_root
 from ivhl.measure.alone import only_run_here, only_writer
 from ivhl.tracker.compact import compact
@@ -56,6 +56,7 @@ def export_command(
     results: ResultsOption = None,
 ) -> None:
     """Write all records with their samples to a Parquet file, a row each. Needs pyarrow."""
+    check_suffix(path, ".parquet", "Parquet")
     index = open_index(results_folder(results, find_root()))
     warn_unread(index.problems, results)
     number = export_parquet(index, path)

@@ -113,7 +113,8 @@ def _candidates(
             looked.append(f"pyenv: no version {python} in {versions}")
     yield from _from_uv(root, python, looked)
     if install:
-        installed, printed = _uv(["python", "install", python], root)
+        # Without --no-bin, uv puts a link into the user's ~/.local/bin.
+        installed, printed = _uv(["python", "install", "--no-bin", python], root)
         if installed:
             yield from _from_uv(root, python, looked)
         else:

@@ -220,6 +220,8 @@ def judge_eager(
                 compiled_rmse=None,
                 limit_rmse=None,
                 passed=None,
+                dtype=str(output.dtype).removeprefix("torch."),
+                shape=tuple(output.shape),
             )
         )
     return tuple(errors)

@@ -118,7 +118,7 @@ def make_record(
         formulation_eager=formulation,
         compiled=compiled,
         compile=without_folders(compile_facts(findings.get("compile")), folders),
-        accuracy=tuple(OutputError(**e) for e in findings.get("accuracy", [])),
+        accuracy=tuple(_error_of(e) for e in findings.get("accuracy", [])),
         memory=Memory(**findings["memory"]) if "memory" in findings else None,
         warnings=without_folders(counted(findings.get("warnings", [])), folders),
         command=repeat_command(run, case),
@@ -138,6 +138,11 @@ def make_record(
         leaves=findings.get("leaves"),
         kernels=Kernels(**findings["kernels"]) if "kernels" in findings else None,
     )
+
+
+def _error_of(found: dict[str, Any]) -> OutputError:
+    shape = found.get("shape")
+    return OutputError(**found | {"shape": None if shape is None else tuple(shape)})
 
 
 def checked_record(

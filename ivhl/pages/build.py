@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ivhl.errors import IvhlError
 from ivhl.pages.render import (
     code_digest,
-    compatibility_json,
     data_script,
     feed,
     render,
     static_files,
 )
+from ivhl.tracker.compat import compat_json
 from ivhl.tracker.views.case import case_view, cell_details, course_part, parts_of
 from ivhl.tracker.views.environment import environment_views
 from ivhl.tracker.views.facts import signed_by
@@ -164,7 +164,7 @@ def _static() -> Iterator[SiteFile]:
 
 
 def _compatibility(source: Source) -> Iterator[SiteFile]:
-    yield SiteFile("compatibility.json", partial(compatibility_json, source.rows))
+    yield SiteFile("compatibility.json", lambda: compat_json(source.rows).encode())
 
 
 def _front(source: Source, place: Place) -> Iterator[SiteFile]:

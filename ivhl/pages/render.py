@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import sys
 from contextlib import suppress
 from functools import cache
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import jinja2
 from jinja2 import BytecodeCache, Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ivhl.errors import ResultsError
 from ivhl.records.files import write_whole
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from jinja2.bccache import Bucket
 
-    from ivhl.tracker.compat import Row
     from ivhl.tracker.views.incidents import RegressionsView
     from ivhl.tracker.views.source import PageView
 
@@ -56,6 +56,12 @@ _PAGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "run.html": ("environments.html", ()),
     "asv.html": ("asv.html", ("site.js",)),
 }
+_REPORT: Final = re.compile(
+    r"https://github\.com/pytorch/(?P<name>[\w-]+)/(?P<kind>issues|pull)/(?P<number>\d{1,9})\b"
+    r"|\b(?:pytorch/)?(?P<project>pytorch)#(?P<short>\d{1,9})\b",
+    re.ASCII,
+)
+_ANCHOR: Final = re.compile(r"(docs/[\w-]+\.md)#[\w-]+")
 _SMALL_HEIGHT = 32.0  # of the small picture of a change
 _SMALL_EDGE = 5.0
 
@@ -71,6 +77,25 @@ def _height(value: float, values: Sequence[float]) -> str:
     low, high = min(logs), max(logs)
     share = ((math.log(value) if value > 0 else 0.0) - low) / ((high - low) or 1.0)
     return f"{_SMALL_HEIGHT - _SMALL_EDGE - share * (_SMALL_HEIGHT - 2 * _SMALL_EDGE):.1f}"
+
+
+def _linked(text: str) -> Markup:
+    """Return what a maintainer wrote, with links to reports of PyTorch and to nothing else.
+
+    Only for annotations, known failures and ``upstream.toml``: texts of records are no links.
+    """
+    parts, end = [], 0
+    text = _ANCHOR.sub(r"\1", visible(text))
+    for found in _REPORT.finditer(text):
+        page = (
+            "pull" if found["kind"] == "pull" else "issues"
+        )  # GitHub leads from one to the other
+        name = found["name"] or found["project"]
+        href = f"https://github.com/pytorch/{name}/{page}/{found['number'] or found['short']}"
+        parts += [escape(text[end : found.start()])]
+        parts += [Markup('<a href="{}" rel="noreferrer">{}</a>').format(href, found[0])]
+        end = found.end()
+    return Markup("").join([*parts, escape(text[end:])])
 
 
 def _data_block(data: object) -> Markup:
@@ -143,6 +168,7 @@ _TEMPLATES.filters |= {
     "slug": slug,
     "times": times,
     "height": _height,
+    "linked": _linked,
     "data_block": _data_block,
 }
 
@@ -213,12 +239,6 @@ def data_script(path: str, data: dict[str, Any], **lists: Iterable[str]) -> byte
     for name, items in lists.items():
         text = f'{text[:-1]},"{name}":[{",".join(items)}]}}'
     return f"site.give({_encoded(path)},{visible_json(text)});\n".encode()
-
-
-def compatibility_json(rows: Iterable[Row]) -> bytes:
-    """Return the rows as JSON, as ``ivhl compat --json`` has them; a line for each."""
-    lines = ",\n".join(json.dumps(row.to_dict(), allow_nan=False) for row in rows)
-    return f"[\n{lines}\n]\n".encode()
 
 
 _ENCODE: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode

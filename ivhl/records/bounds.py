@@ -133,6 +133,7 @@ TEXTS: Final = {
     "Counted.text": _FREE,
     "CompileFacts.cold_at": _TIME,
     "OutputError.output": _FREE_LINE,
+    "OutputError.dtype": Text("be the name of a dtype of torch", 30, _matches("[a-z][a-z0-9_]*")),
     "Failure.exception": _FREE_LINE,
     "Failure.message": _FREE,
     "Failure.where": _FREE_LINE,

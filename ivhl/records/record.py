@@ -170,6 +170,8 @@ class OutputError:
         anchor_rmse: RMSE of the variant's own source run eagerly in the variant's dtype; ``None``
             if that is the workload's dtype, so that eager is the anchor.
         cosine: Cosine of the angle between compiled and eager, where that is the rule.
+        dtype: Of what eager code returns, e.g. ``float32``; ``None`` in older records.
+        shape: Of what eager code returns; ``None`` in older records.
     """
 
     output: str
@@ -183,6 +185,8 @@ class OutputError:
     anchor_rmse: float | None = None
     limit_max: float | None = None
     cosine: float | None = None
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,27 +3,83 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass
 from itertools import permutations
-from statistics import fmean
-from typing import TYPE_CHECKING
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Final
 
 from ivhl.tracker.comparable import BUILDS_UNKNOWN
 from ivhl.tracker.compare import compare, disturbed_cases, summarise
 from ivhl.tracker.compat import is_free_threaded, newest_release, python_key, release_key
-from ivhl.tracker.wording import counted, times
+from ivhl.tracker.spans import cases_run, ran_enough
+from ivhl.tracker.wording import counted, seconds, times
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ivhl.records.record import RunRecord
     from ivhl.records.store import Key
-    from ivhl.tracker.compare import Comparison, Mean
-    from ivhl.tracker.compat import Row
+    from ivhl.tracker.compare import Comparison, Mean, PairKind
+    from ivhl.tracker.compat import Row, RowSeries
     from ivhl.tracker.spread import Spreads
 
+# Calling compiled code takes some 10 µs of Python (docs/findings.md), so an eager call of less than
+# a few of these is hardly ever worth compiling, whatever is in it.
+SHORT_CALL_S: Final = 50e-6
+_SHORT_CALLS: Final = "where calling compiled code decides and its kernels do not"
 # Cases that a sentence names; the rest are counted.
 _NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What the cases of a cell are worth.
+
+    Attributes:
+        run: Number of cases that were run.
+        passing: How many of them pass.
+        slow: How many of these are slower than eager.
+        short: How many of these in calls of less than ``SHORT_CALL_S``.
+        speedup: Geometric mean over the matched cases (``matched_cases``); ``None`` if one of them
+            does not pass.
+        over: Number of matched cases.
+    """
+
+    run: int
+    passing: int
+    slow: int
+    short: int
+    speedup: float | None
+    over: int
+
+    @property
+    def cases(self) -> str:
+        """How many cases pass, as text."""
+        text = f"{self.passing} of {counted(self.run, 'case')} pass"
+        text += f", {self.slow} of them slower than eager" if self.slow else ""
+        if self.short:
+            text += f", {self.short} in calls of less than {seconds(SHORT_CALL_S)}, {_SHORT_CALLS}"
+        return text
+
+    def __str__(self) -> str:
+        """Return it as a sentence without its full stop."""
+        if self.speedup is None:
+            return self.cases
+        over = f"the {counted(self.over, 'case')} that {'passes' if self.over == 1 else 'pass'}"
+        mean = times(self.speedup)
+        return f"{self.cases}; over {over} in every cell with a mean: {mean} as fast as eager"
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A cell compared with another one: the cases that are worse there, and the mean speedup."""
+
+    fails: tuple[str, ...]
+    degraded: tuple[str, ...]
+    slower: tuple[str, ...]
+    fixed: tuple[str, ...]
+    speedup: Mean | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,17 +92,19 @@ class Advice:
         cost: What it costs compared with other Pythons; empty if nothing was shown.
         against: Python to what it costs compared with the one to take.
         changed: What the release changed on this Python, compared with the one tried before it.
+        beside: Python to what this one is compared with it.
         builds: That these Pythons were built in other ways, if they were, or that nobody knows.
     """
 
     python: str
     torch: str
-    worth: str
+    worth: Worth
     reasons: tuple[str, ...]
     against: Mapping[str, str]
     changed: str
     cost: str = ""
     builds: str = ""
+    beside: Mapping[str, Beside]
 
     def __str__(self) -> str:
         """Return one paragraph."""
@@ -70,12 +128,12 @@ def advise(
     right result: who wants it, wants it for another reason than that it is newer.
 
     Args:
-        rows: Rows of one machine and device.
+        rows: All rows of one machine and device.
         spreads: What runs of the same code differ by.
         disturbed: The disturbed runs of the history (``disturbed_keys``): of a case with one, times
             are not compared.
     """
-    run = [row for row in rows if row.record is not None and not row.existing]
+    run = _enough([row for row in rows if row.record is not None and not row.existing])
     passing = [row for row in run if row.speedup is not None]
     if not passing:
         return None
@@ -113,7 +171,7 @@ def advise(
     return Advice(
         python=python,
         torch=torch,
-        worth=_worth(cells[python]),
+        worth=worth_of(cells[python], matched_cases(rows)),
         reasons=tuple(_reason(*compared[other, python], other) for other in others),
         # The means are in the reasons, the other way round.
         against={
@@ -124,19 +182,77 @@ def advise(
         changed=_changed(earlier, cells[python], spreads, disturbed),
         cost=costs[python],
         builds=_builds(cells),
+        beside={other: _beside(*compared[other, python]) for other in others},
     )
+
+
+def _enough(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows of cells in which enough cases were run for a word on the cell."""
+    cells: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        cells[row.cell].append(row)
+    most = max(map(cases_run, cells.values()), default=0)
+    return [row for group in cells.values() if ran_enough(cases_run(group), most) for row in group]
 
 
 def _passed(rows: Iterable[Row]) -> int:
     return sum(row.speedup is not None for row in rows)
 
 
-def _worth(rows: Sequence[Row]) -> str:
-    speedups = [row.speedup for row in rows if row.speedup is not None]
-    slow = sum(row.status == "slow" for row in rows)
-    text = f"{len(speedups)} of {counted(len(rows), 'case')} pass"
-    text += f", {slow} of them slower than eager" if slow else ""
-    return f"{text}; they are {times(math.exp(fmean(map(math.log, speedups))))} as fast as eager"
+def matched_cases(rows: Iterable[Row]) -> frozenset[RowSeries]:
+    """Return the cases with a speedup in every cell that has at least half as many as the best.
+
+    Means of cells are over these, wherever one is shown: a mean over whatever passed gets better
+    when the slowest case breaks. Cells of which only a few cases were run would leave nothing; they
+    have no mean.
+
+    Args:
+        rows: All rows of one machine and device.
+    """
+    passed: dict[str, set[RowSeries]] = defaultdict(set)
+    for row in rows:
+        if row.speedup is not None:
+            passed[row.cell].add(row.series)
+    most = max(map(len, passed.values()), default=0)
+    full = [found for found in passed.values() if 2 * len(found) >= most]
+    return frozenset(set.intersection(*full)) if full else frozenset()
+
+
+def cell_mean(rows: Iterable[Row], matched: frozenset[RowSeries]) -> float | None:
+    """Return the geometric mean of a cell's speedups over the matched cases.
+
+    ``None`` unless all of them passed.
+    """
+    logs = [
+        math.log(row.speedup) for row in rows if row.series in matched and row.speedup is not None
+    ]
+    return math.exp(fmean(logs)) if logs and len(logs) == len(matched) else None
+
+
+def worth_of(rows: Iterable[Row], matched: frozenset[RowSeries]) -> Worth:
+    """Return what the cases of a cell are worth."""
+    run = [row for row in rows if row.status != "not_run"]
+    slow = [row for row in run if row.status == "slow"]
+    return Worth(
+        run=len(run),
+        passing=_passed(run),
+        slow=len(slow),
+        short=sum(map(_is_short, slow)),
+        speedup=cell_mean(run, matched),
+        over=len(matched),
+    )
+
+
+def _is_short(row: Row) -> bool:
+    eager = row.record.eager if row.record else None
+    return eager is not None and median(eager.samples_s or (math.inf,)) < SHORT_CALL_S
+
+
+def _beside(found: Sequence[Comparison], mean: Mean | None) -> Beside:
+    def named(kind: PairKind) -> tuple[str, ...]:
+        return tuple(one.case.name for one in found if one.kind == kind)
+
+    return Beside(named("broke"), named("degraded"), named("slower"), named("mended"), mean)
 
 
 def _cost(found: Iterable[Comparison], mean: Mean | None, other: str) -> str:

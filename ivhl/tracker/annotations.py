@@ -33,12 +33,15 @@ class Annotation:
         cases: Pattern of cases, ``WORKLOAD/SIZE/VARIANT`` with ``*`` and ``?``.
         text: The word.
         at: When it was said, UTC.
+        until: Release or Python from which it no longer holds; empty if it still does. It explains
+            no change to that one or a later one.
     """
 
     place: str
     cases: str
     text: str
     at: str
+    until: str = ""
 
     def is_of(self, change: Change) -> bool:
         """Return whether this is about a change."""
@@ -47,6 +50,7 @@ class Annotation:
         else:  # releases between the two were not run
             first, last = release_key(change.before), release_key(change.place)
             there = first < release_key(self.place) <= last
+            there = there and (not self.until or last < release_key(self.until))
         return there and fnmatchcase(change.case.name, self.cases)
 
 
@@ -69,7 +73,8 @@ def annotate(results: Path, annotation: Annotation) -> None:
     path = results / NAME
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        append_line(path, json.dumps(asdict(annotation), ensure_ascii=False))
+        said = {name: value for name, value in asdict(annotation).items() if value}
+        append_line(path, json.dumps(said, ensure_ascii=False))
     except UnicodeEncodeError as error:
         raise SpecError(
             f"an annotation must be text (got {annotation.text!r} about {annotation.cases!r})",
@@ -91,7 +96,7 @@ def note_of(change: Change, annotations: Iterable[Annotation]) -> str:
 def _annotation(data: Any) -> Annotation:  # noqa: ANN401  (JSON)
     found = Annotation(**data)
     for name, value in asdict(found).items():
-        if not isinstance(value, str) or not value.strip():
+        if not isinstance(value, str) or not (value.strip() or name == "until"):
             raise ValueError(f"{name} must be a text (got {value!r})")
     if len(found.cases) > _LONGEST_PATTERN:
         rule = f"cases must have at most {_LONGEST_PATTERN} characters"

@@ -16,7 +16,7 @@ from ivhl.tracker.advice import advise
 from ivhl.tracker.compare import compare, disturbed_cases, session_reach
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.metrics import student
-from ivhl.tracker.spans import spans, spans_sentence, word_of, word_of_cases
+from ivhl.tracker.spans import spans, spans_sentence, word_of, words_of_cells
 from ivhl.tracker.wording import STATUS_WORDS, counted, times
 
 if TYPE_CHECKING:
@@ -125,17 +125,18 @@ def support_lines(evidence: CodeEvidence) -> tuple[SupportLine, ...]:
             groups["torch.compile"].append(row)
     found = []
     for what, group in groups.items():
+        cells: dict[CellName, list[Row]] = defaultdict(list)
+        for row in group:
+            if row.status != "not_run":
+                cells[row.python, row.torch].append(row)
+        known = words_of_cells(cells)
         for python in _pythons(evidence.allowed):
             words = {
                 torch: "unavailable" if (p, torch) in evidence.unavailable else "not measured"
                 for p, torch in evidence.allowed
                 if p == python
             }
-            by: dict[str, list[Row]] = defaultdict(list)
-            for row in group:
-                if row.python == python and row.status != "not_run":
-                    by[row.torch].append(row)
-            words |= {torch: word_of_cases(some) for torch, some in by.items()}
+            words |= {torch: word for (p, torch), word in known.items() if p == python}
             found.append(SupportLine(what, python, spans_sentence(spans(words))))
     return tuple(found)
 

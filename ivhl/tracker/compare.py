@@ -7,7 +7,7 @@ a mean over whatever passed gets better when a slow case breaks.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
@@ -117,11 +117,20 @@ class Summary:
     Attributes:
         means: Metric to the mean of ``after`` over ``before``.
         counts: Kind to the number of cases.
+        apart: Why most cases that both sides have are not in the means; empty if they are.
     """
 
     place: tuple[str, ...]
     means: dict[Metric, Mean]
     counts: dict[PairKind, int]
+    apart: str = ""
+
+    @property
+    def on_both(self) -> int:
+        """The number of cases that both sides have."""
+        return sum(self.counts.values()) - sum(
+            self.counts.get(kind, 0) for kind in ("appeared", "vanished")
+        )
 
 
 def axis_of(names: Sequence[str], entries: Iterable[Entry]) -> Axis | None:
@@ -213,9 +222,26 @@ def summarise(comparisons: Iterable[Comparison]) -> tuple[Summary, ...]:
             place,
             {m: mean for m in SUMMARISED if (mean := _mean(group, m)) is not None},
             {kind: n for kind in KINDS if (n := sum(one.kind == kind for one in group))},
+            _apart(group),
         )
         for place, group in sorted(groups.items(), key=lambda item: _order(item[0]))
     )
+
+
+def _apart(group: Sequence[Comparison]) -> str:
+    """Return why most cases that both sides have cannot be compared; empty if most can."""
+    both = [one for one in group if one.kind not in ("appeared", "vanished")]
+    if not both:
+        return "no case is on both sides"
+    said = {"same": "both fail: ", "broke": "fails now: ", "mended": "failed before: "}
+    reasons = Counter(
+        f"{said.get(one.kind, '')}{one.reason}" for one in both if one.change is None
+    )
+    if 2 * reasons.total() <= len(both):
+        return ""
+    reason, n = reasons.most_common(1)[0]
+    of = f"{n} of {counted(reasons.total(), 'case')}: " if n < reasons.total() else ""
+    return f"{of}{reason}"
 
 
 def disturbed_cases(comparisons: Iterable[Comparison]) -> str:
@@ -261,7 +287,9 @@ def _mean(group: Iterable[Comparison], metric: Metric) -> Mean | None:
         return None
     middle = fmean(logs)
     error = stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else math.inf
-    reach = math.hypot(_NORMAL_95 * error, session_reach(metric))
+    # Of few cases, other ones may differ by far more than these do.
+    quantile = student(_NORMAL_95, max(1, len(logs) - 1))
+    reach = math.hypot(quantile * error, session_reach(metric))
     low, high = (
         (math.exp(middle - reach), math.exp(middle + reach)) if error < math.inf else (0, math.inf)
     )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, get_args
 
 from packaging.version import Version
 
 from ivhl.records.store import device_type, is_existing, latest_per_case
 from ivhl.tracker.expectations import Expectation, Expectations
 from ivhl.tracker.spread import SHIPPED, VERDICT_CONFIDENCE, Spreads
-from ivhl.tracker.wording import times
+from ivhl.tracker.wording import eager_frames, times
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -53,6 +54,16 @@ class CellLike(Protocol):
     def python(self) -> str: ...  # noqa: D102
     @property
     def torch(self) -> str: ...  # noqa: D102
+
+
+# Of ``compat_json``; docs/track.md has the fields.
+COMPAT_SCHEMA: Final = "ivhl.compat/1"
+
+
+def compat_json(rows: Iterable[Row]) -> str:
+    """Return the rows as JSON for programs, a line for each."""
+    lines = ",\n".join(json.dumps(row.to_dict(), allow_nan=False) for row in rows)
+    return f'{{"schema": "{COMPAT_SCHEMA}", "rows": [\n{lines}\n]}}\n'
 
 
 class RowSeries(NamedTuple):
@@ -117,7 +128,7 @@ class Row:
         return RowSeries(self.machine, self.device, self.workload, self.size, self.variant)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every field but the record, ready for JSON."""
+        """Return every field but the record, and what was not compiled, ready for JSON."""
         names = [
             name for name in self.__dataclass_fields__ if name not in ("record", "expectation")
         ]
@@ -127,7 +138,13 @@ class Row:
             "reason": entry.reason,
             "link": entry.link,
         }
-        return {name: getattr(self, name) for name in names} | {"expectation": about}
+        facts = self.record and self.record.compile
+        compiling = {
+            "graph_breaks": facts and sum(one.count for one in facts.graph_breaks),
+            "eager_frames": facts and eager_frames(facts),
+            "recompiles": facts and sum(one.count for one in facts.recompiles),
+        }
+        return {name: getattr(self, name) for name in names} | compiling | {"expectation": about}
 
     @property
     def passes(self) -> bool:

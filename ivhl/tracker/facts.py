@@ -13,12 +13,16 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, get_args
 
+from ivhl.tracker.wording import eager_frames
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ivhl.records.record import CompileFacts, Counted, OutputError, RunRecord
 
-FactKind = Literal["fallback", "graph_breaks", "recompiles", "graphs", "error", "warnings", "size"]
+FactKind = Literal[
+    "outputs", "fallback", "graph_breaks", "recompiles", "graphs", "error", "warnings", "size"
+]  # fmt: skip
 FACT_KINDS: tuple[FactKind, ...] = get_args(FactKind)
 
 # A larger error is worse from this factor on; below one rounding of the largest value it counts as
@@ -34,8 +38,16 @@ _OF_THE_HARNESS = (
     "Profiler clears events at the end of each cycle",
     "You are using `torch.load` with `weights_only=False`",
 )
-# What differs between two runs or two edits of a file, and is not the reason itself.
-_VARYING = re.compile(r"0x[0-9a-f]+|(?<=[:\s])\d+(?=[,:)\s]|$)|line \d+", re.IGNORECASE)
+# What differs between two runs or two edits of a file, and is not the reason itself: also where a
+# resumed function begins, which compilation of a function a guard is of, and quoted source.
+_VARYING = re.compile(
+    r"0x[0-9a-f]+|(?<=[:\s])\d+(?=[,:)\s]|$)|line \d+|(?<=_at)_\d+|\b\d+/\d+\b|\s#.*",
+    re.IGNORECASE | re.MULTILINE,
+)
+_RECOMPILED = "Recompiling function "
+_GUARD_LINES = (
+    3  # function, "triggered by ...", and the guard of the newest compilation that failed
+)
 _SHOWN = 160
 
 
@@ -47,11 +59,14 @@ class FactChange:
         worse: ``True`` if it costs something, ``False`` if it saves something, ``None`` if neither
             can be said.
         text: What it was and is now, with the reasons that are new or gone.
+        causes: Of graph breaks and recompiles, those that are more than before: reason and function,
+            without lines.
     """
 
     kind: FactKind
     worse: bool | None
     text: str
+    causes: tuple[str, ...] = ()
 
 
 def changed_facts(before: RunRecord, after: RunRecord) -> tuple[FactChange, ...]:
@@ -61,13 +76,33 @@ def changed_facts(before: RunRecord, after: RunRecord) -> tuple[FactChange, ...]
         before: A measured record of the case.
         after: Another one; it may be of another commit, release or Python.
     """
-    found = [*_compiling(before.compile, after.compile), *_errors(before, after)]
+    found = [
+        *_outputs(before, after),
+        *_compiling(before.compile, after.compile),
+        *_errors(before, after),
+    ]
     was, now = (_warnings(record) for record in (before, after))
     if new := [text for bare, text in now.items() if bare not in was]:
         found.append(FactChange("warnings", None, f"new warning: {_listed(new)}"))
     elif gone := was.keys() - now.keys():
         found.append(FactChange("warnings", None, f"{len(gone)} warning(s) less"))
     return tuple(sorted(found, key=_rank))
+
+
+def is_still_worse(before: RunRecord, after: RunRecord, newest: RunRecord) -> bool:
+    """Return whether a later record still shows a fact that became worse between two.
+
+    A graph break or recompile of another cause is another change.
+    """
+    then, now = (
+        [fact for fact in changed_facts(before, record) if fact.worse]
+        for record in (after, newest)
+    )
+    return any(
+        one.kind == other.kind and (not one.causes or set(one.causes) & set(other.causes))
+        for one in then
+        for other in now
+    )
 
 
 def facts_digest(record: RunRecord) -> str:
@@ -82,7 +117,10 @@ def facts_digest(record: RunRecord) -> str:
         counted = [
             *reasons, facts.frames_total, facts.frames_ok, facts.graphs, facts.calls_captured
         ]  # fmt: skip
-    text = json.dumps([counted, sorted(_warnings(record))])
+    returned = [
+        (one.output, one.dtype, one.shape) for one in record.accuracy if one.dtype is not None
+    ]
+    text = json.dumps([counted, sorted(_warnings(record)), returned])
     return sha256(text.encode()).hexdigest()[:16]
 
 
@@ -113,8 +151,7 @@ def _compiling(before: CompileFacts | None, after: CompileFacts | None) -> Itera
     yield from _reasons("graph_breaks", "graph break", before.graph_breaks, after.graph_breaks)
     yield from _reasons("recompiles", "recompile", before.recompiles, after.recompiles)
     if None not in (before.frames_total, before.frames_ok, after.frames_total, after.frames_ok):
-        was = (before.frames_total or 0) - (before.frames_ok or 0)
-        now = (after.frames_total or 0) - (after.frames_ok or 0)
+        was, now = eager_frames(before), eager_frames(after)
         if was != now:
             text = f"{now} of {after.frames_total} frames run eagerly, {was} before"
             yield FactChange("fallback", now > was, text)
@@ -131,7 +168,7 @@ def _compiling(before: CompileFacts | None, after: CompileFacts | None) -> Itera
 def _reasons(
     kind: FactKind, word: str, before: Iterable[Counted], after: Iterable[Counted]
 ) -> Iterator[FactChange]:
-    """Compare counted reasons; line numbers and addresses in them do not count."""
+    """Compare counted reasons by cause and function: lines and addresses in them do not count."""
     was, now = (Counter[str]() for _ in range(2))
     shown: dict[str, str] = {}
     for counts, reasons in ((was, before), (now, after)):
@@ -146,7 +183,25 @@ def _reasons(
     which = more or less
     sign = "new" if more else "gone"
     reasons_shown = _listed([shown[text] for text in which])
-    yield FactChange(kind, worse, f"{_plural(b, word)}, {a} before; {sign}: {reasons_shown}")
+    text = f"{_plural(b, word)}, {a} before; {sign}: {reasons_shown}"
+    yield FactChange(kind, worse, text, tuple(sorted(more)))
+
+
+def _outputs(before: RunRecord, after: RunRecord) -> Iterator[FactChange]:
+    """Compare what eager code returns: both arms changed alike, so no error shows it."""
+    was = {one.output: one for one in before.accuracy}
+    for now in after.accuracy:
+        then = was.get(now.output)
+        if then is None or None in (then.dtype, now.dtype):
+            continue
+        a, b = ((one.dtype, one.shape) for one in (then, now))
+        if a != b:
+            text = f"output {now.output}: eager returns {_tensor(now)}, {_tensor(then)} before"
+            yield FactChange("outputs", worse=True, text=text)
+
+
+def _tensor(error: OutputError) -> str:
+    return f"{error.dtype} {list(error.shape or ())}"
 
 
 def _errors(before: RunRecord, after: RunRecord) -> Iterator[FactChange]:
@@ -180,7 +235,13 @@ def _eager_error(then: OutputError, now: OutputError) -> str:
 
 
 def _bare(text: str) -> str:
-    """Return a reason without what an edit elsewhere in the file changes."""
+    """Return a reason without what an edit elsewhere in the file changes.
+
+    Of a recompile, Dynamo lists a guard of each compilation that did not fit, until the record cuts
+    the list.
+    """
+    if text.startswith(_RECOMPILED):
+        text = "\n".join(text.splitlines()[:_GUARD_LINES])
     return " ".join(_VARYING.sub("", text).split())
 
 

@@ -10,7 +10,6 @@ from ivhl.records.store import case_name, is_existing, newest_by
 from ivhl.tracker.comparable import differences
 from ivhl.tracker.compat import (
     NONE_EXPECTED,
-    format_speedup,
     python_key,
     release_key,
     retired,
@@ -18,7 +17,7 @@ from ivhl.tracker.compat import (
 from ivhl.tracker.disturbed import judge_apart
 from ivhl.tracker.expectations import EXPECTATIONS
 from ivhl.tracker.spread import SHIPPED, Spreads
-from ivhl.tracker.wording import marked, short_message
+from ivhl.tracker.wording import marked, short_message, times
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -282,4 +281,4 @@ def _result(record: RunRecord) -> str:
     if record.failure is not None:
         message = short_message(record.failure.message)
         return marked(f"{record.failure.failure_class}: {message}".removesuffix(": "), record)
-    return marked(format_speedup(record.speedup), record) if record.speedup else ""
+    return marked(times(record.speedup.value), record) if record.speedup else ""

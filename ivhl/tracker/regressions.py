@@ -1,7 +1,9 @@
 """Every change in the stored history that a person should know, newest first.
 
 Each series is searched for changes of status and of facts, which have no noise, and for steps in
-time. Changes of many cases at one place are one incident.
+time. Neighbouring releases and Pythons are judged as ``ivhl compare`` judges the two; a detector
+adds the levels that only several points together show, and alone decides along many commits.
+Changes of many cases at one place are one incident.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, get_args
 
 from ivhl.records.age import rank_of
 from ivhl.tracker.changepoints import detect_all
-from ivhl.tracker.changes import CaseChange, decide, limits_of, tests_of
+from ivhl.tracker.changes import MEDIUM, CaseChange, decide, limits_of, tests_of
 from ivhl.tracker.compare import case_of, session_reach
 from ivhl.tracker.disturbed import disturbed_of, slowed_alone
-from ivhl.tracker.facts import changed_facts
+from ivhl.tracker.facts import changed_facts, is_still_worse
 from ivhl.tracker.metrics import RELEVANT, SECONDS, Metric
 from ivhl.tracker.series import ALONG, series_of
 from ivhl.tracker.wording import short_message
@@ -40,8 +42,11 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 WORSE: frozenset[Kind] = frozenset({"fails", "degraded", "slower", "eager slower", "stopped"})
 ChangeState = Literal["suspected", "persists", "over"]
 
-# Segments with fewer points are judged neighbour by neighbour: a detector needs both sides.
+# In segments with fewer points no detector looks for steps: it needs both sides.
 ENOUGH_POINTS = 8
+# Of another release or Python, nothing below this is acted on, and the mean of all cases moves by
+# 1.04x between two sessions (``session_reach``). A commit can be taken back for less.
+LEAST_SHOWN: Final = MEDIUM
 # A series has stopped when so many later commits were measured in its cell, and it has no point.
 STOPPED_AFTER = 5
 # Failures from outside the code: no change of it.
@@ -145,7 +150,8 @@ def find_changes(
     """Return all changes along commits, releases and Pythons.
 
     Nothing is said against a commit at which a case reaches the same sources as before. False
-    discoveries are controlled over all neighbours that are judged along one field. Disturbed runs
+    discoveries are controlled over all neighbours along commits, and over those of each pair of
+    releases or Pythons, as ``compare`` of the two does. Disturbed runs
     (``disturbed_of``) are passed over where times are judged; their facts count.
 
     Args:
@@ -290,11 +296,12 @@ class _Cells:
 def _suspects(
     every: Iterable[Series], spreads: Spreads, detect: Detect, disturbed: frozenset[int]
 ) -> Iterator[_Suspect]:
-    tests: list[tuple[_Suspect, dict[Metric, Tested]]] = []
+    tests: dict[tuple[str, ...], list[tuple[_Suspect, dict[Metric, Tested]]]] = defaultdict(list)
     segments = [(series, segment) for series in every for segment in series.segments()]
     found = _steps(segments, detect, disturbed)
     for (series, segment), steps in zip(segments, found, strict=True):
-        short = len(segment) < ENOUGH_POINTS
+        # A release is measured once, and users of it get what it does: a spike counts.
+        by_pair = series.along != "commit" or len(segment) < ENOUGH_POINTS
         for at, place in _pairs(segment, disturbed):
             before, after = segment[at].entry, segment[place].entry
             failed = before.failure_class or after.failure_class
@@ -302,7 +309,7 @@ def _suspects(
             timed = disturbed.isdisjoint((before.id, after.id))
             step = steps.get(place) if timed else None
             # Of a long history nearly all neighbours end here.
-            if not (short or failed or facts or step):
+            if not (by_pair or failed or facts or step):
                 continue
             if not _may_differ(before, after, series.along):
                 continue
@@ -310,12 +317,23 @@ def _suspects(
                 continue  # listed where it happened: at the disturbed run or behind it
             suspect = _Suspect(series, segment, at, place, step)
             if not failed:
-                judged = tests_of(before, after, spreads) if short and timed else {}
-                tests.append((suspect, judged))
+                judged = tests_of(before, after, spreads) if by_pair and timed else {}
+                ends = (
+                    () if series.along == "commit" else tuple(one.name for one in suspect.points)
+                )
+                tests[ends].append((suspect, judged))
             elif _is_of_the_code(before, after):
                 yield suspect
-    limits = limits_of(tested for _, tested in tests)
-    for suspect, tested in tests:
+    for family in tests.values():
+        yield from _judged(family)
+
+
+def _judged(
+    family: Sequence[tuple[_Suspect, Mapping[Metric, Tested]]],
+) -> Iterator[_Suspect]:
+    """Yield what differs of neighbours that are judged together."""
+    limits = limits_of(tested for _, tested in family)
+    for suspect, tested in family:
         before, after = (point.entry for point in suspect.points)
         moved = any(test.p <= limits[metric] for metric, test in tested.items())
         facts = before.facts != after.facts or before.errors != after.errors
@@ -331,7 +349,10 @@ def _pairs(segment: Sequence[Point], disturbed: frozenset[int]) -> Iterator[tupl
 
 
 def incidents_of(changes: Iterable[Change]) -> tuple[Incident, ...]:
-    """Return the incidents, newest first: changes of one direction at one place."""
+    """Return the incidents, newest first: changes of one direction at one place.
+
+    Along releases and Pythons, changes by less than ``LEAST_SHOWN`` are no incident by themselves.
+    """
     groups: dict[tuple[Along, str, str, str, bool], list[Change]] = defaultdict(list)
     for change in changes:
         # What a Python changes, it changes with each release for reasons of its own.
@@ -341,10 +362,15 @@ def incidents_of(changes: Iterable[Change]) -> tuple[Incident, ...]:
     incidents = [
         Incident(along, before, place, worse, tuple(sorted(group, key=_size)))
         for (along, before, place, _, worse), group in groups.items()
+        if along == "commit" or any(map(_is_shown, group))
     ]
     return tuple(
         sorted(incidents, key=lambda one: (rank_of(one.at), one.place, one.worse), reverse=True)
     )
+
+
+def _is_shown(change: Change) -> bool:
+    return change.effect is None or max(change.effect, 1 / change.effect) >= LEAST_SHOWN
 
 
 def _size(change: Change) -> tuple[int, float, ComparedCase]:
@@ -568,7 +594,7 @@ def _kind_of(suspect: _Suspect, before: RunRecord, after: RunRecord) -> _Happene
         return _Happened("fails" if after.failure else "mended", text)
     change = CaseChange(changed_facts(before, after), suspect.changes)
     step = suspect.step
-    if step is not None and not change.worse_facts:
+    if step is not None and change.kind in ("same", "noisy"):
         return _Happened(step.kind, step.text, step.effect, step.effect_of, step.metric)
     # A factor of the speedup, or, where it did not move that way, of the seconds that did.
     quantity: Metric = "eager" if change.kind == "eager slower" else "speedup"
@@ -579,7 +605,7 @@ def _kind_of(suspect: _Suspect, before: RunRecord, after: RunRecord) -> _Happene
     effect = shown.ratio if shown else None
     metric = "compiled" if change.outcome("compiled") == decided else quantity
     reason = change.reason
-    if step is not None:
+    if step is not None and not change.changes:
         effect, quantity, metric = step.effect, step.effect_of, step.metric
         reason = f"{reason}; {step.text}"
     match change.kind:
@@ -606,10 +632,8 @@ def _change(
     if kind == "degraded" and later:
         # Warnings and errors may be others than before, and nothing worse.
         (newest,) = history.read(later[-1:])
-        facts = changed_facts(before, newest)
-        state: ChangeState = (
-            "persists" if newest.failure or any(f.worse for f in facts) else "over"
-        )
+        worse = newest.failure or is_still_worse(before, after, newest)
+        state: ChangeState = "persists" if worse else "over"
     else:
         quiet = [entry for entry in later if entry.id not in disturbed]
         later = quiet if kind in _TIMED else later

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 RepeatVerdict = Literal["reproduces", "differs", "undecided"]
 # What must be the same; an error only on the same machine, whose vector instructions are in it.
 # Warnings and the number of graphs are shown: neither costs anything.
-_EXACT: Final[frozenset[FactKind]] = frozenset({"fallback", "graph_breaks", "recompiles"})
+_EXACT: Final[frozenset[FactKind]] = frozenset(
+    {"outputs", "fallback", "graph_breaks", "recompiles"}
+)
 _TIMES: Final[tuple[Metric, ...]] = ("speedup", "compiled", "eager")
 _OTHER_BENCHMARK: Final = (
     "the record was made with another benchmark than commit {commit} has, so the second run says "

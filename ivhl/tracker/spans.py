@@ -6,13 +6,15 @@ Real support has holes, so first good and last bad do not describe it.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ivhl.tracker.compat import Row, release_key
 from ivhl.tracker.wording import STATUS_WORDS, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+K = TypeVar("K")
 
 
 class Span(NamedTuple):
@@ -77,23 +79,47 @@ def word_of(row: Row) -> str:
     return word
 
 
-def word_of_cases(rows: Sequence[Row]) -> str:
+def words_of_cells(cells: Mapping[K, Sequence[Row]]) -> dict[K, str]:
+    """Return what the cases of each cell are, of cells that are set beside each other."""
+    most = max(map(cases_run, cells.values()), default=0)
+    return {cell: word_of_cases(rows, most) for cell, rows in cells.items()}
+
+
+def cases_run(rows: Iterable[Row]) -> int:
+    """Return how many cases of a cell were run: where none can be installed, none was."""
+    return sum(row.status not in ("not_run", "unavailable") for row in rows)
+
+
+def word_of_cases(rows: Sequence[Row], most: int) -> str:
     """Return what cases of a cell are, e.g. ``works (1 of 26 wrong, 2 fail)``.
 
-    One that is slower than eager works. If none does, what most are.
+    One that is slower than eager works. If none does, what most are. A cell in which fewer than half
+    of the cases were run, as a search runs a single one, has no word but their number.
+
+    Args:
+        rows: Cases of the cell.
+        most: Number of cases in the cell with most.
     """
-    if not any(row.passes for row in rows):
-        return Counter(map(word_of, rows)).most_common(1)[0][0]
     tried = [row for row in rows if row.status != "unavailable"]
+    if tried and not ran_enough(len(tried), most):
+        return f"only {len(tried)} of {counted(most, 'case')} run with"
+    part = f"{len(tried)} of {most} run" if len(tried) < most else ""
+    if not any(row.passes for row in rows):
+        word = Counter(map(word_of, rows)).most_common(1)[0][0]
+        return f"{word} ({part})" if tried and part else word
     if len(tried) == 1:
         return word_of(tried[0])
     wrong = sum(row.status == "wrong" for row in tried)
     fails = sum(not row.passes for row in tried) - wrong
     worse = [f"{n} {word}" for n, word in ((wrong, "wrong"), (fails, "fail")) if n]
-    if not worse:
-        return "works"
     number, _, rest = ", ".join(worse).partition(" ")
-    return f"works ({number} of {len(tried)} {rest})"
+    said = ", ".join(filter(None, [f"{number} of {len(tried)} {rest}" if worse else "", part]))
+    return f"works ({said})" if said else "works"
+
+
+def ran_enough(cases: int, most: int) -> bool:
+    """Return whether so many cases of a cell allow a word on it, beside the most of any cell."""
+    return 2 * cases >= most
 
 
 def _not_run(skipped: Sequence[str]) -> str:

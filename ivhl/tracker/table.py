@@ -13,6 +13,7 @@ from rich.text import Text
 from ivhl.tracker.compat import NONE_EXPECTED, compat_rows, python_key, release_key
 from ivhl.tracker.spread import SHIPPED, Spreads
 from ivhl.tracker.wording import (
+    ANOTHER_RUN,
     EXPECTED_MARK,
     MENDED_MARK,
     MENDED_MEANING,
@@ -21,7 +22,7 @@ from ivhl.tracker.wording import (
     STATUS_WORDS,
     UNCOMMITTED_MARK,
     UNCOMMITTED_MEANING,
-    marks,
+    marks_of,
     short_message,
 )
 
@@ -78,6 +79,8 @@ class ResultsTable:
         if unlocked:
             note = f"existing environments, without a lock: {', '.join(unlocked)}"
             yield Text(note, style="bright_black")
+        if any(row.speedup is not None for row in self._rows):
+            yield Text(f"in brackets: {ANOTHER_RUN}", style="bright_black")
         yield _legend(reasons)
 
 
@@ -178,7 +181,7 @@ def _entry(row: Row, reasons: dict[str, int]) -> Segment:
 
 
 def _mark(row: Row) -> str:
-    found = marks(row.reference, uncommitted=row.uncommitted)
+    found = marks_of(row.record)
     if row.expectation is not None:
         found = (*found, MENDED_MARK if row.is_mended else EXPECTED_MARK)
     return "".join(f" · {mark}" for mark in found)

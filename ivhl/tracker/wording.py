@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ivhl.records.record import FailureClass, Passes, Reference, RunRecord
+    from ivhl.records.record import CompileFacts, FailureClass, Passes, Reference, RunRecord
     from ivhl.tracker.compat import Row, Status, Support
 
 STATUS_WORDS: dict[Status, str] = {
@@ -75,6 +75,8 @@ REFERENCE_MEANINGS: dict[Reference, str] = {
     "cosine": "judged by the angle to eager's own outputs, PyTorch's rule for whole models: errors "
     "of a tenth pass",
 }
+# What the interval beside the speedup of a case is, wherever one is shown.
+ANOTHER_RUN: Final = "95 % interval of the speedup if it were run again"
 UNCOMMITTED_MARK: Final = "uncommitted"
 UNCOMMITTED_MEANING: Final = "the working tree differed from the commit"
 EXPECTED_MARK: Final = "expected"
@@ -108,6 +110,8 @@ FIRST_CALL_WORDS: dict[str, str] = {
 }
 
 # Advice that Dynamo adds to every message; it would push the reason out of sight.
+# What PyTorch says of breaks that a user inserted, in messages about any break.
+_OF_INSERTED_BREAKS = re.compile(r"user-inserted|graph_break\(\)", re.IGNORECASE)
 _BOILERPLATE = (
     "Set TORCHDYNAMO_VERBOSE",
     "Set TORCH_LOGS",
@@ -131,9 +135,42 @@ def marks(reference: Reference | None, *, uncommitted: bool | None) -> tuple[str
     return tuple(mark for mark in (weaker, UNCOMMITTED_MARK if uncommitted else "") if mark)
 
 
+def marks_of(record: RunRecord | None) -> tuple[str, ...]:
+    """Return the marks of a record's verdict, and what of its code compiling did not take in whole.
+
+    A graph break, code that runs eagerly and a recompile are facts that the speedup hides.
+    """
+    if record is None:
+        return ()
+    found = marks(record.reference, uncommitted=record.uncommitted)
+    facts = record.compile
+    if facts is None or record.speedup is None:
+        return found
+    breaks, again = (sum(c.count for c in some) for some in (facts.graph_breaks, facts.recompiles))
+    return (
+        *found,
+        *([counted(breaks, "graph break")] if breaks else []),
+        *([f"{n} of {facts.frames_total} frames eager"] if (n := eager_frames(facts)) else []),
+        *([counted(again, "recompile")] if again else []),
+    )
+
+
+# What is looked for at the end of a mark of ``marks_of``, and what it means.
+COMPILING_MEANINGS: dict[str, str] = {
+    "graph break": "Dynamo ended a graph and let Python run: its time is in the speedup",
+    "frames eager": "functions that Dynamo saw and did not compile",
+    "recompile": "the same code was compiled again, before it was timed",
+}
+
+
+def eager_frames(facts: CompileFacts) -> int:
+    """Return how many frames that Dynamo saw it did not compile; 0 if it does not say."""
+    return (facts.frames_total or 0) - (facts.frames_ok or 0) if facts.frames_ok is not None else 0
+
+
 def marked(text: str, record: RunRecord) -> str:
     """Return a text about a record with the marks of its verdict."""
-    return " · ".join((text, *marks(record.reference, uncommitted=record.uncommitted)))
+    return " · ".join((text, *marks_of(record)))
 
 
 _LONG = 1000.0  # from here on, a number of seconds has more digits than are meant
@@ -232,6 +269,14 @@ def _decided(found: Support) -> str:
 _ENVIRONMENT: Final = re.compile(r'(?<=File ")[^"]*/(?:site|dist)-packages/')
 
 
+def without_other_advice(text: str) -> str:
+    """Return a message without advice on ``graph_break()``, unless its reason is a call of it."""
+    reason, *lines = text.split("\n")
+    if _OF_INSERTED_BREAKS.search(reason):
+        return text
+    return "\n".join([reason, *(one for one in lines if not _OF_INSERTED_BREAKS.search(one))])
+
+
 def short_message(text: str, longest: int = _LONGEST_MESSAGE) -> str:
     """Return an exception's message in one line, without Dynamo's standard advice and graphs.
 
@@ -242,7 +287,7 @@ def short_message(text: str, longest: int = _LONGEST_MESSAGE) -> str:
         text: The message.
         longest: Characters to keep.
     """
-    said = text.partition(_GRAPH)[0]
+    said = without_other_advice(text).partition(_GRAPH)[0]
     lines = [_ENVIRONMENT.sub("", line).strip() for line in said.splitlines()]
     kept = [
         line

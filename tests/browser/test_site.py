@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ivhl.asv.publish import publish
+from ivhl.pages.build import write_pages
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Calibration
 from ivhl.tracker.compare import SUMMARISED, choose, compare, summarise
 from ivhl.tracker.entries import MemoryHistory
 from ivhl.tracker.metrics import WORDS
-from ivhl.tracker.project import load_state
+from ivhl.tracker.project import State, load_state
+from ivhl.tracker.views.source import Source
 from tests.builders.history import GATE, IMAGE, SCRIPT
 from tests.builders.project import make_project
+from tests.builders.records import make_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -553,3 +556,81 @@ def test_asv_pages_work_without_any_other_host(watched: Watched, address: str) -
     page.get_by_role("link", name="Matrix").click()
     assert page.locator("h1").inner_text() == "Matrix"
     watched.check(address)
+
+
+LONG = "ops." + "a_name_of_eighty_eight_letters_" * 3
+
+
+@pytest.fixture
+def wide_site(tmp_path: Path) -> Path:
+    """Return a site with a long name and more releases than a window or a sheet is wide."""
+    records = [
+        make_record(python=python, torch=f"2.{minor}.0", workload=name[:88])
+        for python in ("3.12", "3.13", "3.14")
+        for minor in range(2, 16)
+        for name in (LONG, LONG.replace("_", ""), "ops.short")
+    ]
+    state = State(
+        name="demo", records=tuple(records), problems=(), cells=(), releases=None, unavailable={},
+        workloads=(), cases=(), commit_order=(),
+    )  # fmt: skip
+    write_pages(Source(state), tmp_path)
+    return tmp_path
+
+
+def test_a_long_name_widens_no_page_of_a_phone(watched: Watched, wide_site: Path) -> None:
+    """A case page was 1,233 px wide, and the matrix hid its values."""
+    page = watched.page
+    page.set_viewport_size({"width": 390, "height": 820})
+    for path in wide_site.rglob("*.html"):
+        page.goto(path.as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") == 390, path
+    page.goto((wide_site / "matrix.html").as_uri())
+    for cell in page.locator("tr[data-case] td:first-of-type").all():
+        box = cell.bounding_box()
+        assert box is not None
+        assert 0 < box["x"] < box["x"] + box["width"] < 390
+    watched.check(wide_site.as_uri())
+
+
+def test_a_printed_page_has_every_release_and_its_legend(
+    watched: Watched, wide_site: Path
+) -> None:
+    """Paper does not scroll: the oldest releases were cut off, and the swatches were white."""
+    page = watched.page
+    (case,) = wide_site.glob("case/*/ops.short+*.html")
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 718, "height": 1000})  # A4 with margins
+    for path, table in (("index.html", ".shares"), (case, ".strip")):
+        page.goto((wide_site / path).as_uri())
+        for cell in page.locator(f"{table} th, {table} td").all():
+            box = cell.bounding_box()
+            assert box is not None
+            assert box["x"] + box["width"] <= 718, cell.inner_text()
+    page.set_viewport_size({"width": 1520, "height": 1000})  # A3, as its page asks for
+    page.goto((wide_site / "matrix.html").as_uri())
+    last = page.locator("thead th[data-cell]").last.bounding_box()
+    assert last is not None
+    assert last["x"] + last["width"] <= 1520
+    page.goto((wide_site / "index.html").as_uri())
+    swatch = page.locator(".swatch").first
+    exact = "one => getComputedStyle(one).getPropertyValue('print-color-adjust')"
+    assert swatch.evaluate(exact) == "exact"
+
+
+def test_without_scripts_a_page_says_what_it_lacks(browser: Browser, wide_site: Path) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    (case,) = wide_site.glob("case/*/ops.short+*.html")
+    titles = []
+    for path in ("matrix.html", case, "index.html"):
+        page.goto((wide_site / path).as_uri())
+        titles.append(page.title()[: -len(" - demo")])
+        if path != "index.html":
+            assert "Without JavaScript" in page.locator("main").inner_text()
+    assert titles == [
+        "Matrix of bench, cpu",
+        "ops.short small naive-compiled on bench, cpu",
+        "Does torch.compile work on bench, cpu?",
+    ]
+    context.close()

@@ -165,6 +165,13 @@ def make_record(
     return replace(record, **changes)
 
 
+def whole(record: RunRecord) -> RunRecord:
+    """Return a record of code that compiling took in whole: no graph break, no recompile."""
+    assert record.compile is not None
+    facts = replace(record.compile, graph_breaks=(), recompiles=())
+    return replace(record, compile=facts)
+
+
 def make_failure(
     failure_class: FailureClass = "support_gate",
     message: str = "Dynamo is not supported on Python 3.13+",

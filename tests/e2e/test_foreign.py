@@ -108,7 +108,7 @@ def rows(said: tuple[Path, str]) -> dict[str, Any]:
     """Return the rows of ``ivhl compat`` by workload."""
     # From a folder below, where ivhl's own benchmarks come first if it is an editable install.
     told = run(sys.executable, "-m", "ivhl", "compat", "--json", cwd=said[0] / "softplus")
-    return {row["workload"]: row for row in json.loads(told[told.index("[\n") :])}
+    return {row["workload"]: row for row in json.loads(told[told.index('{"schema"') :])["rows"]}
 
 
 def test_code_that_the_old_commit_has_is_measured(rows: dict[str, Any]) -> None:
@@ -141,7 +141,7 @@ def test_a_broken_module_removes_only_its_own_workloads(
 
 def test_records_have_separate_hashes_of_project_and_benchmark(said: tuple[Path, str]) -> None:
     told = run(sys.executable, "-m", "ivhl", "results", "--json", cwd=said[0])
-    records = {r["workload"]: r for r in json.loads(told[told.index("[\n") :])}
+    records = {r["workload"]: r for r in json.loads(told[told.index('{"schema"') :])["rows"]}
     record = records["ops.softplus"]
     assert len(record["sources"]) == len(record["benchmark"]) == 64
     assert record["sources"] != record["benchmark"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -77,7 +76,7 @@ def class_by_try(run: Run, case: Case, here: Path) -> str | None:
         project=run.project, workloads=run.workloads, workload=case.workload.name, size=case.size,
         variant=case.variant.name, effort=run.effort, stage="time", process=1,
         journal=str(here / "journal.jsonl"), references=str(here / "references.pt"),
-        parent=os.getpid(), skip_isa_check=False,
+        skip_isa_check=False,
     )  # fmt: skip
     environment = case_environment(run, here) | {
         "PYTHONPATH": str(ROOT),

@@ -81,7 +81,7 @@ def rows(clone: Path, measured: dict[str, str]) -> dict[tuple[str, str], dict[st
     assert measured
     found = json.loads(
         ivhl("compat", "--json", "--torch", "2.5.1", "--workload", WORKLOAD, cwd=clone)
-    )
+    )["rows"]
     return {(row["python"], row["variant"]): row for row in found}
 
 
@@ -156,7 +156,7 @@ def test_a_release_without_a_wheel_is_a_result(clone: Path, measured: dict[str, 
     assert "unavailable" in said
     found = json.loads(
         ivhl("compat", "--json", "--torch", "2.4.1", "--workload", WORKLOAD, cwd=clone)
-    )
+    )["rows"]
     here = {(row["python"], row["status"]) for row in found if row["machine"] == "here"}
     # 3.12 could run it but has not. That 3.14 cannot, its lock says, without a run.
     assert here == {("3.12", "not_run"), ("3.13", "unavailable"), ("3.14", "unavailable")}

@@ -32,6 +32,7 @@ from ivhl.bench.foretold import AROUND_S
 from ivhl.bench.request import Request
 from ivhl.bench.rounds import PROCESSES_PER_ROUND
 from ivhl.cli import app
+from ivhl.cli.bisection import lacking_releases
 from ivhl.errors import IvhlError, LockError, ResultsError, SpecError
 from ivhl.measure.effort import Effort
 from ivhl.records.files import append_record, record_file
@@ -704,6 +705,21 @@ def test_long_messages_are_cut_where_it_can_be_seen() -> None:
     broken = seen_in(replace(make_record(), compile=one), "graph-break")
     assert " […] " in broken
     assert len(broken) < 330
+
+
+def test_series_that_the_matrix_lacks_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search over 2.6.0, 2.8.0 names the change of 2.7 as one of 2.8.0."""
+    assert lacking_releases(["2.6.0", "2.8.0", "2.9.1", "2.12.0"]) == ("2.7", "2.10", "2.11")
+    assert lacking_releases(["2.6.0", "2.6.1", "2.7.1"]) == ()
+    assert lacking_releases(["1.13.1", "2.0.0"]) == lacking_releases(["nightly"]) == ()
+    make_fleet_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ivhl.cli.bisection.lacking_releases", lambda _: ("2.5", "2.7"))
+    words = ["bisect", "2.5.1", "2.6.0", "--case", "ops.one", "--dry-run"]
+    done = CliRunner().invoke(app, words)
+    assert "(--tier extended): PyTorch 2.5, 2.7; a change there is found" in done.output
 
 
 @pytest.mark.parametrize("sought", ["failure", "wrong", "graph-break", "compile-time"])

@@ -204,7 +204,7 @@ def test_a_fleet_measures_every_case_once(
 
     site = publish(home, home / "site")
     assert site.problems == ()
-    rows = json.loads((site.output / "compatibility.json").read_text())
+    rows = json.loads((site.output / "compatibility.json").read_text())["rows"]
     shown = Counter(
         (row["cell"], f"{row['workload']}/{row['size']}/{row['variant']}")
         for row in rows

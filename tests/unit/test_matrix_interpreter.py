@@ -110,6 +110,23 @@ def test_a_free_threaded_python_is_another_python(tmp_path: Path, bare_machine: 
         find_interpreter(tmp_path, other, install=False)
 
 
+def test_uv_fetches_a_python_and_leaves_the_folder_of_programs_alone(
+    tmp_path: Path, bare_machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without --no-bin, uv writes a link into the user's ~/.local/bin."""
+    del bare_machine
+    asked: list[list[str]] = []
+
+    def uv(arguments: list[str], _: Path) -> tuple[bool, str]:
+        asked.append(arguments)
+        return False, "no network"
+
+    monkeypatch.setattr("ivhl.matrix.interpreter._uv", uv)
+    with pytest.raises(InterpreterError, match="cannot fetch it: no network"):
+        find_interpreter(tmp_path, "3.99")
+    assert ["python", "install", "--no-bin", "3.99"] in asked
+
+
 def test_any_free_threaded_interpreter_tells_the_abi_and_the_own_one_comes_first(
     tmp_path: Path, bare_machine: Path
 ) -> None:

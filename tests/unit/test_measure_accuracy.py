@@ -343,3 +343,11 @@ def test_integers_are_described_by_number_and_first_place(pairs: list[tuple[int,
 def test_a_single_boolean_is_described_without_a_place() -> None:
     text = how_integers_differ(torch.tensor(True), torch.tensor(False))  # noqa: FBT003
     assert text == "in 1 of 1 elements: it is True instead of False"
+
+
+def test_the_dtype_and_shape_of_what_eager_returns_are_recorded() -> None:
+    output = torch.ones(8, 3)
+    (error,) = judge_eager(["y"], [output], [output.double()])
+    assert (error.dtype, error.shape) == ("float32", (8, 3))
+    (error,) = judge_eager(["y"], [torch.tensor(1.0, dtype=torch.bfloat16)], [torch.tensor(1.0)])
+    assert (error.dtype, error.shape) == ("bfloat16", ())

@@ -198,6 +198,32 @@ def test_the_longest_compile_begins_first_and_records_keep_their_order(
     assert done == ["look at cpu", "seed", "compile b a", "a", "b"]
 
 
+def test_a_case_that_is_known_to_fail_has_its_record_before_others_are_timed(
+    tmp_path: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a suite of 60, a failed compile was printed four minutes later, in its turn."""
+    failed = Failure(
+        phase="compile", failure_class="crash", exception="", message="", where="", output_tail=""
+    )
+
+    def compile_all(_: object, cases: Sequence[Case], __: object) -> list[Any]:
+        return [
+            CompiledCase(
+                folder=tempfile.TemporaryDirectory(),
+                findings={},
+                failure=failed if case.variant.name in "cd" else None,
+                seconds=0,
+                load=0,
+            )
+            for case in cases
+        ]
+
+    monkeypatch.setattr(Lanes, "compile", compile_all)
+    monkeypatch.setattr("ivhl.measure.runner.batches", lambda cases, *_, **__: [list(cases)] * 1)
+    run_cases(make_run(tmp_path), [make_case(name) for name in "abcd"])
+    assert [step for step in done if len(step) == 1] == ["c", "d", "a", "b"]
+
+
 def test_what_changed_eager_is_believed_when_every_process_says_so() -> None:
     told = {"disturbed": "eager takes 2 times"}
     assert disturbance([]) is None

@@ -21,16 +21,17 @@ from ivhl.errors import ResultsError
 from ivhl.matrix.spec import CellSpec
 from ivhl.pages import build
 from ivhl.pages.build import MADE_FROM, SiteFile, site_files, write_pages
-from ivhl.pages.render import _TEMPLATES, TABS, compatibility_json, data_script
+from ivhl.pages.render import _TEMPLATES, TABS, data_script
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Cell, Counted, Interval, RecordedObservation
 from ivhl.records.text import visible, visible_json
+from ivhl.tracker.compat import compat_json
 from ivhl.tracker.project import State, load_state
 from ivhl.tracker.views.source import Source
 from ivhl.workload import Case, Variant, core_cases, load_workloads
 from tests.builders.history import history
 from tests.builders.project import make_commits, make_project
-from tests.builders.records import EMPTY_WORKLOAD, UNSEEN, make_failure, make_record
+from tests.builders.records import EMPTY_WORKLOAD, UNSEEN, make_failure, make_record, whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -198,7 +199,7 @@ def test_the_site_keeps_its_budgets() -> None:
     clicked = {path: len(data) for path, data in site.items() if path.startswith("data/")}
     assert {path for path in clicked if path.startswith("data/side/")}
     assert max(clicked.values()) <= A_CLICK
-    rows = json.loads(site["compatibility.json"])
+    rows = json.loads(site["compatibility.json"])["rows"]
     assert len(rows) == 26 * 80
     assert len(site["compatibility.json"]) <= A_ROW * len(rows)
 
@@ -479,7 +480,7 @@ def test_an_unavailable_cell_shows_its_reason_without_a_record() -> None:
         unavailable={"py3.14-torch2.6.0": "no wheel for cp314"},
     )
     (row,) = [row for row in source.rows if row.python == "3.14"]
-    assert json.loads(compatibility_json([row]))[0]["message"] == "no wheel for cp314"
+    assert json.loads(compat_json([row]))["rows"][0]["message"] == "no wheel for cp314"
     site = files_of(source)
     assert "all unavailable" in site["index.html"].decode()
     assert '<td class="s-unavailable none">unavailable' in site["matrix.html"].decode()
@@ -500,7 +501,7 @@ def test_observations_of_the_machine_are_on_the_page_of_the_run() -> None:
 
 
 def test_an_existing_environment_is_named_as_such() -> None:
-    record = make_record()
+    record = whole(make_record())
     bare = replace(record, cell=replace(record.cell, lock_sha256=None))
     site = site_of(bare)
     assert "<small>existing</small>" in site["matrix.html"].decode()
@@ -710,3 +711,33 @@ def test_vendored_files_match_the_readme() -> None:
 def test_every_text_can_be_in_the_feed() -> None:
     every = "".join(map(chr, [*range(0x3000), *range(0xD7F0, 0x10010)]))
     ET.fromstring(f"<a>{html.escape(visible(every))}</a>")  # noqa: S314  (ours)
+
+
+def test_reports_of_pytorch_are_links_and_no_other_address_is() -> None:
+    linked = _TEMPLATES.filters["linked"]
+    assert linked("since 2.9.1, pytorch#161783: docs/findings.md#each-call") == (
+        'since 2.9.1, <a href="https://github.com/pytorch/pytorch/issues/161783" rel="noreferrer">'
+        "pytorch#161783</a>: docs/findings.md"
+    )
+    report = "https://github.com/pytorch/pytorch/pull/173080"
+    assert linked(f"<b>({report})") == (
+        f'&lt;b&gt;(<a href="{report}" rel="noreferrer">{report}</a>)'
+    )
+    for text in (
+        "http://github.com/pytorch/pytorch/issues/1",
+        "https://github.com.example/pytorch/pytorch/issues/1",
+        "https://github.com/other/pytorch/issues/1",
+        "https://example.org/?https:/github.com/pytorch",
+        "javascript:alert(1)",
+    ):
+        assert "<a" not in linked(text), text
+    assert "\u202e" not in linked("\u202epytorch#1")
+
+
+def test_the_text_of_a_record_is_never_a_link() -> None:
+    """Also where it names a report: imported records choose their texts."""
+    text = "see https://github.com/pytorch/pytorch/issues/7 or pytorch#7"
+    site = site_of(make_record(torch="2.5.1"), make_failure("crash", text))
+    pages = [data.decode() for path, data in site.items() if path.endswith(".html")]
+    assert any("issues/7" in page for page in pages)
+    assert not any('href="https://github.com/pytorch/pytorch/issues/7"' in page for page in pages)

@@ -223,10 +223,31 @@ def test_an_export_to_nowhere_is_a_sentence(
     done = CliRunner().invoke(app, ["export", "nowhere/records.parquet"])
     assert isinstance(done.exception, ResultsError)
     assert "nowhere/records.parquet cannot be written" in str(done.exception)
-    os.mkfifo(tmp_path / "pipe")
-    done = CliRunner().invoke(app, ["export", "pipe"])
+    os.mkfifo(tmp_path / "pipe.parquet")
+    done = CliRunner().invoke(app, ["export", "pipe.parquet"])
     assert isinstance(done.exception, SpecError)
-    assert "pipe: must be a file or not exist" in str(done.exception)
+    assert "pipe.parquet: must be a file or not exist" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        (["export", "r.csv"], "e.g. r.parquet"),
+        (["export", "records"], "e.g. records.parquet"),
+        (["spread", "--write", "spread.toml"], "e.g. spread.json"),
+    ],
+)
+def test_a_file_whose_name_says_another_form_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], hint: str
+) -> None:
+    """`ivhl export r.csv` wrote Parquet."""
+    make_fleet_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, command)
+    assert isinstance(done.exception, SpecError)
+    assert f"{command[-1]}: the name must end in " in str(done.exception)
+    assert done.exception.hint == hint
+    assert not (tmp_path / command[-1]).exists()
 
 
 def test_the_largest_counts_of_a_record_can_be_exported(

@@ -95,6 +95,9 @@ def test_an_error_is_printed_as_a_message(
     assert capsys.readouterr().err.startswith("error: unknown operation 'banana'\nnext: known: ")
     assert main(["--export", str(tmp_path / "nowhere" / "x.json")]) == 5
     assert "No such file or directory" in capsys.readouterr().err
+    assert main(["--export", str(tmp_path / "x.csv")]) == 5
+    assert "x.csv: the name must end in .json" in capsys.readouterr().err
+    assert not (tmp_path / "x.csv").exists()
 
 
 def test_a_case_that_does_not_fit_is_refused_before_the_run() -> None:

@@ -57,6 +57,20 @@ def test_a_slower_python_is_not_taken() -> None:
     assert "slower than on 3.12" in found.against["3.13"]
 
 
+def test_a_release_with_a_single_case_of_a_search_is_not_judged() -> None:
+    """`ivhl bisect` runs one case on a newer release: nothing is known of the others there."""
+    (one, *_) = on("3.13", torch="2.16.0", speedup=0.1)
+    found = advice_of(*on("3.12"), *on("3.13"), one)
+    assert found is not None
+    assert (found.python, found.torch, found.changed) == ("3.13", "2.15.0", "")
+    earlier, *_ = on("3.13", torch="2.14.0", speedup=9.0)
+    assert advice_of(*on("3.12"), *on("3.13"), one, earlier) == found
+    half = on("3.13", torch="2.16.0")[:2]
+    found = advice_of(*on("3.12"), *on("3.13"), *half)
+    assert found is not None
+    assert found.torch == "2.16.0"
+
+
 def test_a_python_is_not_slower_by_a_disturbed_run() -> None:
     slow = [replace(one, recorded_at="2026-11-28T12:00:00+00:00") for one in on("3.13", speedup=1)]
 

@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ivhl.records.record import Arm, Calibration, Counted
+from ivhl.records.reader import read_record
+from ivhl.records.record import Arm, Calibration, Counted, to_json
 from ivhl.tracker.changes import CaseChange, judge_changes
 from ivhl.tracker.facts import changed_facts, facts_digest, warnings_of
 from ivhl.tracker.metrics import JUDGED, difference, measured, speed_of_machine
@@ -323,6 +324,59 @@ def test_a_moved_line_is_no_new_reason() -> None:
     then = with_facts(graph_breaks=(Counted(text="print at model.py:41 <0x7f01>", count=1),))
     now = with_facts(graph_breaks=(Counted(text="print at model.py:57 <0x8a22>", count=1),))
     assert changed_facts(then, now) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"dtype": "float64"}, "eager returns float64 [8, 3], float32 [8, 3] before"),
+        ({"shape": (3, 8)}, "eager returns float32 [3, 8], float32 [8, 3] before"),
+    ],
+)
+def test_another_dtype_or_shape_of_an_output_is_a_fact(changes: dict[str, Any], text: str) -> None:
+    """A change from float32 to float64 in both arms was *held*."""
+
+    def returning(**about: Any) -> RunRecord:  # noqa: ANN401
+        return replace(BASE, accuracy=(replace(BASE.accuracy[0], **about),))
+
+    before = returning(dtype="float32", shape=(8, 3))
+    after = returning(**{"dtype": "float32", "shape": (8, 3)} | changes)
+    (fact,) = changed_facts(before, after)
+    assert (fact.kind, fact.worse, fact.text) == ("outputs", True, f"output psi: {text}")
+    assert judge_change(before, after, Known(0.01)).kind == "degraded"
+    assert facts_digest(before) != facts_digest(after)
+    # Of a record from before, nothing is known.
+    assert changed_facts(BASE, after) == changed_facts(before, BASE) == ()
+    assert read_record(to_json(after).encode()) == after
+
+
+def recompiled(line: int, resumed: str = "") -> RunRecord:
+    """Return a record of a function at a line that Dynamo compiled again, as Dynamo says it."""
+    guard = (
+        f"- 0/{line % 3}: group[0] == 'rope'     # if name == 'rope':  # plan.py:{line + 2} in run\n"
+        f'    - User stack trace:\n    -   File "plan.py", line {line + 2}, in run\n'
+        f"    -     if name == 'rope':  # was line {line}\n    "
+    )
+    text = (
+        f"Recompiling function {resumed}run in plan.py:{line}\n    triggered by:\n    {guard * 5}"
+    )
+    return with_facts(recompiles=(Counted(text=text[:600].strip(), count=1),))
+
+
+@settings(max_examples=50, deadline=None)
+@given(before=st.integers(1, 9), after=st.integers(100, 99_999))
+def test_recompiles_are_compared_by_cause_and_function_not_by_line(
+    before: int, after: int
+) -> None:
+    """A function that had only moved was "new: Recompiling function ... :343"."""
+    assert changed_facts(recompiled(before), recompiled(after)) == ()
+    assert facts_digest(recompiled(before)) == facts_digest(recompiled(after))
+    resumed = [
+        recompiled(7, f"torch_dynamo_resume_in_step_at_{line}_of_") for line in (before, after)
+    ]
+    assert changed_facts(*resumed) == ()
+    (fact,) = changed_facts(recompiled(before), resumed[1])
+    assert (fact.kind, fact.worse) == ("recompiles", None)
 
 
 @pytest.mark.parametrize(

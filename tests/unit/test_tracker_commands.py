@@ -18,10 +18,12 @@ from ivhl.cli.declared import warn, warn_unread
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.spec import newest_of
 from ivhl.records.record import to_json
+from ivhl.records.store import case_name
 from ivhl.tracker.project import load_state, rows_of
+from ivhl.tracker.wording import ANOTHER_RUN
 from tests.builders.fleet import CELLS, a_record, make_fleet_project, write_records
 from tests.builders.project import make_project
-from tests.builders.records import make_record
+from tests.builders.records import make_failure, make_record
 
 if TYPE_CHECKING:
     from typer.testing import Result
@@ -47,16 +49,58 @@ def run(*arguments: str) -> Result:
 
 
 def test_compat_json_has_every_documented_field() -> None:
-    rows = json.loads(run("compat", "--json", "--python", "3.13", "--torch", "2.5.1").stdout)
+    rows = json.loads(run("compat", "--json", "--python", "3.13", "--torch", "2.5.1").stdout)[
+        "rows"
+    ]
     gated = [row for row in rows if row["status"] != "not_run"]
     assert {(row["python"], row["torch"], row["status"]) for row in gated} == {
         ("3.13", "2.5.1", "unsupported")
     }
-    promised = (
-        "python torch workload variant status failure_class message speedup speedup_low "
-        "speedup_high size machine device quick commit recorded_at aa_low aa_high command"
+    page = (Path(__file__).parents[2] / "docs" / "track.md").read_text(encoding="utf-8")
+    table = page.partition("| field | holds |")[2].partition("\n\n")[0]
+    promised = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in table.splitlines()[2:]]
+    assert {name for line in promised for name in line} == set(gated[0])
+
+
+def test_a_record_has_one_interval_in_compat_and_results_and_both_name_it(
+    root: Path, tmp_path: Path
+) -> None:
+    """`results` had that of the rounds, `compat` that of another run, and neither said so."""
+    del root
+    record = make_record(speedup=3.0)
+    write_records(tmp_path, record)
+    there = ("--results", str(tmp_path), "--workload", record.workload)
+    compat, results = run("compat", *there).stdout, run("results", *there).stdout
+    (interval,) = set(re.findall(r"3\.00x \[[^]]*\]", compat + results))
+    assert interval in compat
+    assert interval in results
+    (row,) = (
+        row
+        for row in json.loads(run("compat", *there, "--json").stdout)["rows"]
+        if row["speedup"] is not None
     )
-    assert set(promised.split()) <= set(gated[0])
+    assert interval == f"3.00x [{row['speedup_low']:.2f}, {row['speedup_high']:.2f}]"
+    assert all(ANOTHER_RUN in " ".join(text.split()) for text in (compat, results))
+
+
+def test_advice_for_programs_has_numbers_and_names(root: Path, tmp_path: Path) -> None:
+    """`ivhl advise --json` was the sentences for people, as JSON."""
+    del root
+    slow = [make_record(python="3.13", size=size, speedup=0.5) for size in ("small", "large")]
+    fast = [make_record(size="small", speedup=4.0), make_failure("crash", size="large")]
+    write_records(tmp_path, *slow, *fast)
+    told = json.loads(run("advise", "--results", str(tmp_path), "--json").stdout)
+    assert (told["schema"], told["machine"]) == ("ivhl.advice/1", "bench")
+    assert told["python"] == "3.13"
+    assert told["cell"] == {
+        "run": 2, "passing": 2, "slow": 2, "short": 0, "speedup": 0.5, "over": 1,
+    }  # fmt: skip
+    beside = told["compared_with"]["3.12"]
+    assert beside["fixed"] == [case_name(fast[1])]
+    assert beside["slower"] == [case_name(fast[0])]
+    assert told["support_over"] == 2
+    (only,) = told["support"]["3.12"]
+    assert only == {"word": "works (1 of 2 fail)", "torch": ["2.6.0"], "not_run": []}
 
 
 @pytest.mark.parametrize("command", ["advise", "guards"])
@@ -194,7 +238,7 @@ def test_an_unreadable_record_is_a_warning(root: Path) -> None:
         done = run("compat", "--json")
         assert done.exit_code == 0
         assert "results/bench/records/torn.jsonl:1: must be JSON" in done.stderr
-        assert any(row["status"] == "works" for row in json.loads(done.stdout))
+        assert any(row["status"] == "works" for row in json.loads(done.stdout)["rows"])
     finally:
         torn.unlink()
 
@@ -298,10 +342,10 @@ def test_compat_begins_with_the_counts_of_statuses() -> None:
 
 
 def test_compat_filters_by_size_variant_and_status() -> None:
-    rows = json.loads(run("compat", "--json").stdout)
+    rows = json.loads(run("compat", "--json").stdout)["rows"]
     one = next(row for row in rows if row["status"] == "unsupported")
     for name in ("size", "variant", "status"):
-        shown = json.loads(run("compat", "--json", f"--{name}", one[name]).stdout)
+        shown = json.loads(run("compat", "--json", f"--{name}", one[name]).stdout)["rows"]
         assert shown == [row for row in rows if row[name] == one[name]]
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ivhl.cli import app
+from ivhl.cli.compare import _sentence
 from ivhl.cli.gate import GapsError
 from ivhl.errors import IvhlError, ResultsError, SpecError, UnknownNameError, WorseError
 from ivhl.records.record import Calibration, Counted, Wheel
@@ -296,6 +297,36 @@ def test_the_command_prints_a_sentence_and_what_changed(root: Path) -> None:
     assert "1 case unchanged, of one side or incomparable: --all" in told
     found = json.loads(run("2.5.1", "2.6.0", "--json").stdout)
     assert (found["axis"], [case["kind"] for case in found["cases"]]) == ("torch", ["same"])
+
+
+def test_a_mean_over_few_cases_says_so_and_why(root: Path) -> None:
+    """Two machines were "0.95x over 3 cases", and seven times "no case ran in the same way"."""
+    del root
+
+    def on(release: str, *speedups: float, instrument: str = "7") -> list[RunRecord]:
+        made = make_record(torch=release, width=0.001)
+        other = replace(made, conditions=replace(made.conditions, instrument=instrument))
+        return [
+            replace(other, workload=f"ops.w{n}", speedup=interval(value, 0.001))
+            for n, value in enumerate(speedups)
+        ]
+
+    was, now = on("2.5.1", *[2.0] * 7), on("2.6.0", 1.8, 2.1, 1.9)
+    now += on("2.6.0", *[2.0] * 7, instrument="8")[3:]
+    (few,) = summarise(compare(was, now, "torch", QUIET))
+    assert (few.means["speedup"].cases, few.on_both) == (3, 7)
+    assert few.apart == "instrument unknown (7) before, unknown (8) now"
+    text = _sentence("2.5.1", "2.6.0", few)
+    assert "3 of 7 cases on both sides, speedup 0.96x [0." in text
+    mean = few.means["speedup"]
+    assert math.log(mean.high / mean.ratio) > 0.15  # Student's t of 2 degrees, not 1.96
+    (none,) = summarise(compare(was[3:], now[3:], "torch", QUIET))
+    assert _sentence("2.5.1", "2.6.0", none).endswith(f": no case is compared; {few.apart}")
+    (most,) = summarise(compare(was[:4], now[:4], "torch", QUIET))
+    assert most.apart == ""
+    failed = [replace(make_failure("crash", "ended"), workload="ops.w0")]
+    (both,) = summarise(compare(on("2.5.1", 2.0), failed, "torch", QUIET))
+    assert both.apart.startswith("fails now: 2.00x before; crash: ended now")
 
 
 def test_a_series_of_releases_means_the_newest_of_it_in_the_matrix(root: Path) -> None:

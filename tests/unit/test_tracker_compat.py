@@ -292,8 +292,8 @@ def test_a_release_with_which_a_case_is_slow_is_not_a_bad_one() -> None:
 
 
 def test_the_word_of_a_cell_hides_no_case_that_does_not_pass() -> None:
-    def word(*records: RunRecord) -> str:
-        return word_of_cases(compat_rows(records))
+    def word(*records: RunRecord, most: int = 0) -> str:
+        return word_of_cases(compat_rows(records), most or len(records))
 
     right, slow = make_record(workload="a"), make_record(workload="b", speedup=0.5)
     off, no = make_failure("wrong", workload="c"), make_failure("compile", workload="d")
@@ -303,7 +303,13 @@ def test_the_word_of_a_cell_hides_no_case_that_does_not_pass() -> None:
     assert word(slow) == "slow"
     assert word(no) == "fails (compile)"
     # The commit lacks the code of this case: there was nothing to try.
-    assert word(right, slow, make_failure("absent", workload="d")) == "works"
+    assert word(right, slow, make_failure("absent", workload="d"), most=2) == "works"
+    # Where other cells have more cases, the word says how many it is over, or is none.
+    assert word(right, slow, most=4) == "works (2 of 4 run)"
+    assert word(slow, no, most=3) == "works (1 of 2 fail, 2 of 3 run)"
+    assert word(no, most=2) == "fails (compile) (1 of 2 run)"
+    assert word(right, most=33) == "only 1 of 33 cases run with"
+    assert word(make_failure("unavailable"), most=33) == "unavailable"
 
 
 def test_first_good_and_last_bad_release() -> None:

@@ -321,7 +321,7 @@ def test_the_command_writes_checks_and_names_what_is_mended(project: Path) -> No
     assert (entry.python, entry.torch, entry.workload) == ("==3.13", "==2.5.1", "ops.one")
     found = json.loads(runner.invoke(app, ["expect", "--json"]).output)
     assert found["expected"][0]["occurs"][0]["cell"] == "py3.13-torch2.5.1"
-    rows = json.loads(runner.invoke(app, ["compat", "--json"]).output)
+    rows = json.loads(runner.invoke(app, ["compat", "--json"]).output)["rows"]
     assert [one["expectation"]["class"] for one in rows if one["expectation"]] == ["support_gate"]
     assert "expected: " in runner.invoke(app, ["compat"]).output
     path.write_text(

@@ -15,6 +15,7 @@ from ivhl.cli import app
 from ivhl.cli.regressions import _line
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.records.record import Arm, Calibration, Counted
+from ivhl.tracker.compare import compare
 from ivhl.tracker.entries import MemoryHistory
 from ivhl.tracker.project import State
 from ivhl.tracker.regressions import WORSE, find_changes, incidents_of
@@ -229,7 +230,7 @@ def test_the_page_shows_the_speedups_of_the_quiet_runs_around_a_disturbed_one() 
     )
     (incident,) = regressions_view(Source(state, "now", (), ())).incidents
     (change,) = incident.changes
-    assert (change.was, change.now) == ("2.00x", "1.60x")
+    assert change.effect == "speedup 2.00x to 1.60x"
 
 
 def test_a_commit_of_the_same_code_as_a_disturbed_one_is_named_in_its_place() -> None:
@@ -281,6 +282,18 @@ def test_a_graph_break_that_is_gone_again_is_over_whatever_is_warned_of() -> Non
     mended = replace(BASE, warnings=(Counted(text="a warning of another run", count=1),))
     assert [c.state for c in along_commits(BASE, broken(BASE), mended)] == ["over"]
     assert [c.state for c in along_commits(BASE, broken(BASE), broken(BASE))] == ["persists"]
+
+
+def test_a_graph_break_that_was_repaired_is_over_whatever_else_is_compiled_again() -> None:
+    """A recompile of another cause is a change of its own, and no sign of the break."""
+    facts = BASE.compile
+    assert facts is not None
+    more = (*facts.recompiles, Counted(text="Recompiling function other in m.py:343", count=1))
+    mended = replace(BASE, compile=replace(facts, recompiles=more))
+    assert [c.state for c in along_commits(BASE, broken(BASE), mended)] == ["over", "suspected"]
+    again = (*facts.graph_breaks, Counted(text="print at m.py:343 f", count=1))
+    another = replace(BASE, compile=replace(facts, graph_breaks=again))
+    assert along_commits(BASE, broken(BASE), another)[0].state == "over"
 
 
 def test_a_commit_that_changes_nothing_of_the_case_is_never_blamed() -> None:
@@ -497,3 +510,62 @@ def test_a_word_on_a_change_is_kept_and_shown(root: Path) -> None:
     error = run(app, ["regressions"]).exception
     assert isinstance(error, ResultsError)
     assert "annotations.jsonl:3" in str(error)
+
+
+RELEASES = [f"2.{minor}.0" for minor in range(4, 16)]
+
+
+def along_releases(*records: RunRecord) -> list[RunRecord]:
+    return [
+        replace(record, cell=replace(record.cell, torch=torch))
+        for torch, record in zip(RELEASES, records, strict=False)
+    ]
+
+
+def test_a_release_that_alone_is_slow_is_listed_as_compare_lists_it() -> None:
+    """PyTorch 2.9.1 and its 12 µs a call: 7 cases here, where `ivhl compare` had 41."""
+    history = along_releases(*[BASE] * 5, timed(2e-3, 1.4e-3), *[BASE] * 6)
+    found = find_changes(MemoryHistory(history), QUIET, (), ["torch"])
+    assert [(c.kind, c.before, c.place, c.state) for c in found] == [
+        ("slower", "2.8.0", "2.9.0", "over"),
+        ("faster", "2.9.0", "2.10.0", "persists"),
+    ]
+    was, now = ([r for r in history if r.cell.torch == torch] for torch in ("2.8.0", "2.9.0"))
+    (one,) = compare(was, now, "torch", QUIET)
+    assert one.kind == "slower"
+    assert math.exp(one.effect) == pytest.approx(found[0].effect)
+
+
+def test_what_nobody_acts_on_is_no_incident_of_its_own() -> None:
+    """Of a release, "1 slower: 0.42x to 0.41x" was; a commit is taken back for less."""
+    small, large = timed(2e-3, 1.08e-3), timed(2e-3, 1.3e-3)
+    for after, n in ((small, 0), (large, 1)):
+        history = along_releases(BASE, after)
+        changes = find_changes(MemoryHistory(history), QUIET, (), ["torch"])
+        assert [one.kind for one in changes] == ["slower"]
+        assert len(incidents_of(changes)) == n
+    assert len(incidents_of(along_commits(BASE, small))) == 1
+    # Beside a large change, a small one counts as `ivhl compare` counts it.
+    other = [replace(r, workload="ops.other") for r in along_releases(BASE, large)]
+    history = [*along_releases(BASE, small), *other]
+    (incident,) = incidents_of(find_changes(MemoryHistory(history), QUIET, (), ["torch"]))
+    assert [one.kind for one in incident.changes] == ["slower", "slower"]
+
+
+def test_the_numbers_of_an_incident_never_contradict_its_direction() -> None:
+    """An incident said "worse ... 1.32x to 1.52x": eager code was slower, so the speedup rose."""
+    state = State(
+        name="demo", records=(), problems=(), cells=(), releases=None, unavailable={},
+        workloads=(), cases=(), commit_order=(),
+    )  # fmt: skip
+    for after, effect in (
+        (timed(1e-2, 1e-3), "eager 5.00x as long"),
+        (timed(4e-3, 1.6e-3), "compiled 1.60x as long"),
+        (broken(timed(2e-3, 8e-4)), ""),
+        (timed(2e-3, 2e-3), "speedup 2.00x to 1.00x"),
+    ):
+        history = along_releases(BASE, after)
+        source = Source(replace(state, records=tuple(history)))
+        (incident,) = regressions_view(source).incidents
+        (change,) = incident.changes
+        assert (incident.worse, change.effect) == (True, effect)

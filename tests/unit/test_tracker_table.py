@@ -18,10 +18,16 @@ from ivhl.tracker.project import State
 from ivhl.tracker.spread import SHIPPED
 from ivhl.tracker.table import ResultsTable, render_results
 from ivhl.tracker.views.case import cell_details
-from ivhl.tracker.views.matrix import matrix_views
+from ivhl.tracker.views.matrix import matrix_views, notes_of
 from ivhl.tracker.views.source import Source
-from ivhl.tracker.wording import REFERENCE_MARKS, REFERENCE_MEANINGS, short_message
-from tests.builders.records import FakeCell, Known, make_failure, make_record
+from ivhl.tracker.wording import (
+    REFERENCE_MARKS,
+    REFERENCE_MEANINGS,
+    marked,
+    marks_of,
+    short_message,
+)
+from tests.builders.records import FakeCell, Known, make_failure, make_record, whole
 
 TORCHES = ("2.4.1", "2.5.1", "2.6.0", "2.9.1", "2.10.0")
 CELLS = [FakeCell("3.12", torch) for torch in TORCHES]
@@ -68,7 +74,7 @@ def test_the_same_reason_is_explained_once() -> None:
 
 
 def test_a_wide_terminal_shows_all_cells_side_by_side() -> None:
-    header = next(line for line in printed(200).splitlines() if "py3.12-torch2.4.1" in line)
+    header = next(line for line in printed(400).splitlines() if "py3.12-torch2.4.1" in line)
     assert all(cell.id in header for cell in CELLS)
 
 
@@ -103,6 +109,12 @@ def test_a_message_loses_advice_but_not_its_reason() -> None:
     )
     assert short_message(text) == "backend='inductor' raised: CppCompileError: g++ failed"
     assert short_message("Set TORCH_LOGS=x") == "Set TORCH_LOGS=x"
+    advice = "  Hint: Remove the `torch._dynamo.graph_break()` call.\n  Hint: Use torch.where"
+    assert short_message(f"Tensor.item at m.py:3 f\n{advice}") == (
+        "Tensor.item at m.py:3 f Hint: Use torch.where"
+    )
+    inserted = f"Call to `torch._dynamo.graph_break()` at m.py:3 f\n{advice}"
+    assert "Remove the" in short_message(inserted)
     graph = "must be 1, got 4\n\nWhile executing %add : [num_users=1]\nOriginal traceback:\n  File"
     assert short_message(graph) == "must be 1, got 4"
     assert short_message("x = f(y)\n    ~^^^^\nraised") == "x = f(y) raised"
@@ -154,7 +166,7 @@ def test_existing_environments_are_noted() -> None:
 
 @pytest.mark.parametrize("reference", get_args(Reference))
 def test_a_weaker_reference_is_marked_wherever_a_verdict_is_shown(reference: Reference) -> None:
-    record = make_record(reference=reference)
+    record = whole(make_record(reference=reference))
     mark, meaning = REFERENCE_MARKS[reference], REFERENCE_MEANINGS[reference]
     console = Console(file=io.StringIO(), width=200)
     console.print(render_results([record], [FakeCell("3.12", "2.6.0")]))
@@ -187,3 +199,29 @@ def test_a_record_of_an_uncommitted_tree_says_so() -> None:
     assert isinstance(console.file, io.StringIO)
     assert " · uncommitted" in console.file.getvalue()
     assert "the working tree differed from the commit" in console.file.getvalue()
+
+
+def test_what_compiling_did_not_take_in_stands_beside_the_speedup() -> None:
+    """A case with a graph break read `0.19x slow`, and only `ivhl regressions` had the break."""
+    made = make_record(speedup=0.19)
+    assert made.compile is not None
+    record = replace(made, compile=replace(made.compile, frames_total=3, frames_ok=1))
+    marks = ("1 graph break", "2 of 3 frames eager", "2 recompiles")
+    console = Console(file=io.StringIO(), width=200)
+    console.print(render_results([record], [FakeCell("3.12", "2.6.0")], spreads=Known(0.0)))
+    assert isinstance(console.file, io.StringIO)
+    said = " · ".join(marks)
+    assert f"] slow · {said}" in console.file.getvalue()
+    (row,) = compat_rows([record])
+    assert notes_of(row) == marks
+    assert set(marks) <= set(marked("", record).split(" · "))  # gate, results, pull requests
+    state = State(
+        name="demo", records=(record,), problems=(), cells=(), releases=None, unavailable={},
+        workloads=(), cases=(), commit_order=(),
+    )  # fmt: skip
+    source = Source(state)
+    (matrix,) = matrix_views(source, source.page.main)
+    assert dict(matrix.notes).keys() == {"graph break", "frames eager", "recompile"}
+    assert said in cell_details(source, row)["word"]
+    assert marks_of(whole(record)) == ("2 of 3 frames eager",)
+    assert marks_of(whole(made)) == marks_of(None) == ()

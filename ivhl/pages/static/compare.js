@@ -93,7 +93,9 @@
     const middle = logs.reduce((a, b) => a + b, 0) / logs.length;
     if (logs.length < 2) { return times(Math.exp(middle)); }
     const error = Math.sqrt(logs.reduce((sum, one) => sum + (one - middle) ** 2, 0) / (logs.length - 1) / logs.length);
-    const reached = Math.hypot(1.959964 * error, sessions[field]);
+    const free = logs.length - 1; // Student's t, as ivhl.tracker.metrics.student
+    const scaled = 1.959964 * (8 * free + 3) / (8 * free + 1);
+    const reached = Math.hypot(Math.sqrt(free * Math.expm1(scaled * scaled / free)) * error, sessions[field]);
     return `${times(Math.exp(middle))} [${times(Math.exp(middle - reached))}, ${times(Math.exp(middle + reached))}]`;
   }
 

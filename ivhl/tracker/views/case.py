@@ -37,6 +37,7 @@ from ivhl.tracker.wording import (
     STATUS_MEANINGS,
     STATUS_WORDS,
     times,
+    without_other_advice,
 )
 
 if TYPE_CHECKING:
@@ -411,7 +412,7 @@ def _failure(record: RunRecord) -> dict[str, str] | None:
 
 
 def _counted(found: Iterable[Counted]) -> list[tuple[int, str]]:
-    return [(one.count, cut(one.text)) for one in found][:_MOST_REASONS]
+    return [(one.count, cut(without_other_advice(one.text))) for one in found][:_MOST_REASONS]
 
 
 def _samples(record: RunRecord) -> dict[str, list[float]]:

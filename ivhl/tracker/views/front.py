@@ -6,10 +6,10 @@ import itertools
 import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import median
 from typing import TYPE_CHECKING
 
-from ivhl.tracker.advice import advise
+from ivhl.tracker.advice import advise, cell_mean, matched_cases, worth_of
 from ivhl.tracker.compare import compare, disturbed_cases, summarise
 from ivhl.tracker.compat import (
     STATUSES,
@@ -18,16 +18,17 @@ from ivhl.tracker.compat import (
     python_key,
     release_key,
 )
-from ivhl.tracker.spans import spans, spans_sentence, word_of_cases
+from ivhl.tracker.spans import cases_run, spans, spans_sentence, words_of_cells
 from ivhl.tracker.views.incidents import IncidentView, incident_view
 from ivhl.tracker.views.source import PageView, Place, Source, front_page, matrix_page
-from ivhl.tracker.wording import STATUS_WORDS, counted, times
+from ivhl.tracker.wording import STATUS_WORDS, times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ivhl.tracker.advice import Advice
+    from ivhl.tracker.advice import Advice, Worth
     from ivhl.tracker.compat import Row, RowSeries, Status
+    from ivhl.tracker.spans import Span
 
 _NEWEST_FINDINGS = 5
 # A page for a thousand releases would be larger than anybody reads; the matrix has all.
@@ -75,13 +76,13 @@ class FrontView:
     """The front page of one place.
 
     Attributes:
+        load: Load averages before the cases that are shown, as text; empty if no record says them.
         advice: The cell to take; ``None`` if no case has a result.
         why: What speaks for it.
         supported: Python to the releases whose ``torch.compile`` works, in intervals.
+        supported_over: Number of cases that this is over.
         worth: What compiling is worth, per Python on the newest release.
-        worth_over: Number of cases that the means of ``worth`` are over: those that pass on each
-            Python of that release. What other releases cannot compile is no reason to leave it out.
-        matched: Number of cases that every mean of the grid is over.
+        matched: Number of cases that every mean is over (``matched_cases``).
         apart: How two Pythons differ on the newest release that ran on both.
         releases: The newest first.
         older: Number of older releases that the grid leaves out.
@@ -92,12 +93,13 @@ class FrontView:
     href: str
     matrix: str
     others: tuple[tuple[str, str], ...]
+    load: str
     advice: Advice | None
     why: str
     supported: tuple[tuple[str, str], ...]
+    supported_over: int
     newest: str
-    worth: tuple[tuple[str, str], ...]
-    worth_over: int
+    worth: tuple[tuple[str, Worth], ...]
     matched: int
     apart: tuple[str, ...]
     last: IncidentView | None
@@ -113,7 +115,7 @@ def front_view(source: Source, place: Place) -> FrontView:
     """Return the front page of a place."""
     rows = source.by_place.get(place, ())
     page = source.page
-    matched = _matched(rows)
+    matched = matched_cases(rows)
     releases = tuple(
         sorted({row.torch for row in rows if row.status != "not_run"}, key=release_key)
     )
@@ -125,7 +127,6 @@ def front_view(source: Source, place: Place) -> FrontView:
         cells[row.python, row.torch].append(row)
     matrix = matrix_page(place, page.main)
     newest = _newest(rows)
-    of_newest = _matched(row for row in rows if row.torch == newest)
     advice = advise(rows, source.state.spreads, source.disturbed_keys)
     incidents = source.incidents_at(place)
     worse = [one for one in incidents if one.worse]
@@ -135,16 +136,19 @@ def front_view(source: Source, place: Place) -> FrontView:
         href=front_page(place, page.main),
         matrix=matrix,
         others=source.other_places(place, front_page),
+        load=_load(rows),
         advice=advice,
         why=_why(advice, rows) if advice else "",
-        supported=supported(source, rows),
+        supported=tuple(
+            (p, spans_sentence(found)) for p, found in supported(source, rows).items()
+        ),
+        supported_over=supported_over(rows),
         newest=newest,
         worth=tuple(
-            (python, _worth(cells[python, newest], of_newest))
+            (python, worth_of(cells[python, newest], matched))
             for python in pythons
             if any(row.speedup is not None for row in cells[python, newest])
         ),
-        worth_over=len(of_newest),
         matched=len(matched),
         apart=_apart(source, place, newest),
         last=incident_view(source, worse[0]) if worse else None,
@@ -166,6 +170,17 @@ def front_view(source: Source, place: Place) -> FrontView:
     )
 
 
+def _load(rows: Iterable[Row]) -> str:
+    loads = [
+        row.record.conditions.load_average
+        for row in rows
+        if row.record is not None and row.record.conditions.load_average is not None
+    ]
+    if not loads:
+        return ""
+    return f"{min(loads):.1f} to {max(loads):.1f}, half of them below {median(loads):.1f}"
+
+
 def _why(advice: Advice, rows: Iterable[Row]) -> str:
     """Return what speaks for the cell to take: no more than was measured beside it."""
     if advice.cost:
@@ -181,62 +196,35 @@ def _why(advice: Advice, rows: Iterable[Row]) -> str:
     return "on no other Python does a case pass" if beside else "no other Python was run with it"
 
 
-def supported(source: Source, rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
-    """Return, for each Python that was tried, the releases whose ``torch.compile`` works."""
-    tried = {row.python for row in rows if row.status not in {"not_run", "unavailable"}}
-    pythons = sorted(tried, key=python_key)
-    return tuple((python, _supported(source, rows, python)) for python in pythons)
+def supported(source: Source, rows: Sequence[Row]) -> dict[str, tuple[Span, ...]]:
+    """Return, for each Python that was tried, where its ``torch.compile`` works, in intervals."""
+    cells = _compiled_cells(rows)
+    words = words_of_cells(cells)
+    known = source.releases(rows)
+    tried = {python for (python, _), group in cells.items() if cases_run(group)}
+    return {
+        python: spans({t: w for (p, t), w in words.items() if p == python}, known)
+        for python in sorted(tried, key=python_key)
+    }
 
 
-def _supported(source: Source, rows: Sequence[Row], python: str) -> str:
-    words: dict[str, str] = {}
-    groups: dict[str, list[Row]] = defaultdict(list)
+def supported_over(rows: Iterable[Row]) -> int:
+    """Return over how many cases ``supported`` is, where it does not say of fewer."""
+    return max(map(cases_run, _compiled_cells(rows).values()), default=0)
+
+
+def _compiled_cells(rows: Iterable[Row]) -> Mapping[tuple[str, str], Sequence[Row]]:
+    cells: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
         engine = row.record.engine if row.record else "compile"
-        if row.python == python and row.status != "not_run" and engine == "compile":
-            groups[row.torch].append(row)
-    for torch, group in groups.items():
-        words[torch] = word_of_cases(group)
-    return spans_sentence(spans(words, source.releases(rows)))
-
-
-def _matched(rows: Iterable[Row]) -> frozenset[RowSeries]:
-    """Return the cases with a speedup in every cell that has at least half as many as the best.
-
-    A mean over whatever passed gets better when the slowest case breaks. Cells of which only a few
-    cases were run would leave nothing; they have no mean.
-    """
-    passed: dict[str, set[RowSeries]] = defaultdict(set)
-    for row in rows:
-        if row.speedup is not None:
-            passed[row.cell].add(row.series)
-    most = max(map(len, passed.values()), default=0)
-    full = [found for found in passed.values() if 2 * len(found) >= most]
-    return frozenset(set.intersection(*full)) if full else frozenset()
-
-
-def _mean(rows: Iterable[Row], matched: frozenset[RowSeries]) -> float | None:
-    """Return the geometric mean over the matched set; ``None`` unless all of it passed."""
-    logs = [
-        math.log(row.speedup) for row in rows if row.series in matched and row.speedup is not None
-    ]
-    return math.exp(fmean(logs)) if logs and len(logs) == len(matched) else None
+        if row.status != "not_run" and engine == "compile":
+            cells[row.python, row.torch].append(row)
+    return cells
 
 
 def _newest(rows: Iterable[Row]) -> str:
     """Return the newest release with a speedup; that with the most Pythons among equals."""
     return newest_release(row.torch for row in rows if row.speedup is not None)
-
-
-def _worth(rows: Sequence[Row], matched: frozenset[RowSeries]) -> str:
-    run = [row for row in rows if row.status != "not_run"]
-    passed = sum(row.speedup is not None for row in run)
-    mean = _mean(run, matched)
-    text = f"{passed} of {counted(len(run), 'case')} pass"
-    slow = sum(row.status == "slow" for row in run)
-    if slow:
-        text += f", {slow} of them slower than eager"
-    return text if mean is None else f"{text}; {times(mean)} as fast as eager"
 
 
 def _apart(source: Source, place: Place, torch: str) -> tuple[str, ...]:
@@ -282,7 +270,7 @@ def _cell(rows: Sequence[Row], href: str, matched: frozenset[RowSeries]) -> Grid
         return None
     counts = Counter(row.status for row in run)
     good = sum(row.passes for row in run)
-    mean = _mean(run, matched)
+    mean = cell_mean(run, matched)
     shares, start = [], 0.0
     for status in STATUSES:
         if counts[status]:

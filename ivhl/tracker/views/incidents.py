@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ivhl.tracker.annotations import note_of
 from ivhl.tracker.compat import RowSeries
 from ivhl.tracker.confirmations import CONFIRMED, REFUTED, confirmation_of
+from ivhl.tracker.metrics import WORDS
 from ivhl.tracker.regressions import WORSE
 from ivhl.tracker.upstream import described
 from ivhl.tracker.views.source import MOST_INCIDENTS, PageView, case_page
@@ -52,9 +53,11 @@ class ChangeView:
     """One change of one case.
 
     Attributes:
-        effect: The speedup's factor as text; empty for failures.
-        was: Speedup before, and ``now`` after it, as text; empty if there is none.
-        curve: Speedups around the change, for a small picture; ``None`` where there is none.
+        effect: What moved, as text: the speedup before and after it, or the factor of the seconds
+            that decided. Empty for failures, and where the speedup moved the other way than the
+            case: a fact decided there.
+        curve: Speedups around the change, for a small picture; ``None`` where there is none. Empty
+            where seconds decided.
         at: Index in ``curve`` of the first point after the change.
         again: What measuring both commits again gave; empty if nobody did.
     """
@@ -65,8 +68,6 @@ class ChangeView:
     kind: str
     worse: bool
     effect: str
-    was: str
-    now: str
     reason: str
     state: str
     state_text: str
@@ -194,8 +195,8 @@ def _between(source: Source, incident: Incident) -> str:
 
 def _worst(view: ChangeView) -> str:
     """Return the largest change; of facts and times the first clause, which says what moved."""
-    if view.was and view.now and view.kind in ("slower", "eager slower", "faster"):
-        return f"{view.case}, {view.was} to {view.now}; {view.reason.partition(';')[0]}"
+    if view.effect and view.kind in ("slower", "eager slower", "faster"):
+        return f"{view.case}, {view.effect}; {view.reason.partition(';')[0]}"
     if view.kind == "mended":
         return f"{view.case}; before: {view.reason}"
     reason = view.reason if view.kind == "newly fail" else view.reason.partition(";")[0]
@@ -232,10 +233,7 @@ def _short(incident: Incident, name: str) -> str:
 
 
 def _change_view(source: Source, change: Change, note: str) -> ChangeView:
-    curve, at = _curve(source, change)
-    # A disturbed run may lie between both.
-    by_name = {point.name: _speedup(point.entry) for point in source.points(change)}
-    was, now = by_name.get(change.before), by_name.get(change.place)
+    curve, at = _curve(source, change) if change.effect_of == "speedup" else ((), 0)
     case = change.case
     series = RowSeries(case.machine, case.device, case.workload, case.size, case.variant)
     state = _state(source, change, note)
@@ -246,9 +244,7 @@ def _change_view(source: Source, change: Change, note: str) -> ChangeView:
         place=", ".join(case.place),
         kind=_KIND_WORDS[change.kind],
         worse=change.kind in WORSE,
-        effect="" if change.effect is None else times(change.effect),
-        was="" if was is None else times(was),
-        now="" if now is None else times(now),
+        effect=_effect(source, change),
         reason=_cut(short_message(change.reason)),
         state=state,
         state_text=_STATE_WORDS[state],
@@ -258,6 +254,20 @@ def _change_view(source: Source, change: Change, note: str) -> ChangeView:
         curve=curve,
         at=at,
     )
+
+
+def _effect(source: Source, change: Change) -> str:
+    """Return what moved; never a number that contradicts whether it is worse."""
+    if change.effect is None:
+        return ""
+    if change.effect_of != "speedup":
+        return f"{WORDS[change.effect_of]} {times(change.effect)} as long"
+    # A disturbed run may lie between both.
+    by_name = {point.name: _speedup(point.entry) for point in source.points(change)}
+    was, now = by_name.get(change.before), by_name.get(change.place)
+    if was is None or now is None or (now < was) != (change.kind in WORSE):
+        return ""
+    return f"speedup {times(was)} to {times(now)}"
 
 
 def _state(source: Source, change: Change, note: str) -> str:

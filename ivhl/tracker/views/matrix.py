@@ -22,6 +22,7 @@ from ivhl.tracker.views.source import (
     matrix_page,
 )
 from ivhl.tracker.wording import (
+    COMPILING_MEANINGS,
     EXPECTED_MARK,
     EXPECTED_MEANING,
     MENDED_MARK,
@@ -32,7 +33,7 @@ from ivhl.tracker.wording import (
     STATUS_WORDS,
     UNCOMMITTED_MARK,
     UNCOMMITTED_MEANING,
-    marks,
+    marks_of,
     times,
 )
 
@@ -62,7 +63,8 @@ class MatrixCell:
         shade: 0 to 3, the size of the speedup.
         data: Address of the details; empty if the case was not run.
         notes: What its verdict rests on, if not on an independent reference, a commit, a lock and
-            a full run; and what the known failures of the project say of it.
+            a full run; graph breaks, eager frames and recompiles; and what the known failures of
+            the project say of it.
     """
 
     status: Status
@@ -217,7 +219,14 @@ def _notes(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
         "existing": "measured in an existing environment, which no lock describes",
     }
     used = {note for row in rows for note in notes_of(row)}
-    return tuple((word, meaning) for word, meaning in meanings.items() if word in used)
+    return (
+        *((word, meaning) for word, meaning in meanings.items() if word in used),
+        *(
+            (word, meaning)
+            for word, meaning in COMPILING_MEANINGS.items()
+            if any(note.removesuffix("s").endswith(word) for note in used)
+        ),
+    )
 
 
 def _line(
@@ -273,8 +282,8 @@ def cell_view(row: Row | None, before: Row | None) -> MatrixCell:
 
 
 def notes_of(row: Row) -> tuple[str, ...]:
-    """Return what a row's verdict rests on, if not on what all verdicts should."""
-    found = marks(row.reference, uncommitted=bool(row.uncommitted))
+    """Return what a row's verdict rests on, if not on what all should, and what was not compiled."""
+    found = marks_of(row.record)
     kinds = (
         (EXPECTED_MARK, row.expectation is not None and row.is_failure),
         (MENDED_MARK, row.is_mended),
