@@ -51,6 +51,10 @@ SHOWN_BY: Final = {
         "test_a_payload_in_every_text_runs_on_no_page",
         "test_foreign_text_is_escaped",
     ),
+    "Pages link reports of PyTorch": (
+        "test_the_text_of_a_record_is_never_a_link",
+        "test_reports_of_pytorch_are_links_and_no_other_address_is",
+    ),
     "What a reader cannot see": (
         "test_whatever_has_no_picture_is_written_out",
         "test_every_escape_of_invisible_characters_is_the_one_rule",
