@@ -22,12 +22,12 @@ dependencies = ["torch>=2", "opt_einsum>=3.3"]
 """
 
 
-def run(*words: str, cwd: Path) -> str:
+def run(*words: str, cwd: Path, expect: int = 0) -> str:
     """Run a command and return what it printed."""
     done = subprocess.run(
         words, cwd=cwd, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == expect, done.stdout
     return done.stdout
 
 
@@ -57,7 +57,11 @@ def test_it_installs_into_an_empty_environment_and_init_runs_there(
     run("git", "init", "--quiet", "-b", "main", cwd=project)
     # Isolated: this checkout is on the path of the tests.
     ivhl = [str(python), "-I", "-m", "ivhl"]
-    command = ["init", "--python", "3.12", "--torch", "2.6.0", "--ci", "github"]
+    command = ["init", "--python", "3.12", "--torch", "2.6.0"]
+    # An archive does not tell its commit, to which a workflow pins ivhl's actions.
+    refused = run(*ivhl, *command, "--ci", "github", cwd=project, expect=2)
+    assert "the commit of the installed ivhl is not known" in refused
+    assert not (project / "envs").exists()
     said = run(*ivhl, *command, cwd=project)
     assert "wrote envs/locks/py3.12-torch2.6.0.txt" in said
     assert "in order: 1 cell, 2 workloads" in run(*ivhl, "check", cwd=project)

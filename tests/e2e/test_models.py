@@ -139,7 +139,7 @@ def measure(names: Iterable[str], folder: Path) -> dict[str, RunRecord]:
         project="models",
         commit="0" * 40,
         workloads=WORKLOADS,
-        cell=Cell(id=f"py{version}-torchhere", python=version, torch="here", lock_sha256=None),
+        cell=Cell(id=f"py{version}-torch0.0", python=version, torch="0.0", lock_sha256=None),
         machine=this_machine("test"),
         results=str(folder / "results"),
         scratch=str(folder / "scratch"),

@@ -60,7 +60,7 @@ def make_run(module: str, folder: Path) -> Run:
         project=module,
         commit="0" * 40,
         workloads=f"tests.e2e.{module}:WORKLOADS",
-        cell=Cell(id=f"py{version}-torchhere", python=version, torch="here", lock_sha256=None),
+        cell=Cell(id=f"py{version}-torch0.0", python=version, torch="0.0", lock_sha256=None),
         machine=this_machine("test"),
         results=str(folder / "results"),
         scratch=str(folder / "scratch"),
