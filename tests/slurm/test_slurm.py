@@ -200,13 +200,17 @@ def test_a_job_that_is_cancelled_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("victim", "told"),
     [
-        ("getpid", "signal 9 ended the run"),
-        # Who is to write the answer, as when a node is lost.
-        ("getppid", r"Slurm job \d+ ended without a result: [A-Z_]+$"),
+        ("os.getpid()", "signal 9 ended the run"),
+        ("supervisor", "signal 9 ended the run"),
+        # The process that writes the answer, as when a node is lost.
+        ("int(open(f'/proc/{supervisor}/stat').read().rpartition(')')[2].split()[1])",
+         r"Slurm job \d+ ended without a result: [A-Z_]+$"),
     ],
-)
+    ids=["the run", "its supervisor", "its node"],
+)  # fmt: skip
 def test_a_job_that_is_killed_is_told(tmp_path: Path, victim: str, told: str) -> None:
-    long_job(tmp_path, then=f"import os, sys; os.kill(os.{victim}(), 9); sys.exit()")
+    kill = f"import os, sys; supervisor = os.getppid(); os.kill({victim}, 9); sys.exit()"
+    long_job(tmp_path, then=kill)
     with pytest.raises(ResultsError, match=told):
         run_on_slurm(tmp_path, [], {}, print)
 
