@@ -10,7 +10,7 @@ from ivhl.asv.files import place_of, write_asv_results, write_machine
 from ivhl.asv.unreadable import set_aside_unreadable
 from ivhl.bench.checks import check_room
 from ivhl.fleet.check import Offered, load_known, read_line, refusal
-from ivhl.fleet.merge import merge_records, remove_unfinished
+from ivhl.fleet.merge import FullError, merge_records, remove_unfinished
 from ivhl.fleet.sources import Refused, read_sources
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.project import load_project
@@ -129,7 +129,9 @@ def import_records(
         if too_many := _too_many_machines(results, taken):
             taken = [offer for offer in taken if offer.record.machine.name not in too_many]
             refused.append(_of_too_many(too_many))
-        new, had = _merge(results, taken)
+        new, had, full = _merge(results, taken)
+        refused += full.values()
+        taken = [offer for offer in taken if _file_of(results, offer) not in full]
         _keep_provenance(results, taken, attested)
         set_aside = set_aside_unreadable(results)
         for name in sorted({offer.record.machine.name for offer in taken}):
@@ -188,20 +190,34 @@ def _keep_provenance(
             keep_provenance(results, replace(one.signer, records=new))
 
 
-def _merge(results: Path, taken: Iterable[Offered]) -> tuple[Counter[Batch], Counter[Batch]]:
+def _file_of(results: Path, offer: Offered) -> Path:
+    record = offer.record
+    return record_file(results, record.machine.name, record.commit, record.cell.id)
+
+
+def _merge(
+    results: Path, taken: Iterable[Offered]
+) -> tuple[Counter[Batch], Counter[Batch], dict[Path, Refused]]:
+    """Add the records to their files; return how many were new, and the files that are full."""
     files: dict[tuple[Path, Batch], list[Offered]] = {}
     for offer in taken:
         record = offer.record
         place = place_of(record)
-        path = record_file(results, place.machine, record.commit, record.cell.id)
+        path = _file_of(results, offer)
         batch = Batch(place.machine, place.device, place.commit, record.cell.id, place.existing)
         files.setdefault((path, batch), []).append(offer)
     new: Counter[Batch] = Counter()
     had: Counter[Batch] = Counter()
+    full: dict[Path, Refused] = {}
     for (path, batch), offers in sorted(
         files.items(), key=lambda item: (str(item[0][0]), item[0][1])
     ):
-        merged = merge_records(path, [offer.record for offer in offers])
+        try:
+            merged = merge_records(path, [offer.record for offer in offers])
+        except FullError as error:
+            which = f"{counted(len(offers), 'record')} from {offers[0].place}"
+            full[path] = Refused(which, str(error), error.hint)
+            continue
         new[batch] += merged.new
         had[batch] += merged.had
-    return new, had
+    return new, had, full

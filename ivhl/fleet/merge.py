@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from ivhl.records.record import RunRecord
 
 
+class FullError(ResultsError):
+    """A file of records would be larger than any reader takes; it is unchanged."""
+
+
 @dataclass(frozen=True, slots=True)
 class Merged:
     """Number of offered records that were new to a file, and that it had."""
@@ -38,7 +42,8 @@ def merge_records(path: Path, records: Iterable[RunRecord]) -> Merged:
     be ordered in another way than those of one.
 
     Raises:
-        ResultsError: If the file cannot be written; it is then unchanged.
+        FullError: If the file would be over a limit; it is then unchanged.
+        ResultsError: If it cannot be written; likewise.
     """
     lines: list[tuple[tuple[bool, str], str, bytes]] = []
     here: set[str] = set()
@@ -84,7 +89,7 @@ def _within_limits(path: Path, data: bytes) -> bytes:
     try:
         return within_limits(data)
     except ResultsError as error:
-        raise ResultsError(
+        raise FullError(
             f"{path} would be no file of records any more: {error}",
             hint="the file is unchanged; move old records of this commit and cell elsewhere",
         ) from error

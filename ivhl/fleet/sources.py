@@ -302,6 +302,13 @@ def _member(
 ) -> bytes | Refused:
     if member.flag_bits & 1:
         return Refused(place, "must not be encrypted", "import it unencrypted")
+    # Python unpacks a block of the other methods whole, however little of it is asked for.
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        return Refused(
+            place,
+            f"must be stored or deflated (got compression method {member.compress_type})",
+            "ask the sender for an archive without bzip2, LZMA or Zstandard in it",
+        )
     try:
         with archive.open(member) as file:
             data = file.read(allowed + 1)

@@ -529,6 +529,7 @@ def resolve_requirements(
                 *options,
             ],
             cwd=folder,
+            project=root,
         )
         messages = process.stderr.strip()
         return messages, out.read_text(encoding="utf-8") if process.returncode == 0 else None

@@ -78,12 +78,18 @@ def uv_bin() -> str:
 
 
 def run_uv(
-    arguments: Sequence[str], *, cwd: Path, timeout_s: float = 900.0
+    arguments: Sequence[str], *, cwd: Path, project: Path | None = None, timeout_s: float = 900.0
 ) -> subprocess.CompletedProcess[str]:
     """Run uv and return its output; the caller checks the exit status.
 
-    Of the settings of the user and of the project around ``cwd``, uv is given those that say where
-    packages come from; no other one can change a lock or a cell.
+    Of the settings of the user and of the project, uv is given those that say where packages come
+    from; no other one can change a lock or a cell.
+
+    Args:
+        arguments: Those of uv.
+        cwd: Folder in which it runs.
+        project: Folder of the project, by default the one around ``cwd``.
+        timeout_s: Seconds after which it is killed.
 
     Raises:
         LockError: If uv is missing, does not end in time, or a file of its settings is no TOML.
@@ -99,7 +105,7 @@ def run_uv(
     environment.pop("CLICOLOR_FORCE", None)
     if _STOPPED.is_set():
         raise LockError("uv is not started: this command is being stopped")
-    settings = kept_settings(cwd)
+    settings = kept_settings(project or cwd)
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".toml") as file:
         file.writelines(f"{name} = {_toml(value)}\n" for name, value in settings.items())
         file.flush()

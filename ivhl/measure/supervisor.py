@@ -55,6 +55,7 @@ def supervise(command: Sequence[str], lifeline: int) -> int:
 
     A command that its own children stop (SIGSTOP) continues at once. SIGINT is passed on.
     """
+    caller = os.getppid()
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
@@ -73,14 +74,29 @@ def supervise(command: Sequence[str], lifeline: int) -> int:
     poll = select.poll()
     poll.register(woken, select.POLLIN)
     poll.register(lifeline, 0)  # only its end is reported
+    ends = {lifeline, *_end_of_caller(caller)}
+    for number in ends - {lifeline}:
+        poll.register(number, select.POLLIN)
     while process.returncode is None:
-        if any(number == lifeline for number, _ in poll.poll()):
+        if any(number in ends for number, _ in poll.poll()):
             process.returncode = -signal.SIGKILL
         else:
             os.read(woken, 4096)
             _reap(process)
     kill_group(process.pid)
     return process.returncode
+
+
+def _end_of_caller(caller: int) -> list[int]:
+    """Return a descriptor that tells the end of the caller, where Linux has them.
+
+    Without a namespace, code of the same user can keep the lifeline open through ``/proc``.
+    """
+    with contextlib.suppress(AttributeError, OSError):  # another system, or another namespace
+        descriptor = os.pidfd_open(caller)
+        if os.getppid() == caller:
+            return [descriptor]
+    return []
 
 
 def _reap(process: subprocess.Popen[bytes]) -> None:

@@ -37,6 +37,11 @@ _PLAIN: Final = frozenset(
 _WITHOUT: Final = (ast.Constant, ast.Name, ast.alias, ast.Global, ast.Nonlocal, ast.MatchSingleton)
 # Those that hold statements, and what has statements, in the order in which nodes name them.
 _BLOCKS: Final = ("body", "handlers", "orelse", "finalbody", "cases")
+# A tree takes up to 1.5 KB for each; the largest file of PyTorch 2.15.0 has 263,000.
+_MOST_TOKENS: Final = 500_000
+_TOKEN: Final = re.compile(r"\w+|[^\w\s]")
+# Python refuses decimal ones by itself.
+_LONG_INTEGER: Final = re.compile(r"\b0[xXoObB][0-9a-fA-F_]{1000}")
 # As Python counts lines: ``str.splitlines`` also splits at a form feed.
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
@@ -125,7 +130,17 @@ def why_unparsed(name: str, error: BaseException) -> str:
 
 
 def parsed(text: str) -> ast.Module:
-    """Return the syntax tree of a text, without warnings about the code of others."""
+    """Return the syntax tree of a text, without warnings about the code of others.
+
+    Raises:
+        SyntaxError: If it is no Python; ``UNPARSED`` has what else Python raises.
+        ValueError: If it has too many tokens, or an integer that Python does not print.
+    """
+    # No text has more tokens than characters.
+    if len(text) > _MOST_TOKENS and sum(1 for _ in _TOKEN.finditer(text)) > _MOST_TOKENS:
+        raise ValueError(f"has more than {_MOST_TOKENS} tokens")
+    if _LONG_INTEGER.search(text):
+        raise ValueError("has an integer of thousands of digits")
     with warnings.catch_warnings(action="ignore"):
         return ast.parse(text)
 

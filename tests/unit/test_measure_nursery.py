@@ -128,13 +128,13 @@ def test_nothing_outlives_its_case_however_that_ends(  # noqa: PLR0917  (fixture
     "stop",
     [
         "os.kill(os.getppid(), signal.SIGSTOP)",
-        f"signal_ancestors({os.getpid()}, signal.SIGSTOP)",
+        "signal_ancestors({}, signal.SIGSTOP)",
     ],
 )
 def test_a_case_that_stops_its_parents_ends_as_it_does(
     nursery: Nursery, tmp_path: Path, token: str, stop: str
 ) -> None:
-    code = f"{STARTS}daemon({token!r})\n{stop}\n"
+    code = f"{STARTS}daemon({token!r})\n{stop.format(os.getpid())}\n"
     ending = run(nursery, tmp_path, f"{code}os.kill(os.getpid(), signal.SIGSEGV)")
     assert (ending.how, ending.signal_name) == ("signal", "SIGSEGV")
     assert run(nursery, tmp_path, f"{code}time.sleep(60)", deadline_s=3).how == "deadline"
