@@ -52,6 +52,14 @@ def bomb(token):
     start({BOMB!r}, token)
     time.sleep(1)
 def keep_stopped(token, pid): start({STOPPER!r}, token, str(pid))
+def hold_pipes(below):
+    pid = os.getppid()
+    while pid != below:
+        with open(f"/proc/{{pid}}/stat", encoding="utf-8") as file:
+            pid = int(file.read().rpartition(")")[2].split()[1])
+    for name in os.listdir(f"/proc/{{below}}/fd"):
+        path = f"/proc/{{below}}/fd/{{name}}"
+        if os.readlink(path).startswith("pipe:"): os.open(path, os.O_WRONLY)
 def signal_ancestors(below, how):
     pid = os.getppid()
     while pid not in (0, below):

@@ -16,6 +16,7 @@ SHOWN_BY: Final = {
     ),
     "Archives are read member by member": (
         "test_links_and_devices_in_an_archive_are_refused",
+        "test_a_member_of_a_method_that_unpacks_whole_blocks_is_not_unpacked",
         "test_a_name_outside_the_folder_is_refused_and_the_others_are_read",
     ),
     "What is refused is named": ("test_each_record_is_checked_alone_and_the_others_are_imported",),
@@ -95,6 +96,7 @@ SHOWN_BY: Final = {
         "test_a_command_can_kill_its_supervisors_only_where_it_is_not_isolated",
     ),
     # What is not promised.
+    "Elsewhere (most containers)": ("test_code_that_holds_the_pipe_of_the_caller_ends_with_it",),
     "Not covered:": (),
     "Containers. What they print": ("test_a_case_that_was_not_ordered_is_refused",),
     "CPUs are chosen": ("test_hosts_that_start_in_the_same_moment_choose_other_cpus",),

@@ -447,6 +447,23 @@ def test_an_import_takes_50_new_machines_and_says_how_to_get_the_others(root: Pa
     assert (again.new.total(), again.refused) == (3, ())
 
 
+def test_a_file_that_would_be_over_a_limit_ends_no_import_of_others(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take(root, a_record(root, "box"))
+    (path,) = (root / "results/box/records").iterdir()
+    before = path.read_bytes()
+    monkeypatch.setattr("ivhl.records.lines.LARGEST", 2 * len(before))
+    more = [a_record(root, "box", minute=minute) for minute in (1, 2)]
+    done = take(root, *more, a_record(root, "other"))
+    assert done.new.total() == 1
+    (refused,) = done.refused
+    assert refused.place.startswith("2 records from ")
+    assert "would be no file of records any more" in refused.rule
+    assert path.read_bytes() == before
+    assert (root / "results/other/machine.json").is_file()
+
+
 def test_the_oldest_record_describes_a_new_machine(root: Path) -> None:
     late = a_record(root, minute=9, machine=machine("box", "Another CPU"))
     for records in ([late, a_record(root)], [a_record(root), late]):

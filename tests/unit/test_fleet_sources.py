@@ -8,6 +8,7 @@ import stat
 import struct
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,22 @@ def test_a_zip_bomb_is_not_unpacked(tmp_path: Path) -> None:
     lines, (refused,) = read(archive)
     assert lines == [b"[]"]
     assert "must not unpack to more than 200 times its size" in refused.rule
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_member_of_a_method_that_unpacks_whole_blocks_is_not_unpacked(
+    tmp_path: Path, method: int
+) -> None:
+    """337 bytes of bzip2 took 856 MB before they were refused."""
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", method) as archive:
+        archive.writestr("bomb.jsonl", b"\n" * (8 << 20))
+        archive.writestr("x.jsonl", b"[]", zipfile.ZIP_DEFLATED)
+    tracemalloc.start()
+    lines, (refused,) = read(tmp_path / "a.zip")
+    assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    tracemalloc.stop()
+    assert lines == [b"[]"]
+    assert f"must be stored or deflated (got compression method {method})" in refused.rule
 
 
 def test_many_small_zip_bombs_count_as_one(tmp_path: Path) -> None:

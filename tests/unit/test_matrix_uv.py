@@ -105,3 +105,12 @@ def test_settings_that_are_no_toml_are_refused_by_name(home: Path) -> None:
     (home / "project/uv.toml").write_text("index = [", encoding="utf-8")
     with pytest.raises(LockError, match=r"project/uv\.toml: must be TOML"):
         kept_settings(home / "project")
+
+
+def test_the_indexes_of_a_project_count_wherever_uv_runs(home: Path) -> None:
+    """Locks are made in a temporary folder."""
+    (home / "project/uv.toml").write_text("no-index = true\n", encoding="utf-8")
+    (home / "asked.in").write_text("flit_core\n", encoding="utf-8")
+    words = ["pip", "compile", "asked.in", "--python", sys.executable]
+    done = run_uv(words, cwd=home, project=home / "project")
+    assert "flit-core was not found in the provided package locations" in done.stderr

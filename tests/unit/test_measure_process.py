@@ -149,6 +149,22 @@ def test_all_of_it_ends_when_the_caller_is_killed(token: str) -> None:
     assert ends(token)
 
 
+def test_code_that_holds_the_pipe_of_the_caller_ends_with_it(
+    token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a namespace, ``/proc`` has the descriptors of the caller."""
+    monkeypatch.setenv("IVHL_PID_NAMESPACE", "0")
+    code = f"{STARTS}hold_pipes(int(sys.argv[2]))\nstart_sleep({token!r})\ntime.sleep(60)"
+    caller = (
+        "import os, sys\nfrom ivhl.measure.process import run_tree\n"
+        f"run_tree([sys.executable, '-c', {code!r}, {token!r}, str(os.getpid())])"
+    )
+    with subprocess.Popen([sys.executable, "-c", caller], cwd=ROOT) as process:
+        appears(token, 2)
+        process.kill()
+    assert ends(token)
+
+
 @pytest.mark.usefixtures("isolated")
 def test_a_time_limit_ends_what_holds_the_pipe_as_well(token: str) -> None:
     code = f"{STARTS}start_sleep({token!r}); time.sleep(60)"

@@ -1032,6 +1032,21 @@ def test_a_file_that_does_not_parse_is_named_with_its_line(tmp_path: Path) -> No
     assert unreadable.startswith("bytes.py: cannot be read: ")
 
 
+def test_a_text_whose_tree_takes_gigabytes_or_cannot_be_printed_is_named(tmp_path: Path) -> None:
+    """2 MiB of assignments took 2.3 GB; Python prints no integer of 4,300 digits."""
+    number = f"if sys.version_info >= (0x{'f' * 3600},):\n    f = torch.compile(f)\n"
+    (tmp_path / "integer.py").write_text(f"import sys\n{number}")
+    (tmp_path / "long.py").write_text("x=1\n" * 200_000)
+    (tmp_path / "wide.py").write_text("x = " + "0," * 300_000)
+    found = search(tmp_path, "@torch.compiler.disable\ndef f(): ...\n")
+    assert len(found.guards) == 1
+    assert sorted(found.problems) == [
+        "integer.py: cannot be read: has an integer of thousands of digits",
+        "long.py: cannot be read: has more than 500000 tokens",
+        "wide.py: cannot be read: has more than 500000 tokens",
+    ]
+
+
 EVIDENCE = {
     ("3.12", "2.2.2"): CellEvidence("refused", 0, 3),
     ("3.12", "2.5.1"): CellEvidence("works", 9, 10),

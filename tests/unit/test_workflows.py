@@ -624,6 +624,14 @@ def test_an_error_in_place_of_a_verdict_is_shown(stubs: Path, pull_request: Path
     assert "### ivhl could not compare\n\n    error: no matrix\n" in summary
 
 
+def test_an_error_cannot_end_its_code_block(stubs: Path, pull_request: Path) -> None:
+    """Markdown ends a line at a carriage return as well."""
+    (stubs / "ivhl").write_text("#!/bin/sh\nprintf 'error: x\\r# @everyone\\n' >&2\nexit 2\n")
+    _, _, summary = run_compare(pull_request, stubs, {})
+    assert "\r" not in summary
+    assert "\n    error: x\n    # @everyone\n" in summary
+
+
 def test_a_base_that_git_does_not_have_is_told_in_the_summary(
     stubs: Path, pull_request: Path
 ) -> None:
@@ -821,6 +829,7 @@ def test_an_issue_is_opened_for_a_release_and_for_no_other_file(tmp_path: Path) 
     (folder / "2.18.0.md").write_text("y" * 3_000_000)
     (folder / "$(touch broken).md").write_text("z")
     (folder / "-h.md").write_text("z")
+    (folder / "1\n2.15.0.md").write_text("z")  # sorts before the others
     os.mkfifo(folder / "2.19.0.md")
     subprocess.run(
         [HERE / ".ci" / "open-issues", "issues"],
