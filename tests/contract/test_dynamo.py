@@ -130,6 +130,7 @@ class Stack(torch.nn.Module):  # type: ignore[name-defined,misc]
 
 
 def watch(function: Callable[..., Any], *inputs: Tensor) -> Watch:
+    torch._dynamo.reset()  # another test has perhaps compiled or given up the function
     watched = Watch()
     compiled = torch.compile(function, backend="eager", dynamic=False)
     try:
