@@ -128,7 +128,7 @@ def test_an_unknown_field_in_a_part_is_refused() -> None:
 
 def test_a_newer_schema_is_refused() -> None:
     data = dataclasses.asdict(MEASURED) | {"schema": "ivhl.run/99"}
-    with pytest.raises(ValueError, match=r"must be 'ivhl\.run/4' or older"):
+    with pytest.raises(ValueError, match=r"must be 'ivhl\.run/5' or older"):
         read_record(json.dumps(data).encode())
 
 

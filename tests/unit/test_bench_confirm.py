@@ -407,7 +407,7 @@ def test_the_suspects_are_those_of_the_gate(
     usual, loud = (Calibration(compute_s=(s,) * 4, memory_s=(6e-4,) * 4) for s in (5e-5, 8e-5))
     records = [a_record(tmp_path, size=f"s{n}", calibration=usual) for n in range(9)]
     git(tmp_path, "commit", "--allow-empty", "-q", "-m", "next")
-    slow = a_record(tmp_path, minute=5, size="s1", speedup=1.0, calibration=loud)
+    slow = a_record(tmp_path, minute=5, size="s1", speedup=1.5, calibration=loud)
     write_records(tmp_path / "results", *records, slow)
     (tmp_path / "envs" / "expectations.toml").write_text(
         '[[failure]]\npython = ""\ntorch = ""\nworkload = "ops.two"\nclass = "compile"\n'
