@@ -39,6 +39,7 @@ from ivhl.matrix.spec import LARGEST_TEXT, canonical_release, load_matrix, read_
 from ivhl.matrix.uv import uv_pool
 from ivhl.matrix.wheels import build_missing, needed_wheels, pin_of
 from ivhl.records.files import UNFINISHED, without_links, write_whole
+from ivhl.records.text import is_printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -492,7 +493,7 @@ def _workflow(source: ProjectSource, top: Path) -> str:
     """
     inside = source.root.resolve().relative_to(top).as_posix()
     # GitHub evaluates expressions also in quotes; of the rest, JSON's texts are YAML's.
-    if not inside.isprintable() or "${{" in inside:
+    if not is_printable(inside) or "${{" in inside:
         raise SpecError(
             f"--ci github: the folder's name must be printable, without ${{{{ (got {inside!r})",
             hint="rename the folder, or leave out --ci github",

@@ -289,5 +289,5 @@ def shown(value: Any) -> str:  # noqa: ANN401  (whatever JSON holds)
 
 
 def _shortened(text: str) -> str:
-    text = text if text.isascii() and text.isprintable() else ascii(text[:_SHOWN])
+    text = text if text.isascii() and is_printable(text) else ascii(text[:_SHOWN])
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -49,7 +49,7 @@ def at(n: int, record: RunRecord, **changes: Any) -> RunRecord:  # noqa: ANN401
 def timed(eager_s: float, compiled_s: float) -> RunRecord:
     """Return a record of a machine whose speed is known."""
     eager, compiled = (Arm(calls=1, samples_s=(s,) * 16) for s in (eager_s, compiled_s))
-    fixed = Calibration(compute_s=(5e-5,), memory_s=(6e-4,))
+    fixed = Calibration(code_s=(5e-5,), memory_s=(6e-4,))
     record = make_record(speedup=eager_s / compiled_s, width=0.001, calibration=fixed)
     return replace(record, eager=eager, compiled=compiled)
 
@@ -198,7 +198,7 @@ def test_a_disturbed_newest_run_decides_nothing_where_other_cells_show_no_change
 
 def loud(record: RunRecord, factor: float) -> RunRecord:
     """Return the record with a calibration that took longer by a factor, and nothing else."""
-    return replace(record, calibration=Calibration(compute_s=(5e-5 * factor,), memory_s=(6e-4,)))
+    return replace(record, calibration=Calibration(code_s=(5e-5 * factor,), memory_s=(6e-4,)))
 
 
 def test_a_disturbed_run_does_not_move_a_step_to_its_neighbour() -> None:
@@ -468,12 +468,12 @@ def test_the_command_lists_incidents_and_says_when_there_are_none(root: Path) ->
     assert "x […] x" in text
     assert "x" * 300 not in text
     assert "disturbed" not in text
-    fixed = Calibration(compute_s=(5e-5,), memory_s=(6e-4,))
+    fixed = Calibration(code_s=(5e-5,), memory_s=(6e-4,))
     again = [
         replace(
             record,
             size=f"n{n}",
-            calibration=replace(fixed, compute_s=(9e-5,)) if n == 8 else fixed,
+            calibration=replace(fixed, code_s=(9e-5,)) if n == 8 else fixed,
         )
         for n in range(9)
     ]
