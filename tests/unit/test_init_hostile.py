@@ -577,6 +577,8 @@ def test_a_build_that_is_stopped_leaves_no_process_and_no_folder(
     (tmp_path / "tmp").mkdir()
     pids = tmp_path / "pids"
     command = [sys.executable, "-m", "ivhl", "init", "--python", "3.12", "--torch", "2.5.1"]
+    # What a shell starts in the background ignores interrupts, and so would the command.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         command,
         cwd=root,
@@ -584,6 +586,7 @@ def test_a_build_that_is_stopped_leaves_no_process_and_no_folder(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
+    signal.signal(signal.SIGINT, before)
     while not (pids.is_file() and len(pids.read_text().split()) == 2):
         assert process.poll() is None
         time.sleep(0.05)
