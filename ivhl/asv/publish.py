@@ -50,7 +50,7 @@ class Published:
 
     Attributes:
         problems: What could not be read or shown; everything else is published.
-        left_out: Those of the problems that are pages or data which could not be made.
+        left_out: Problems of pages and data that could not be made; ``problems`` has them, too.
         off_branch: Commits that asv's graphs omit, because they are on no published branch. Our
             pages show them.
         asv: When asv's pages were made, as text; empty if the site has none.

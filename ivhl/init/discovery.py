@@ -1,7 +1,7 @@
 """Keep build backends from taking ivhl's folders for packages of the project.
 
-Of the backends, setuptools and PDM look for packages where none are named; the others build the one
-with the name of the project.
+Setuptools and PDM look for packages where none are named. Other backends build the package that has
+the name of the project.
 
 Source:
     setuptools' ``discovery.py`` and PDM's ``base.py``, of setuptools 84 and pdm-backend 2.4.
@@ -151,7 +151,8 @@ def _stated(root: Path, raw: dict[str, Any]) -> set[str]:
     stated = {key.replace("-", "_") for key in _table(raw, "tool", "setuptools")}
     stated |= set(_options(root))
     for word in _setup_words(root):
-        # What is computed may name packages; extensions alone do, where [project] is missing.
+        # Computed arguments may name packages. Setuptools looks for none where [project] is
+        # missing and extensions are named.
         if word.arg is None or (word.arg == "ext_modules" and "project" not in raw):
             stated.add("packages")
         else:

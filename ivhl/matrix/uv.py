@@ -24,8 +24,8 @@ from ivhl.matrix.spec import read_plain
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-# What uv is told of its environment: where packages and Pythons come from, and where they are kept.
-# Every other setting, of the user or of a project, would change a lock or a cell.
+# Variables that uv is given: they say where packages and Pythons come from, and where uv keeps them.
+# Every other setting of the user or of a project would change a lock or a cell.
 _KEPT_VARIABLES = re.compile(
     r"UV_(?:\w*INDEX\w*|FIND_LINKS|KEYRING_PROVIDER|CREDENTIALS_DIR|INSECURE_HOST|NATIVE_TLS"
     r"|SYSTEM_CERTS|OFFLINE|\w*_MIRROR(?:_URL)?|HTTP_\w+|REQUEST_TIMEOUT|CONCURRENT_\w+|CACHE_DIR"
@@ -47,7 +47,7 @@ _TELLING = re.compile(r"(?:fatal |\b\w*)error\b|not found", re.IGNORECASE)
 _WRAPPING = re.compile(r"error: (?:Failed|command)|cause: |hint: ", re.IGNORECASE)
 _SHOWN_LINES = 3
 
-# Of all threads: an exception reaches the main one alone.
+# For all threads, since an exception reaches the main thread only.
 _RUNNING: set[subprocess.Popen[str]] = set()
 _STOPPED = threading.Event()
 
@@ -82,8 +82,8 @@ def run_uv(
 ) -> subprocess.CompletedProcess[str]:
     """Run uv and return its output; the caller checks the exit status.
 
-    Of the settings of the user and of the project, uv is given those that say where packages come
-    from; no other one can change a lock or a cell.
+    uv is given those settings of the user and of the project that say where packages come from. No
+    other setting can change a lock or a cell.
 
     Args:
         arguments: Those of uv.
@@ -169,8 +169,7 @@ def kept_settings(cwd: Path) -> dict[str, Any]:
         LockError: If a file is no TOML.
     """
     found: dict[str, Any] = {}
-    for path in _settings_files(cwd.absolute()):
-        settings = _read(path)
+    for path, settings in _settings_files(cwd.absolute()):
         for name in _KEPT_SETTINGS:
             if name not in settings:
                 continue
@@ -183,18 +182,19 @@ def kept_settings(cwd: Path) -> dict[str, Any]:
     return found
 
 
-def _settings_files(cwd: Path) -> Iterator[Path]:
+def _settings_files(cwd: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
     if named := os.environ.get("UV_CONFIG_FILE"):
-        yield cwd / named
+        yield cwd / named, _read(cwd / named)
         return
     if os.environ.get("UV_NO_CONFIG"):
         return
     around = (folder / name for folder in (cwd, *cwd.parents) for name in _PROJECT_FILES)
-    yield from islice((path for path in around if path.is_file() and _read(path)), 1)
+    found = ((path, _read(path)) for path in around if path.is_file())
+    yield from islice(((path, settings) for path, settings in found if settings), 1)
     user = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    yield from (
-        path for path in (Path(user, "uv", "uv.toml"), Path("/etc/uv/uv.toml")) if path.is_file()
-    )
+    for path in (Path(user, "uv", "uv.toml"), Path("/etc/uv/uv.toml")):
+        if path.is_file():
+            yield path, _read(path)
 
 
 def _read(path: Path) -> dict[str, Any]:

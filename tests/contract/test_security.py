@@ -19,6 +19,9 @@ SHOWN_BY: Final = {
         "test_a_member_of_a_method_that_unpacks_whole_blocks_is_not_unpacked",
         "test_a_name_outside_the_folder_is_refused_and_the_others_are_read",
     ),
+    "Members must be stored": (
+        "test_a_member_of_a_method_that_unpacks_whole_blocks_is_not_unpacked",
+    ),
     "What is refused is named": ("test_each_record_is_checked_alone_and_the_others_are_imported",),
     "Reading. One reader": ("test_every_reader_takes_the_same_lines",),
     "Each number has bounds": ("test_every_text_of_a_record_has_a_rule",),
@@ -36,7 +39,7 @@ SHOWN_BY: Final = {
     "They refuse files of `.asv`": (
         "test_a_link_of_its_user_is_taken_and_one_of_the_repository_refused",
     ),
-    "What a project says of itself": (
+    "`ivhl init` checks and quotes": (
         "test_a_name_is_refused_or_makes_python_that_only_declares",
         "test_a_text_in_toml_is_read_as_it_was",
         "test_a_folder_is_in_the_workflow_as_it_is",
@@ -56,7 +59,7 @@ SHOWN_BY: Final = {
         "test_the_text_of_a_record_is_never_a_link",
         "test_reports_of_pytorch_are_links_and_no_other_address_is",
     ),
-    "What a reader cannot see": (
+    "One rule (`ivhl/records/text.py`) writes": (
         "test_whatever_has_no_picture_is_written_out",
         "test_every_escape_of_invisible_characters_is_the_one_rule",
     ),
