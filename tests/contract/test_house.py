@@ -19,7 +19,7 @@ LIMITS: Final = {
     "functions over 50 lines, in percent": 1.84,
     "rows of the glossary": 37,
     "words of README": 482,
-    "words of the documents": 41_111,
+    "words of the documents": 41_109,
 }
 
 
