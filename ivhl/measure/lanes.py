@@ -11,13 +11,14 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ivhl.instrument import INSTRUMENT
+from ivhl.machine.compiler import compiler_version
 from ivhl.machine.gpu import free_bytes
 from ivhl.machine.memory import memory_limit, oom_kills
 from ivhl.measure import cache
@@ -25,6 +26,8 @@ from ivhl.measure.earlier import sources_of
 from ivhl.measure.effort import PROCESSES
 from ivhl.measure.launcher import Launcher, Seed, run_stage
 from ivhl.measure.outcome import installed_packages
+from ivhl.measure.shared import keep_bytecode, lacks_bytecode, own_folder, take_bytecode
+from ivhl.measure.wheels import installed_wheels
 from ivhl.workload import fits
 
 if TYPE_CHECKING:
@@ -259,16 +262,14 @@ def make_seed(run: Run, case: Case, lanes: Lanes) -> Seed:
     launcher = lanes.first
     folder = launcher.cache.parent
     folder.mkdir()
-    key = key_of_throwaway(run)
     on_cpu = run.effort.device == "cpu"
-    kept = run.cache is not None and not run.effort.cold and launcher.may_fork
-    if on_cpu and kept and cache.fetch(Path(run.cache or ""), key, folder) is not None:
-        launcher.cache.mkdir(exist_ok=True)  # where nothing compiles, nothing was kept
+    if on_cpu and not run.effort.cold and take_throwaway(run, launcher):
         lanes.begin()
         return Seed(cache=launcher.cache, skip_isa_check=False)
+    new = lacks_bytecode()
     lanes.begin()
     lanes.wait()
-    if on_cpu and keep_throwaway(run, launcher):
+    if on_cpu and keep_throwaway(run, launcher, new=new):
         return Seed(cache=launcher.cache, skip_isa_check=False)
     launcher.cache.mkdir(parents=True, exist_ok=True)
     if not on_cpu:
@@ -286,24 +287,57 @@ def make_seed(run: Run, case: Case, lanes: Lanes) -> Seed:
     return Seed(cache=launcher.cache, skip_isa_check=same)
 
 
-def keep_throwaway(run: Run, launcher: Launcher) -> bool:
-    """Compile the throwaway if necessary, and keep it; return whether a nursery can run here."""
+def take_throwaway(run: Run, launcher: Launcher) -> bool:
+    """Take bytecode and the throwaway from an earlier run, also of another project of the user.
+
+    Returns:
+        Whether nothing is left to compile for the first time.
+    """
+    if (shared := own_folder(run.shared)) is not None and lacks_bytecode():
+        take_bytecode(shared)
+    place = _place_of_throwaway(run)
+    if place is None or not launcher.may_fork:
+        return False
+    if cache.fetch(place, key_of_throwaway(run), launcher.cache.parent) is None:
+        return False
+    launcher.cache.mkdir(exist_ok=True)  # where nothing compiles, nothing was kept
+    return not lacks_bytecode()
+
+
+def keep_throwaway(run: Run, launcher: Launcher, *, new: bool = False) -> bool:
+    """Compile the throwaway if necessary, and keep it; return whether a nursery can run here.
+
+    Args:
+        run: Settings of the run.
+        launcher: Compiles it.
+        new: Whether no process had imported PyTorch here. Its bytecode is kept before any case: a
+            case that imports more pays for that in each new environment.
+    """
     if launcher.start() is None:
         return False
     launcher.cache.mkdir(exist_ok=True)
-    if run.cache is not None:
-        key = key_of_throwaway(run)
-        cache.keep(Path(run.cache), key, launcher.cache.parent, ("inductor",), {})
+    if (place := _place_of_throwaway(run)) is not None:
+        cache.keep(place, key_of_throwaway(run), launcher.cache.parent, ("inductor",), {})
+    if new and (shared := own_folder(run.shared)) is not None:
+        keep_bytecode(shared)
     return True
 
 
+def _place_of_throwaway(run: Run) -> Path | None:
+    if run.cache is None:
+        return None
+    return own_folder(run.shared) or Path(run.cache)
+
+
 def key_of_throwaway(run: Run) -> str:
-    """Return the entry of the compile cache that keeps the throwaway of this cell."""
+    """Return the entry of the compile cache that keeps the throwaway of this cell.
+
+    The throwaway imports PyTorch only, so the cells of all projects with the same build share it.
+    """
     about = what_compiles(run)
-    # The throwaway does not import the project, whose version changes from commit to commit.
-    project = f"{run.project.lower().replace('_', '-')}=="
-    about["packages"] = [name for name in about["packages"] if not name.startswith(project)]
-    return cache.key_of({"seed": "throwaway"} | about)
+    del about["lock"], about["packages"]
+    about["wheels"] = [asdict(wheel) for wheel in installed_wheels()]
+    return cache.key_of({"seed": "throwaway", "compiler": compiler_version()} | about)
 
 
 def compile_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> CompiledCase:
