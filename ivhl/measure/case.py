@@ -124,6 +124,8 @@ class Journal:
 def main(argv: list[str]) -> NoReturn:
     """Measure the case that ``argv[1]`` describes; exit with 0 even if the case fails."""
     job = read_job(argv[1])
+    # PyTorch's bytecode is that of the first compile (``ivhl.measure.shared``).
+    sys.dont_write_bytecode = job.stage == "import"
     adopt_orphans()  # before any code of the project runs: it can start processes, too
     journal = Journal(Path(job.journal))
     seen: Counter[str] = Counter()
@@ -156,7 +158,7 @@ def main(argv: list[str]) -> NoReturn:
                 "where": place_of(error),
             }
         )
-    if case is not None and job.stage == "compile":  # every function of the case has run
+    if case is not None and job.stage in ("compile", "import"):  # every function of it has run
         journal.note(**sources_of(case, job))
     journal.note(
         warnings=[{"text": t, "count": n} for t, n in seen.most_common(50)],
@@ -196,6 +198,8 @@ class Measurement:
             return
         before = self._snapshot()
         self._import_workload()
+        if self.job.stage == "import":
+            return
         self._make_inputs()
         self._warn_of_changes(before)
         self._try_eager()
