@@ -196,10 +196,11 @@ class Measurement:
             use_compiler(skip_isa_check=self.job.skip_isa_check, device=self.job.effort.device)
             self.journal.note(isa=picked_instructions())
             return
+        if self.job.stage == "import":
+            self._import_workload()
+            return
         before = self._snapshot()
         self._import_workload()
-        if self.job.stage == "import":
-            return
         self._make_inputs()
         self._warn_of_changes(before)
         self._try_eager()
