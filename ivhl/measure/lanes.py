@@ -26,7 +26,14 @@ from ivhl.measure.earlier import sources_of
 from ivhl.measure.effort import PROCESSES
 from ivhl.measure.launcher import Launcher, Seed, run_stage
 from ivhl.measure.outcome import installed_packages
-from ivhl.measure.shared import keep_bytecode, lacks_bytecode, own_folder, take_bytecode
+from ivhl.measure.shared import (
+    LIMIT_BYTES,
+    checks_in,
+    keep_bytecode,
+    lacks_bytecode,
+    own_folder,
+    take_bytecode,
+)
 from ivhl.measure.wheels import installed_wheels
 from ivhl.workload import fits
 
@@ -288,20 +295,26 @@ def make_seed(run: Run, case: Case, lanes: Lanes) -> Seed:
 
 
 def take_throwaway(run: Run, launcher: Launcher) -> bool:
-    """Take bytecode and the throwaway from an earlier run, also of another project of the user.
+    """Take the throwaway from an earlier run; else what other projects of the user have of it.
+
+    Of those, bytecode and Inductor's checks of vector instructions: each nursery compiles the
+    throwaway of a new project by itself, or its cases would pay for what that imports.
 
     Returns:
         Whether nothing is left to compile for the first time.
     """
-    if (shared := own_folder(run.shared)) is not None and lacks_bytecode():
+    shared = own_folder(run.shared)
+    if shared is not None and lacks_bytecode():
         take_bytecode(shared)
-    place = _place_of_throwaway(run)
-    if place is None or not launcher.may_fork:
+    if run.cache is None or not launcher.may_fork:
         return False
-    if cache.fetch(place, key_of_throwaway(run), launcher.cache.parent) is None:
-        return False
-    launcher.cache.mkdir(exist_ok=True)  # where nothing compiles, nothing was kept
-    return not lacks_bytecode()
+    folder = launcher.cache.parent
+    if cache.fetch(Path(run.cache), key_of_throwaway(run), folder) is not None:
+        launcher.cache.mkdir(exist_ok=True)  # where nothing compiles, nothing was kept
+        return True
+    if shared is not None:
+        cache.fetch(shared, _key_of_checks(run), folder)
+    return False
 
 
 def keep_throwaway(run: Run, launcher: Launcher, *, new: bool = False) -> bool:
@@ -310,34 +323,37 @@ def keep_throwaway(run: Run, launcher: Launcher, *, new: bool = False) -> bool:
     Args:
         run: Settings of the run.
         launcher: Compiles it.
-        new: Whether no process had imported PyTorch here. Its bytecode is kept before any case: a
-            case that imports more pays for that in each new environment.
+        new: Whether no process had imported PyTorch here. What all projects share is kept before
+            any case: a case that imports more pays for that in each new environment.
     """
     if launcher.start() is None:
         return False
     launcher.cache.mkdir(exist_ok=True)
-    if (place := _place_of_throwaway(run)) is not None:
-        cache.keep(place, key_of_throwaway(run), launcher.cache.parent, ("inductor",), {})
+    folder = launcher.cache.parent
+    if run.cache is not None:
+        cache.keep(Path(run.cache), key_of_throwaway(run), folder, ("inductor",), {})
     if new and (shared := own_folder(run.shared)) is not None:
         keep_bytecode(shared)
+        names = tuple(path.relative_to(folder).as_posix() for path in checks_in(launcher.cache))
+        cache.keep(shared, _key_of_checks(run), folder, names, {}, limit_bytes=LIMIT_BYTES)
     return True
 
 
-def _place_of_throwaway(run: Run) -> Path | None:
-    if run.cache is None:
-        return None
-    return own_folder(run.shared) or Path(run.cache)
-
-
 def key_of_throwaway(run: Run) -> str:
-    """Return the entry of the compile cache that keeps the throwaway of this cell.
+    """Return the entry of the compile cache that keeps the throwaway of this cell."""
+    about = what_compiles(run)
+    # The throwaway does not import the project, whose version changes from commit to commit.
+    project = f"{run.project.lower().replace('_', '-')}=="
+    about["packages"] = [name for name in about["packages"] if not name.startswith(project)]
+    return cache.key_of({"seed": "throwaway"} | about)
 
-    The throwaway imports PyTorch only, so the cells of all projects with the same build share it.
-    """
+
+def _key_of_checks(run: Run) -> str:
+    """Return the entry of the checks of vector instructions, for all projects with this build."""
     about = what_compiles(run)
     del about["lock"], about["packages"]
     about["wheels"] = [asdict(wheel) for wheel in installed_wheels()]
-    return cache.key_of({"seed": "throwaway", "compiler": compiler_version()} | about)
+    return cache.key_of({"seed": "checks", "compiler": compiler_version()} | about)
 
 
 def compile_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> CompiledCase:

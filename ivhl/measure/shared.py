@@ -1,4 +1,4 @@
-"""What all projects of a user share of a cell's first compile: its bytecode, and the throwaway.
+"""What all projects of a user share of a first compile: bytecode, and what the compiler can make.
 
 A new environment has PyTorch without bytecode, and Inductor tries out what vector instructions the
 compiler can make. Neither depends on the project or on where the environment is.
@@ -22,6 +22,7 @@ from ivhl.measure.wheels import installed_wheels
 LIMIT_BYTES: Final = 1 << 30
 # What a first compile imports most of. Python compiles anew what belongs to another source.
 _PACKAGES: Final = ("torch", "functorch", "torchgen", "sympy", "mpmath")
+_CHECK: Final = b"__avx_chk_kernel"  # in 2.4.1 to 2.15.0
 _OTHERS_MAY_WRITE: Final = 0o022
 
 
@@ -88,6 +89,15 @@ def keep_bytecode(folder: Path) -> None:
         for path in (packages / package).rglob("__pycache__")
     ]
     cache.keep(folder, _key(packages), packages, tuple(names), {}, limit_bytes=LIMIT_BYTES)
+
+
+def checks_in(inductor: Path) -> list[Path]:
+    """Return the files by which Inductor checked vector instructions, in its cache.
+
+    Their names depend on release, compiler and flags only. Nothing else of the cache is shared.
+    """
+    checks = [path for path in inductor.rglob("*.cpp") if _CHECK in path.read_bytes()]
+    return sorted(file for path in checks for file in path.parent.glob(f"{path.stem}.*"))
 
 
 def packages_here() -> Path | None:

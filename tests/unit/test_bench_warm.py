@@ -17,7 +17,7 @@ from ivhl.matrix.spec import CellSpec
 from ivhl.measure import lanes
 from ivhl.measure.effort import Effort
 from ivhl.measure.settings import VARIABLE, Settings
-from ivhl.records.record import Machine, Wheel
+from ivhl.records.record import Machine
 from tests.builders.machine import script
 
 if TYPE_CHECKING:
@@ -138,21 +138,20 @@ def test_the_environment_of_the_process_is_as_before(
     assert os.environ[VARIABLE] == "before"
 
 
-def test_the_kept_throwaway_depends_on_the_build_of_torch_but_not_on_the_project(
+def test_the_kept_throwaway_depends_on_the_packages_but_not_on_the_project(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def key(project: str, torch: str) -> str:
-        wheel = Wheel(name="torch", version=torch, build=None, tags=(), record_sha256="1" * 64)
-        monkeypatch.setattr(lanes, "installed_wheels", lambda: (wheel,))
-        monkeypatch.setattr(lanes, "installed_packages", lambda: (project, f"torch=={torch}"))
+    def key(*packages: str) -> str:
+        monkeypatch.setattr(lanes, "installed_packages", lambda: packages)
         run: Any = SimpleNamespace(
-            project=project,
+            project="my_demo",
             effort=Effort(),
-            cell=SimpleNamespace(lock_sha256=f"{len(project)}" * 64),
+            cell=SimpleNamespace(lock_sha256="0" * 64),
             machine=SimpleNamespace(cpu="c"),
             image=None,
         )
         return lanes.key_of_throwaway(run)
 
-    assert key("demo", "2.6.0") == key("other-project", "2.6.0")
-    assert key("demo", "2.6.0") != key("demo", "2.5.1")
+    assert key("my-demo==1", "torch==2.6.0") == key("torch==2.6.0")
+    assert key("my-demo==1", "torch==2.6.0") == key("my-demo==2", "torch==2.6.0")
+    assert key("torch==2.6.0") != key("torch==2.5.1")

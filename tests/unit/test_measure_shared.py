@@ -120,7 +120,7 @@ def test_a_folder_of_another_user_is_not_used(
     assert shared.own_folder(str(tmp_path / "theirs")) is None
 
 
-def test_another_project_takes_the_throwaway_and_only_of_the_same_compiler(
+def test_another_project_takes_the_checks_of_instructions_and_only_of_the_same_compiler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environments: Environments
 ) -> None:
     compiler = "g++ 12"
@@ -142,14 +142,21 @@ def test_another_project_takes_the_throwaway_and_only_of_the_same_compiler(
     first, starts = run("one"), launcher("one")
     assert not lanes.take_throwaway(first, starts)
     starts.cache.mkdir()
-    (starts.cache / "isa.so").write_bytes(b"instructions")
+    for name, text in (("a.cpp", "void __avx_chk_kernel()"), ("b.main.cpp", "void kernel()")):
+        (starts.cache / name).write_text(text, encoding="utf-8")
+        (starts.cache / name.replace(".cpp", ".so")).touch()
     compiled(tmp_path / "one")
     assert lanes.keep_throwaway(first, starts, new=True)
     second, other = run("two"), launcher("two")
-    assert lanes.take_throwaway(second, other)
-    assert (other.cache / "isa.so").read_bytes() == b"instructions"
+    # Its nurseries compile the throwaway themselves.
+    assert not lanes.take_throwaway(second, other)
+    assert {path.name for path in other.cache.iterdir()} == {"a.cpp", "a.so"}
     assert bytecode(tmp_path / "two") == bytecode(tmp_path / "one")
+    assert lanes.take_throwaway(run("one"), launcher("again"))
     compiler = "g++ 14"
-    assert not lanes.take_throwaway(run("three"), launcher("three"))
+    third = launcher("three")
+    assert not lanes.take_throwaway(run("three"), third)
+    assert not third.cache.exists()
     compiler, environments.torch = "g++ 12", "2.6.0"
     assert not lanes.take_throwaway(run("four"), launcher("four"))
+    assert bytecode(tmp_path / "four") == set()
