@@ -376,6 +376,7 @@ def _as_dict(
     axis: Axis, summaries: Sequence[Summary], found: Sequence[Comparison]
 ) -> dict[str, Any]:
     return {
+        "schema": "ivhl.comparison/1",
         "axis": axis,
         "summaries": [
             {

@@ -104,7 +104,7 @@ def course_command(
         else:
             _print(console, subject, runs, steps, installed, disturbed)
     if as_json:
-        typer.echo(json.dumps(found, indent=1))
+        typer.echo(json.dumps({"schema": "ivhl.course/1", "cases": found}, indent=1))
 
 
 def _ends(step: CourseStep, runs: Sequence[Entry]) -> tuple[Entry, Entry]:

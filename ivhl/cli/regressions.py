@@ -87,7 +87,8 @@ def regressions_command(
         found = with_confirmed(found, words.confirmations, index, order, wanted=wanted)
     incidents = incidents_of(change for change in found if better or change.kind in WORSE)
     if as_json:
-        typer.echo(json.dumps([_as_dict(one, words) for one in incidents], indent=1))
+        told = [_as_dict(one, words) for one in incidents]
+        typer.echo(json.dumps({"schema": "ivhl.regressions/1", "incidents": told}, indent=1))
         return
     console = Terminal(highlight=False, soft_wrap=True)
     for incident in incidents:

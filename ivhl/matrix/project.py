@@ -28,6 +28,7 @@ from ivhl.workload import use_benchmarks
 _T = TypeVar("_T", bound=BaseModel)
 
 MATRIX = Path("envs", "matrix.toml")
+_ON_GITHUB = re.compile(r"(https://github\.com/[\w.-]+/[\w.-]+?)(?:\.git)?/?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +42,13 @@ class Project:
         workloads: ``[tool.ivhl] benchmarks``, a folder of the working tree that is used at every
             commit; or ``[tool.ivhl] workloads``, in the form ``module:ATTRIBUTE``, from the
             installed project. See ``ivhl.workload.load_workloads``.
+        repository: Address on GitHub, the first in ``[project.urls]``; empty without one.
     """
 
     root: Path
     name: str
     workloads: str
+    repository: str = ""
 
     @property
     def digest_of_benchmarks(self) -> str:
@@ -174,7 +177,20 @@ def load_project(root: Path) -> Project:
         sys.path.append(str(root))
     if tool.benchmarks is not None:
         use_benchmarks(root, tool.benchmarks)
-    return Project(root=root, name=name, workloads=tool.benchmarks or tool.workloads or "")
+    return Project(
+        root=root,
+        name=name,
+        workloads=tool.benchmarks or tool.workloads or "",
+        repository=_repository(raw["project"].get("urls") if "project" in raw else None),
+    )
+
+
+def _repository(urls: object) -> str:
+    """Return the first address of a repository on GitHub, whose pages of files are known."""
+    for url in urls.values() if isinstance(urls, dict) else ():
+        if isinstance(url, str) and (found := _ON_GITHUB.fullmatch(url)):
+            return found[1]
+    return ""
 
 
 def load(start: Path | None = None) -> tuple[Path, Matrix]:

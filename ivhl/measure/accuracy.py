@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ivhl.measure.leaves import leaves_of
-from ivhl.records.record import OutputError
+from ivhl.records.record import LARGEST_VALUE, OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,6 +29,11 @@ ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bflo
 # Roundings, all in one direction, that a variant may have in addition to its anchor. The anchor may
 # be zero by chance: a single number may be exact in any dtype (docs/adr/0016).
 ROUNDINGS_BESIDE = 16
+# Roundings of a sum of n terms, in any order, in units of sqrt(n): more have a probability of 2 %.
+# Source: N. J. Higham and T. Mary, SIAM J. Sci. Comput. 41(5), A2815 (2019), Theorem 2.4, lambda.
+ROUNDINGS_OF_SUM = 3.0
+# PyTorch sums numbers of 16 bits in float32.
+_SUMMED_IN = {"float16": "float32", "bfloat16": "float32"}
 # Roundings that a variant in its own precision may have in total.
 ROUNDINGS = 64
 # Limit for the largest error: this many times eager's largest error, plus this many times the
@@ -42,6 +47,8 @@ FEW_ELEMENTS = 1000
 # deviations of numbers that are only rounded.
 FAR_BEYOND = 64.0
 FEWEST_OTHERS = 8
+# Numbers of each output that a record keeps, to compare what eager code returns at two commits.
+VALUES = 8
 # PyTorch's limit for the cosine between the outputs of a whole model, eager and compiled
 # (``torch/_dynamo/utils.py::same``).
 LEAST_COSINE = 0.99
@@ -105,6 +112,11 @@ def typical_of(values: Sequence[torch.Tensor], moves: Sequence[float], *, own: b
     return Typical(largest if own else 0.0, min(median(known), most) if known else 0.0)
 
 
+def count_numbers(inputs: Any) -> int:  # noqa: ANN401  (any pytree)
+    """Return how many numbers all tensors of a pytree hold."""
+    return sum(tensor.numel() for tensor in leaves_of(inputs).tensors.values())
+
+
 def flatten(outputs: Any) -> list[torch.Tensor]:  # noqa: ANN401  (any pytree)
     """Return all tensors of a pytree, in order.
 
@@ -160,6 +172,16 @@ def largest_of(tensor: torch.Tensor) -> float:
     values = as_real(tensor.detach().cpu()).abs()
     values = values[values.isfinite()]
     return float(values.max()) if values.numel() else 0.0
+
+
+def values_of(tensor: torch.Tensor) -> tuple[float, ...]:
+    """Return up to 8 numbers of a tensor, evenly spaced among those that a record can hold."""
+    numbers = as_real(tensor.detach().cpu()).reshape(-1)
+    numbers = numbers[numbers.abs() <= LARGEST_VALUE]
+    numbers[numbers.abs() < 1 / LARGEST_VALUE] = 0.0
+    n = len(numbers)
+    k = min(n, VALUES)
+    return tuple(float(numbers[i * (n - 1) // max(k - 1, 1)]) for i in range(k))
 
 
 def is_rounded(tensor: torch.Tensor) -> bool:
@@ -264,6 +286,25 @@ def limit_of_eager(
     return limit + ROUNDINGS * usual.rounding
 
 
+def share_of_rounding(dtype: str, n_inputs: int, n_outputs: int) -> float:
+    """Return the RMSE that rounding alone may add, as a fraction of the scale.
+
+    An output may be a sum, whose error depends on the order of its terms: eager's pairwise sum of
+    16,000 terms is exact to one rounding, a sum with one accumulator to 100. Its terms are not
+    known. As many inputs as there are for each output are taken for them.
+
+    Args:
+        dtype: Precision in which the variant runs.
+        n_inputs: Numbers in all inputs.
+        n_outputs: Numbers in the output.
+    """
+    beside = ROUNDINGS_BESIDE * ROUNDOFF[dtype]
+    terms = n_inputs / max(n_outputs, 1)
+    return max(
+        beside, ROUNDINGS_OF_SUM * math.sqrt(terms) * ROUNDOFF[_SUMMED_IN.get(dtype, dtype)]
+    )
+
+
 def limit_without_jumps(
     error: OutputError,
     output: torch.Tensor,
@@ -272,6 +313,7 @@ def limit_without_jumps(
     *,
     dtype: str,
     tolerance: float,
+    n_inputs: int = 0,
     typical: Typical | None = None,
 ) -> float:
     """Return how far an element of eager code may be off before it seems to have jumped.
@@ -286,6 +328,7 @@ def limit_without_jumps(
         scales: See ``Scales``.
         dtype: Precision of eager.
         tolerance: Tolerance of the workload.
+        n_inputs: Numbers in all inputs.
         typical: See ``Typical``.
     """
     share = max(EAGER_LIMIT, ROUNDINGS * ROUNDOFF[dtype])
@@ -293,7 +336,8 @@ def limit_without_jumps(
     own = scales or Scales(error.scale, error.scale)
     usual = typical or Typical(0.0, 0.0)
     least = tolerance / 10 * min(max(own.tolerance, usual.scale), 1.0) + own.free
-    least += ROUNDINGS_BESIDE * ROUNDOFF[dtype] * max(own.rounding, usual.scale)
+    rounding = share_of_rounding(dtype, n_inputs, reference.numel())
+    least += rounding * max(own.rounding, usual.scale)
     least = LARGEST_BY_RMSE * (least + ROUNDINGS * usual.rounding)
     if not output.numel() or (error.eager_max is not None and error.eager_max <= least):
         return most + own.largest
@@ -339,19 +383,21 @@ def judge_compiled(
     *,
     dtype: str,
     tolerance: float,
+    n_inputs: int = 0,
     anchors: Sequence[OutputError] | None = None,
     scales: Sequence[Scales] | None = None,
     typical: Mapping[int, Typical] | None = None,
 ) -> tuple[OutputError, ...]:
     """Return the errors with those of the variant, its limits and its verdict.
 
-    ``rmse(compiled) <= factor * rmse(eager) + tolerance / 10 * min(scale, 1) + 16 u scale``, where
-    ``u`` is the unit roundoff of the variant's dtype. PyTorch's rule has an absolute tolerance; here
-    a scale below 1 reduces it, because energies of 1e-6 would otherwise pass with any error. No
-    element's error may exceed three times eager's largest error plus eight times that limit. For an
-    output of few elements, scale and eager's error are the largest of all draws, and it may be off
-    by what 64 roundings of the inputs move it: the draws show only roughly how far one does.
-    Integers must be equal; ``jumps`` takes out before what only rounding decides.
+    ``rmse(compiled) <= factor * rmse(eager) + tolerance / 10 * min(scale, 1) + r scale``, where
+    ``r`` is ``share_of_rounding``, at least 16 unit roundoffs of the variant's dtype. PyTorch's
+    rule has an absolute tolerance; here a scale below 1 reduces it, because energies of 1e-6 would
+    otherwise pass with any error. No element's error may exceed three times eager's largest
+    error plus eight times that limit. For an output of few elements, scale and eager's error
+    are the largest of all draws, and it may be off by what 64 roundings of the inputs move it:
+    the draws show only roughly how far one does. Integers must be equal; ``jumps`` takes out
+    before what only rounding decides.
 
     Args:
         errors: Errors of eager, from ``judge_eager``.
@@ -359,6 +405,7 @@ def judge_compiled(
         references: References, float64 or complex128.
         dtype: Dtype in which the variant runs.
         tolerance: Tolerance of the workload.
+        n_inputs: Numbers in all inputs.
         anchors: Errors of the variant's own source run eagerly in ``dtype``, if that source or dtype
             is not eager's. They replace eager's in the rule, up to ``ceiling_for(dtype) * scale``:
             the anchor of a broken source would let everything pass.
@@ -386,7 +433,8 @@ def judge_compiled(
         exact = own.exact or not is_rounded(output)
         if not exact:
             limit += tolerance / 10 * min(max(own.tolerance, usual.scale), 1.0)
-            limit += ROUNDINGS_BESIDE * ROUNDOFF[dtype] * max(own.rounding, usual.scale)
+            rounding = share_of_rounding(dtype, n_inputs, reference.numel())
+            limit += rounding * max(own.rounding, usual.scale)
             limit += ROUNDINGS * usual.rounding
         if anchors is not None:
             ceiling = ceiling_for(dtype) * max(error.scale, usual.scale)

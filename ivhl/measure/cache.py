@@ -88,7 +88,13 @@ def _read(entry: Path, key: str) -> tuple[dict[str, Any], dict[str, tuple[bytes,
 
 
 def keep(
-    cache: Path, key: str, source: Path, names: tuple[str, ...], findings: dict[str, Any]
+    cache: Path,
+    key: str,
+    source: Path,
+    names: tuple[str, ...],
+    findings: dict[str, Any],
+    *,
+    limit_bytes: int = LIMIT_BYTES,
 ) -> str | None:
     """Store folders and files of a case as an entry, completely or not at all.
 
@@ -98,6 +104,7 @@ def keep(
         source: Folder of the case.
         names: Folders and files in it to keep, if they exist.
         findings: Findings of compiling the case, as JSON.
+        limit_bytes: Limit for all entries together.
 
     Returns:
         Why it could not be kept, e.g. a full disk; ``None`` if it was.
@@ -123,7 +130,7 @@ def keep(
         return f"{error.strerror or error}"
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
-    prune(cache, LIMIT_BYTES)
+    prune(cache, limit_bytes)
     return None
 
 

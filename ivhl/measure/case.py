@@ -36,6 +36,7 @@ from ivhl.measure.flags import FLAG_REFUSED, NoSuchFlagError, parse_flag, set_fl
 from ivhl.measure.job import Job, choose_clock, read_job
 from ivhl.measure.supervisor import adopt_orphans, living_descendants
 from ivhl.measure.turns import Turns
+from ivhl.records.record import JUMPS
 from ivhl.workload import (
     DYNAMO_ENGINES,
     INDUCTOR_ENGINES,
@@ -123,6 +124,8 @@ class Journal:
 def main(argv: list[str]) -> NoReturn:
     """Measure the case that ``argv[1]`` describes; exit with 0 even if the case fails."""
     job = read_job(argv[1])
+    # PyTorch's bytecode is that of the first compile (``ivhl.measure.shared``).
+    sys.dont_write_bytecode = job.stage == "import"
     adopt_orphans()  # before any code of the project runs: it can start processes, too
     journal = Journal(Path(job.journal))
     seen: Counter[str] = Counter()
@@ -155,7 +158,7 @@ def main(argv: list[str]) -> NoReturn:
                 "where": place_of(error),
             }
         )
-    if case is not None and job.stage == "compile":  # every function of the case has run
+    if case is not None and job.stage in ("compile", "import"):  # every function of it has run
         journal.note(**sources_of(case, job))
     journal.note(
         warnings=[{"text": t, "count": n} for t, n in seen.most_common(50)],
@@ -192,6 +195,9 @@ class Measurement:
             self.journal.enter("compile")
             use_compiler(skip_isa_check=self.job.skip_isa_check, device=self.job.effort.device)
             self.journal.note(isa=picked_instructions())
+            return
+        if self.job.stage == "import":
+            self._import_workload()
             return
         before = self._snapshot()
         self._import_workload()
@@ -471,6 +477,7 @@ class Measurement:
 
     def _run_eager(self) -> None:
         """Judge eager on every draw; refuse it if it changes its inputs or the process."""
+        from ivhl.measure.accuracy import values_of  # noqa: PLC0415  (imports torch)
         from ivhl.measure.state import snapshot  # noqa: PLC0415  (imports torch)
 
         self.journal.enter("eager")
@@ -478,15 +485,24 @@ class Measurement:
         self.use_draw(0)
         before = snapshot(self.subject.eager)
         places = []
+        values: tuple[tuple[float, ...], ...] = ()
         for number in range(len(self.draws)):
             self.use_draw(number)
             outputs = leaves_in(self._run())
+            if number == 0:
+                values = tuple(map(values_of, outputs.tensors.values()))
             places.append([(t, t.data_ptr()) for t in outputs.tensors.values()])
             self._eager_types |= set(outputs.types.values())
             self.refuse_changed_eager_inputs(number)
             inputs = self.draws[number]
             self.anchors.append(self._judge_eager(outputs, inputs, self.references[number]))
             self.subject.note_eager(outputs)
+        if not self.subject.draws_random_numbers:
+            for anchor in self.anchors:
+                anchor.errors = tuple(
+                    replace(error, values=of_output)
+                    for error, of_output in zip(anchor.errors, values, strict=True)
+                )
         self._note_largest_errors()
         self._run = self.subject.with_same_numbers(self._run)
         self._refuse_eager_that_changes(before)
@@ -520,6 +536,7 @@ class Measurement:
             CaseError: If eager does not agree with the reference.
         """
         from ivhl.measure.accuracy import (  # noqa: PLC0415
+            count_numbers,
             eager_is_sound,
             judge_eager,
             limit_without_jumps,
@@ -551,6 +568,7 @@ class Measurement:
                     scales[number] if scales else None,
                     dtype=workload.dtype,
                     tolerance=workload.tolerance,
+                    n_inputs=count_numbers(inputs),
                     typical=self._typical.get(number),
                 )
                 for number, error in enumerate(errors)
@@ -652,7 +670,11 @@ class Measurement:
 
     def _note_source(self, outputs: Leaves, anchor: Anchor) -> None:
         """Let the source's error in the variant's own precision, if it has one, be the anchor."""
-        from ivhl.measure.accuracy import judge_eager, limit_without_jumps  # noqa: PLC0415
+        from ivhl.measure.accuracy import (  # noqa: PLC0415
+            count_numbers,
+            judge_eager,
+            limit_without_jumps,
+        )
 
         if self.variant_dtype == self.dtype:
             return
@@ -664,6 +686,7 @@ class Measurement:
                 *row,
                 dtype=dtype,
                 tolerance=self.case.workload.tolerance,
+                n_inputs=count_numbers(anchor.inputs),
             )
             for row in zip(errors, tensors, anchor.references, strict=True)
         ]
@@ -1045,7 +1068,7 @@ class Measurement:
     @staticmethod
     def _warn_of_jumps(what: str) -> None:
         warnings.warn(
-            f"ivhl: rounding decides {what}; what eager returns there on inputs that are rounded a "
+            f"{JUMPS} {what}; what eager returns there on inputs that are rounded a "
             "little more counts as right",
             stacklevel=1,
         )
@@ -1056,7 +1079,11 @@ class Measurement:
         return gradients and self.case.level == "float64" and anchor.scales is not None
 
     def _errors_of(self, outputs: Leaves, anchor: Anchor) -> tuple[OutputError, ...]:
-        from ivhl.measure.accuracy import judge_by_eager, judge_compiled  # noqa: PLC0415
+        from ivhl.measure.accuracy import (  # noqa: PLC0415
+            count_numbers,
+            judge_by_eager,
+            judge_compiled,
+        )
 
         workload, level = self.case.workload, self.case.level
         tensors = list(outputs.tensors.values())
@@ -1072,6 +1099,7 @@ class Measurement:
             anchor.references,
             dtype=self.case.dtype,
             tolerance=workload.tolerance,
+            n_inputs=count_numbers(anchor.inputs),
             anchors=anchor.source,
             scales=anchor.scales,
             typical=self._typical_in(self.case.dtype),

@@ -21,8 +21,9 @@ class Job:
     Attributes:
         project: Name of the project under test.
         stage: ``seed`` only compiles the throwaway, and fills a cache that all cases start from;
-            ``compile`` compiles the case and judges it; ``time`` measures it with the cache that
-            was left on disk; ``eager`` times eager alone, where nothing could be compiled.
+            ``import`` only imports the case's modules; ``compile`` compiles the case and judges it;
+            ``time`` measures it with the cache that was left on disk; ``eager`` times eager alone,
+            where nothing could be compiled.
         process: Number among the processes of its stage.
         seed: Seed of the order of the arms.
         secret: Seed of the draws that are used once, which no code can know in advance.

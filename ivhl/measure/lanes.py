@@ -11,13 +11,14 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ivhl.instrument import INSTRUMENT
+from ivhl.machine.compiler import compiler_version
 from ivhl.machine.gpu import free_bytes
 from ivhl.machine.memory import memory_limit, oom_kills
 from ivhl.measure import cache
@@ -25,6 +26,15 @@ from ivhl.measure.earlier import sources_of
 from ivhl.measure.effort import PROCESSES
 from ivhl.measure.launcher import Launcher, Seed, run_stage
 from ivhl.measure.outcome import installed_packages
+from ivhl.measure.shared import (
+    LIMIT_BYTES,
+    checks_in,
+    keep_bytecode,
+    lacks_bytecode,
+    own_folder,
+    take_bytecode,
+)
+from ivhl.measure.wheels import installed_wheels
 from ivhl.workload import fits
 
 if TYPE_CHECKING:
@@ -259,16 +269,14 @@ def make_seed(run: Run, case: Case, lanes: Lanes) -> Seed:
     launcher = lanes.first
     folder = launcher.cache.parent
     folder.mkdir()
-    key = key_of_throwaway(run)
     on_cpu = run.effort.device == "cpu"
-    kept = run.cache is not None and not run.effort.cold and launcher.may_fork
-    if on_cpu and kept and cache.fetch(Path(run.cache or ""), key, folder) is not None:
-        launcher.cache.mkdir(exist_ok=True)  # where nothing compiles, nothing was kept
+    if on_cpu and not run.effort.cold and take_throwaway(run, launcher):
         lanes.begin()
         return Seed(cache=launcher.cache, skip_isa_check=False)
+    new = lacks_bytecode()
     lanes.begin()
     lanes.wait()
-    if on_cpu and keep_throwaway(run, launcher):
+    if on_cpu and keep_throwaway(run, launcher, new=new):
         return Seed(cache=launcher.cache, skip_isa_check=False)
     launcher.cache.mkdir(parents=True, exist_ok=True)
     if not on_cpu:
@@ -286,14 +294,48 @@ def make_seed(run: Run, case: Case, lanes: Lanes) -> Seed:
     return Seed(cache=launcher.cache, skip_isa_check=same)
 
 
-def keep_throwaway(run: Run, launcher: Launcher) -> bool:
-    """Compile the throwaway if necessary, and keep it; return whether a nursery can run here."""
+def take_throwaway(run: Run, launcher: Launcher) -> bool:
+    """Take the throwaway from an earlier run; else what other projects of the user have of it.
+
+    Of those, bytecode and Inductor's checks of vector instructions: each nursery compiles the
+    throwaway of a new project by itself, or its cases would pay for what that imports.
+
+    Returns:
+        Whether nothing is left to compile for the first time.
+    """
+    shared = own_folder(run.shared)
+    if shared is not None and lacks_bytecode():
+        take_bytecode(shared)
+    if run.cache is None or not launcher.may_fork:
+        return False
+    folder = launcher.cache.parent
+    if cache.fetch(Path(run.cache), key_of_throwaway(run), folder) is not None:
+        launcher.cache.mkdir(exist_ok=True)  # where nothing compiles, nothing was kept
+        return True
+    if shared is not None:
+        cache.fetch(shared, _key_of_checks(run), folder)
+    return False
+
+
+def keep_throwaway(run: Run, launcher: Launcher, *, new: bool = False) -> bool:
+    """Compile the throwaway if necessary, and keep it; return whether a nursery can run here.
+
+    Args:
+        run: Settings of the run.
+        launcher: Compiles it.
+        new: Whether no process had imported PyTorch here. What all projects share is kept before
+            any case: a case that imports more pays for that in each new environment.
+    """
     if launcher.start() is None:
         return False
     launcher.cache.mkdir(exist_ok=True)
+    folder = launcher.cache.parent
     if run.cache is not None:
-        key = key_of_throwaway(run)
-        cache.keep(Path(run.cache), key, launcher.cache.parent, ("inductor",), {})
+        cache.keep(Path(run.cache), key_of_throwaway(run), folder, ("inductor",), {})
+    if new and (shared := own_folder(run.shared)) is not None:
+        keep_bytecode(shared)
+        names = tuple(path.relative_to(folder).as_posix() for path in checks_in(launcher.cache))
+        cache.keep(shared, _key_of_checks(run), folder, names, {}, limit_bytes=LIMIT_BYTES)
     return True
 
 
@@ -304,6 +346,14 @@ def key_of_throwaway(run: Run) -> str:
     project = f"{run.project.lower().replace('_', '-')}=="
     about["packages"] = [name for name in about["packages"] if not name.startswith(project)]
     return cache.key_of({"seed": "throwaway"} | about)
+
+
+def _key_of_checks(run: Run) -> str:
+    """Return the entry of the checks of vector instructions, for all projects with this build."""
+    about = what_compiles(run)
+    del about["lock"], about["packages"]
+    about["wheels"] = [asdict(wheel) for wheel in installed_wheels()]
+    return cache.key_of({"seed": "checks", "compiler": compiler_version()} | about)
 
 
 def compile_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> CompiledCase:

@@ -141,8 +141,10 @@ def make_record(
 
 
 def _error_of(found: dict[str, Any]) -> OutputError:
-    shape = found.get("shape")
-    return OutputError(**found | {"shape": None if shape is None else tuple(shape)})
+    lists = {
+        name: tuple(found[name]) for name in ("shape", "values") if found.get(name) is not None
+    }
+    return OutputError(**found | lists)
 
 
 def checked_record(

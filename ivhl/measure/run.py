@@ -43,6 +43,7 @@ class Run:
         scratch: Folder for caches and output during the run.
         repeat: Beginning of the command that repeats a case, without ``--workload`` etc.
         cache: Folder of the compile cache; ``None`` keeps nothing.
+        shared: Folder of what all projects of the user share; ``None`` shares nothing.
         image: Digest of the image if this runs in a container, else ``None``.
         uncommitted: Whether the tree under test differs from the commit; ``None`` if unknown.
         project_path: Folder that holds the project at this commit where it is not installed;
@@ -59,6 +60,7 @@ class Run:
     repeat: str
     effort: Effort = field(default_factory=Effort)
     cache: str | None = None
+    shared: str | None = None
     image: str | None = None
     uncommitted: bool | None = None
     project_path: str | None = None

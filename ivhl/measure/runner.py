@@ -6,7 +6,9 @@ Never imports torch, so that a crash in torch cannot end the run.
 from __future__ import annotations
 
 import itertools
+import os
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -28,14 +30,16 @@ from ivhl.measure.lanes import (
     make_seed,
     time_in_turns,
 )
+from ivhl.measure.launcher import Launcher, Seed, run_stage
 from ivhl.measure.outcome import checked_record
+from ivhl.measure.shared import lacks_bytecode
 from ivhl.records.answers import newest_keys
 from ivhl.records.files import append_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ivhl.measure.launcher import Seed, Stage
+    from ivhl.measure.launcher import Stage
     from ivhl.measure.run import Run
     from ivhl.records.record import Phase, RecordedObservation, RunRecord
     from ivhl.workload import Case
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
 CaseEvent = Literal["kept", "unchanged", "started", "finished"]
 # Cases per core that are compiled before any is timed.
 LARGEST_BATCH = 16
+# A cell with more modules than this is not asked first: each import takes seconds of a core.
+MOST_IMPORTS = 4
 # After a failure in one of these phases, eager cannot be timed either.
 BEFORE_TIMING: frozenset[Phase] = frozenset({"import", "inputs", "reference", "eager"})
 
@@ -120,6 +126,10 @@ def _measure(
             every.append(stack.enter_context(closing(Lanes(one, own))))
         # Observe before the first child starts: from then on, the run itself is load.
         stability = observe_stability(run.effort.device)
+        if not begun and lacks_bytecode():
+            cases = _without_unimportable(run, cases, Path(folder), stability, on_event)
+        if not cases:
+            return
         commits = [
             Commit(one, lanes, make_seed(one, cases[0], lanes))
             for one, lanes in zip(runs, every, strict=True)
@@ -136,11 +146,7 @@ def _measure(
                 on_event("started", case, None)
             # Compile on all cores first, so that timing afterwards has the machine alone.
             dearest = sorted(batch, key=lambda c: -expected.get(case_key(run, c), 0.0))
-            found: dict[str, list[CompiledCase]] = {case.name: [] for case in batch}
-            for commit in commits:
-                done = commit.lanes.compile(dearest, commit.seed)
-                for case, compiled in zip(dearest, done, strict=True):
-                    found[case.name].append(compiled)
+            found = _compile_all(commits, dearest)
             # What is known to fail has its record before minutes of timing the others.
             batch.sort(key=lambda case: all(one.failure is None for one in found[case.name]))
             size = every[0].cases_in_turns(len(commits))
@@ -152,6 +158,71 @@ def _measure(
                     for one, record in zip(runs, records, strict=True):
                         append_record(one.record_file, record)
                     on_event("finished", case, records[-1])
+
+
+def _compile_all(
+    commits: Sequence[Commit], cases: Sequence[Case]
+) -> dict[str, list[CompiledCase]]:
+    """Return of each case, by name, what compiling it at each commit gave."""
+    found: dict[str, list[CompiledCase]] = {case.name: [] for case in cases}
+    for commit in commits:
+        for case, compiled in zip(cases, commit.lanes.compile(cases, commit.seed), strict=True):
+            found[case.name].append(compiled)
+    return found
+
+
+def _without_unimportable(
+    run: Run,
+    cases: Sequence[Case],
+    folder: Path,
+    stability: tuple[RecordedObservation, ...],
+    on_event: Callable[[CaseEvent, Case, RunRecord | None], None],
+) -> Sequence[Case]:
+    """Record the cases whose modules cannot be imported, and return the others.
+
+    In a new cell a first compile takes up to a minute, after which they would fail all the same.
+    """
+    alike: dict[tuple[str, ...], list[Case]] = {}
+    for case in cases:
+        alike.setdefault(_modules_of(case), []).append(case)
+    if run.effort.device != "cpu" or len(alike) > MOST_IMPORTS:
+        return cases
+    pairs = [(of_one, folder / f"import-{n}") for n, of_one in enumerate(alike.values())]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        stages = list(pool.map(lambda pair: _import(run, pair[0][0], pair[1]), pairs))
+    failed: set[str] = set()
+    for (of_one, _), (findings, failure, seconds) in zip(pairs, stages, strict=True):
+        # Any other failure, such as a crash, is perhaps that of one case.
+        if failure is None or failure.failure_class != "import":
+            continue
+        for case in of_one:
+            on_event("started", case, None)
+            record = checked_record(
+                run, case, (findings, []), failure,
+                duration_s=seconds, load=os.getloadavg()[0], stability=stability,
+            )  # fmt: skip
+            append_record(run.record_file, record)
+            on_event("finished", case, record)
+            failed.add(case.name)
+    return [case for case in cases if case.name not in failed]
+
+
+def _modules_of(case: Case) -> tuple[str, ...]:
+    workload, variant = case.workload, case.variant
+    names = (
+        workload.make_inputs, workload.make_model, workload.eager, workload.reference,
+        variant.prepare, variant.finish,
+    )  # fmt: skip
+    return tuple((name or "").partition(":")[0] for name in names)
+
+
+def _import(run: Run, case: Case, folder: Path) -> Stage:
+    """Import the modules of a case in a process of its own."""
+    folder.mkdir()
+    launcher = Launcher(run, folder / "lane")
+    launcher.may_fork = False
+    seed = Seed(cache=folder / "inductor", skip_isa_check=False)
+    return run_stage(run, case, folder, "import", seed, launcher)
 
 
 class Commit(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any
 import ivhl
 from ivhl.measure.effort import Effort, read_effort
 from ivhl.measure.run import MEASURING_CODE, Run
+from ivhl.measure.shared import shared_folder
 from ivhl.records.record import Cell, Machine
 from ivhl.workload import Case, load_workloads, named_cases, select_cases
 
@@ -31,6 +32,7 @@ class Settings:
         names: Cases wanted, as ``Case.name``; empty means every variant at the default size.
         events: File that gets a line of JSON for everything that happens, for the progress display.
         interpreters: Python of the matrix to executable.
+        shared: See ``ivhl.measure.run.Run``.
         base: Commit whose processes take turns with those of the run's; ``None`` if there is none.
     """
 
@@ -44,6 +46,7 @@ class Settings:
     interpreters: dict[str, str]
     names: tuple[str, ...] = ()
     effort: Effort = field(default_factory=Effort)
+    shared: str | None = None
     base: str | None = None
 
     @classmethod
@@ -67,7 +70,7 @@ class Settings:
             results: Folder of the results.
             effort: How to measure; ``None`` means the defaults.
         """
-        home = root / ".asv"
+        home, shared = root / ".asv", shared_folder()
         return cls(
             root=str(root),
             project=project,
@@ -77,6 +80,7 @@ class Settings:
             scratch=str(home / "scratch"),
             events=str(home / "events.jsonl"),
             interpreters={},
+            shared=None if shared is None else str(shared),
             effort=effort or Effort(),
         )
 
@@ -103,6 +107,7 @@ class Settings:
             # A container's would go with it, and takes of its memory until then. What other flags
             # compiled is no cold start.
             cache=None if image or self.effort.flags else str(folder / "compile-cache"),
+            shared=None if image or self.effort.flags else self.shared,
             image=image,
             project_path=project_path,
         )

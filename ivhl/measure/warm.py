@@ -13,9 +13,10 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from ivhl.measure.lanes import keep_throwaway
+from ivhl.measure.lanes import keep_throwaway, take_throwaway
 from ivhl.measure.launcher import Launcher
 from ivhl.measure.settings import CELL_VARIABLE, read_settings
+from ivhl.measure.shared import lacks_bytecode
 from ivhl.records.record import Cell
 
 
@@ -29,7 +30,9 @@ def main() -> int:
         ) as folder,
         closing(Launcher(run, Path(folder) / "lane-0")) as launcher,
     ):
-        return 0 if keep_throwaway(run, launcher) else 1
+        if take_throwaway(run, launcher):
+            return 0
+        return 0 if keep_throwaway(run, launcher, new=lacks_bytecode()) else 1
 
 
 if __name__ == "__main__":

@@ -58,10 +58,10 @@ _PAGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 }
 _REPORT: Final = re.compile(
     r"https://github\.com/pytorch/(?P<name>[\w-]+)/(?P<kind>issues|pull)/(?P<number>\d{1,9})\b"
-    r"|\b(?:pytorch/)?(?P<project>pytorch)#(?P<short>\d{1,9})\b",
+    r"|\b(?:pytorch/)?(?P<project>pytorch)#(?P<short>\d{1,9})\b"
+    r"|(?<![\w/.])(?P<document>docs/[\w-]+\.md)(?P<anchor>#[\w-]+)?",
     re.ASCII,
 )
-_ANCHOR: Final = re.compile(r"(docs/[\w-]+\.md)#[\w-]+")
 _SMALL_HEIGHT = 32.0  # of the small picture of a change
 _SMALL_EDGE = 5.0
 
@@ -79,21 +79,28 @@ def _height(value: float, values: Sequence[float]) -> str:
     return f"{_SMALL_HEIGHT - _SMALL_EDGE - share * (_SMALL_HEIGHT - 2 * _SMALL_EDGE):.1f}"
 
 
-def _linked(text: str) -> Markup:
-    """Return what a maintainer wrote, with links to reports of PyTorch and to nothing else.
+def _linked(text: str, repository: str = "") -> Markup:
+    """Return what a maintainer wrote, with links to reports of PyTorch and the project's docs only.
 
     Only for annotations, known failures and ``upstream.toml``: texts of records are no links.
+
+    Args:
+        text: What was written.
+        repository: Address of the project on GitHub; empty if it has none, and no docs are linked.
     """
     parts, end = [], 0
-    text = _ANCHOR.sub(r"\1", visible(text))
+    text = visible(text)
     for found in _REPORT.finditer(text):
-        page = (
-            "pull" if found["kind"] == "pull" else "issues"
-        )  # GitHub leads from one to the other
-        name = found["name"] or found["project"]
+        shown, name = found["document"] or found[0], found["name"] or found["project"]
+        # GitHub leads from an issue to a pull request and back.
+        page = "pull" if found["kind"] == "pull" else "issues"
         href = f"https://github.com/pytorch/{name}/{page}/{found['number'] or found['short']}"
+        if found["document"]:
+            href = f"{repository}/blob/HEAD/{found[0]}"
         parts += [escape(text[end : found.start()])]
-        parts += [Markup('<a href="{}" rel="noreferrer">{}</a>').format(href, found[0])]
+        is_link = not found["document"] or repository
+        link = Markup('<a href="{}" rel="noreferrer">{}</a>')
+        parts += [link.format(href, shown) if is_link else escape(shown)]
         end = found.end()
     return Markup("").join([*parts, escape(text[end:])])
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
-from ivhl.records.record import Phase
+from ivhl.records.record import LARGEST_VALUE, Phase
 from ivhl.records.text import is_printable
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _MOST_COUNTED = 2**40  # of one reason: the sum over all of a record fits into 6
 _LONGEST_S = 1e9
 _SHORTEST_S = 1e-12  # of a call; less than a cycle of any processor
 _MOST_TIMES = 1e9
-_LARGEST = 1e75
+_LARGEST = LARGEST_VALUE
 _LEAST = 1 / _LARGEST
 _ALWAYS = 1e9  # what every number of a record may be at least
 _LEAST_CONFIDENCE = 0.5
@@ -239,8 +239,9 @@ def number_mistake(name: str, value: float) -> str:
         most = _LONGEST_S
     elif name == "count":
         most = _MOST_COUNTED
-    if not 0 <= value <= most:
-        return f"must be from 0 to {most:.0e}"
+    least = -most if name == "values" else 0
+    if not least <= value <= most:
+        return f"must be from {least:.0g} to {most:.0e}"
     if 0 < value < _LEAST:
         return f"must be 0, or from {_LEAST:.0e}"
     return ""

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from typing import Final, Literal, get_args
 
 SCHEMA: Final = "ivhl.run/5"
+JUMPS: Final = "ivhl: rounding decides"  # how a warning begins that names outputs that jump
+LARGEST_VALUE: Final = 1e75  # of a number that is not counted; its cube is a number, too
 _HALF = re.compile("[\ud800-\udfff]")
 
 FailureClass = Literal[
@@ -172,6 +174,8 @@ class OutputError:
         cosine: Cosine of the angle between compiled and eager, where that is the rule.
         dtype: Of what eager code returns, e.g. ``float32``; ``None`` in older records.
         shape: Of what eager code returns; ``None`` in older records.
+        values: Up to 8 finite numbers of what eager code returns on the first input set; ``None``
+            in older records and of code that draws random numbers.
     """
 
     output: str
@@ -187,6 +191,7 @@ class OutputError:
     cosine: float | None = None
     dtype: str | None = None
     shape: tuple[int, ...] | None = None
+    values: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -429,7 +434,7 @@ def to_json(record: RunRecord) -> str:
         (data["conditions"], ("image", "stability", "wheels", "gil", "flags", "python_build")),
         (data, ("sources", "benchmark", "rounds", "draws", "prepare_s", "finish_s", "phase_s")),
         (data, ("same_as", "calibration", "passes", "leaves", "kernels", "uncommitted")),
-        *((error, ("cosine",)) for error in data["accuracy"]),
+        *((error, ("cosine", "values")) for error in data["accuracy"]),
         *((found, ("code_s", "compute_s", "c_s")) for found in (data["calibration"],) if found),
     )
     for part, names in optional:

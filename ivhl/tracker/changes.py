@@ -13,7 +13,15 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
 from ivhl.tracker.facts import FactChange, changed_facts
-from ivhl.tracker.metrics import JUDGED, RELEVANT, WORDS, difference, is_calibrated, measured
+from ivhl.tracker.metrics import (
+    JUDGED,
+    RELEVANT,
+    WORDS,
+    Metric,
+    difference,
+    is_calibrated,
+    measured,
+)
 from ivhl.tracker.spread import VERDICT_CONFIDENCE, Spread, Spreads
 from ivhl.tracker.wording import memory, seconds
 
@@ -22,7 +30,6 @@ if TYPE_CHECKING:
 
     from ivhl.records.record import RunRecord
     from ivhl.tracker.entries import Run
-    from ivhl.tracker.metrics import Metric
 
 K = TypeVar("K")
 Outcome = Literal["improved", "regressed", "unchanged", "inconclusive"]

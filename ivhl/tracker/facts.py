@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, get_args
 
+from ivhl.records.record import JUMPS
 from ivhl.tracker.wording import eager_frames
 
 if TYPE_CHECKING:
@@ -118,7 +119,9 @@ def facts_digest(record: RunRecord) -> str:
             *reasons, facts.frames_total, facts.frames_ok, facts.graphs, facts.calls_captured
         ]  # fmt: skip
     returned = [
-        (one.output, one.dtype, one.shape) for one in record.accuracy if one.dtype is not None
+        (one.output, one.dtype, one.shape, one.values)
+        for one in record.accuracy
+        if one.dtype is not None
     ]
     text = json.dumps([counted, sorted(_warnings(record)), returned])
     return sha256(text.encode()).hexdigest()[:16]
@@ -190,14 +193,63 @@ def _reasons(
 def _outputs(before: RunRecord, after: RunRecord) -> Iterator[FactChange]:
     """Compare what eager code returns: both arms changed alike, so no error shows it."""
     was = {one.output: one for one in before.accuracy}
+    if text := _structure(before, after):
+        yield FactChange("outputs", worse=True, text=text)
+    values = _are_of_equal_inputs(before, after)
     for now in after.accuracy:
         then = was.get(now.output)
         if then is None or None in (then.dtype, now.dtype):
             continue
         a, b = ((one.dtype, one.shape) for one in (then, now))
+        text = _value(then, now) if values else ""
         if a != b:
-            text = f"output {now.output}: eager returns {_tensor(now)}, {_tensor(then)} before"
+            text = f"{_tensor(now)}, {_tensor(then)} before"
+        if text:
+            text = f"output {now.output}: eager returns {text}"
             yield FactChange("outputs", worse=True, text=text)
+
+
+def _structure(before: RunRecord, after: RunRecord) -> str:
+    """Return which outputs eager code returns at one of two commits only; empty if none.
+
+    Between releases of PyTorch the state of an optimizer has other names. A record of a large
+    model names some outputs only.
+    """
+    if before.cell.torch != after.cell.torch:
+        return ""
+    was, now = ([one.output for one in r.accuracy if one.dtype] for r in (before, after))
+    counts = [record.leaves or len(record.accuracy) for record in (before, after)]
+    if [len(was), len(now)] == counts and 0 not in counts:
+        new, gone = ([n for n in one if n not in other] for one, other in ((now, was), (was, now)))
+        if new and gone:
+            return f"eager returns {_listed(new)}, {_listed(gone)} before"
+        if new or gone:
+            return f"eager returns {_listed(new or gone)} {'now' if new else 'no longer'}"
+    if None not in (before.leaves, after.leaves) and counts[0] != counts[1]:
+        return f"eager returns {counts[1]} outputs, {counts[0]} before"
+    return ""
+
+
+def _are_of_equal_inputs(before: RunRecord, after: RunRecord) -> bool:
+    """Return whether the first input sets are equal, and no rounding decides what is returned."""
+    was, now = (
+        (record.benchmark, record.cell, record.machine.name, record.machine.cpu,
+         record.conditions.device)
+        for record in (before, after)
+    )  # fmt: skip
+    jumps = any(JUMPS in one.text for one in (*before.warnings, *after.warnings))
+    return was == now and before.benchmark is not None and not jumps
+
+
+def _value(then: OutputError, now: OutputError) -> str:
+    """Return the first value that is off by more than the errors of both; empty if none is."""
+    if then.values is None or now.values is None or None in (then.limit_max, now.limit_max):
+        return ""
+    allowed = (then.limit_max or 0.0) + (now.limit_max or 0.0)
+    for a, b in zip(then.values, now.values, strict=False):
+        if abs(a - b) > allowed:
+            return f"{b:.6g} where it returned {a:.6g} before; {allowed:.2g} is allowed"
+    return ""
 
 
 def _tensor(error: OutputError) -> str:

@@ -51,6 +51,7 @@ class State:
         root: Folder of the project, for its locks.
         history: Reads what ``records`` lacks, if it has only the newest of each case.
         expectations: Known failures.
+        repository: See ``matrix.project.Project``.
     """
 
     name: str
@@ -69,6 +70,7 @@ class State:
     root: Path | None = None
     history: History | None = None
     expectations: Expectations = NONE_EXPECTED
+    repository: str = ""
 
 
 def load_state(root: Path, results: Path, *, history: bool = True) -> State:
@@ -86,14 +88,14 @@ def load_state(root: Path, results: Path, *, history: bool = True) -> State:
     index = open_index(results)
     problems = [str(problem.seen_from(results.parent)) for problem in index.problems]
     records = index.read(index.entries) if history else index.newest(order)
-    name, cells, workloads = root.name, _NO_CELLS, _NO_WORKLOADS
+    name, cells, workloads, repository = root.name, _NO_CELLS, _NO_WORKLOADS, ""
     releases: tuple[str, ...] | None = None
     pythons: tuple[str, ...] | None = None
     known: tuple[str, ...] = ()
     unavailable: dict[str, str] = {}
     try:
         project = load_project(root)
-        name = project.name
+        name, repository = project.name, project.repository
         workloads = load_workloads(project.workloads)
         problems += [f"left out: {problem}" for problem in broken_benchmarks(project.workloads)]
     except SpecError as error:
@@ -135,6 +137,7 @@ def load_state(root: Path, results: Path, *, history: bool = True) -> State:
         root=root,
         history=index,
         expectations=expectations,
+        repository=repository,
     )
 
 

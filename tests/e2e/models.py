@@ -86,7 +86,7 @@ WORKLOADS = (
         for verdict, call, inputs in (
             ("good", "vmapped", "make_sequence"),
             ("good", "curvature", "make_sequence"),
-            ("good", "selected", "make_sequence"),
+            ("good", "selected", "make_rows"),
             ("good", "triangle", "make_sequence"),
             ("good", "counted_up", "make_nothing"),
             ("bad", "large_steps", "make_nothing"),

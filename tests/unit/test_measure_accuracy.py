@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given
@@ -15,6 +16,7 @@ from ivhl.measure.accuracy import (
     ROUNDINGS,
     ROUNDOFF,
     ceiling_for,
+    count_numbers,
     distance,
     eager_is_sound,
     flatten,
@@ -22,12 +24,16 @@ from ivhl.measure.accuracy import (
     judge_by_eager,
     judge_compiled,
     judge_eager,
+    share_of_rounding,
     typical_of,
+    values_of,
     worse,
 )
 from ivhl.measure.draws import rounded_again
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ivhl.records.record import OutputError, Reference
 
 X = torch.linspace(0.5, 5.0, 2048, dtype=torch.float32)
@@ -351,3 +357,61 @@ def test_the_dtype_and_shape_of_what_eager_returns_are_recorded() -> None:
     assert (error.dtype, error.shape) == ("float32", (8, 3))
     (error,) = judge_eager(["y"], [torch.tensor(1.0, dtype=torch.bfloat16)], [torch.tensor(1.0)])
     assert (error.dtype, error.shape) == ("bfloat16", ())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "n_inputs", "n_outputs", "roundings"),
+    [
+        ("float32", 4096, 1, 3 * 64),  # a sum of all
+        ("float32", 8192 * 2048, 2048, 3 * 8192**0.5),  # sums of columns
+        ("float32", 4096, 4096, 16),  # number by number
+        ("float32", 0, 1, 16),  # a function without inputs
+        ("float64", 4096, 1, 3 * 64),
+        # Summed in float32.
+        ("bfloat16", 4096, 1, 16),
+        ("bfloat16", 1 << 40, 1, 3 * 2.0**20 * 2.0**-16),
+    ],
+)
+def test_an_output_may_be_off_by_what_summing_its_inputs_in_any_order_rounds(
+    dtype: str, n_inputs: int, n_outputs: int, roundings: float
+) -> None:
+    share = share_of_rounding(dtype, n_inputs, n_outputs)
+    assert share == pytest.approx(roundings * ROUNDOFF[dtype])
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        # What 2.5.1 to 2.6.0 sum with one accumulator, and 2.15.0 where they add rows to each other.
+        pytest.param(lambda x: (2 * x[(x > 0).nonzero()[:, 0]].sin()).reshape(-1), id="selected"),
+        pytest.param(lambda x: x.reshape(-1).abs(), id="all"),
+        pytest.param(lambda x: x.reshape(-1).square() / x.numel(), id="mean of squares"),
+    ],
+)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("factor", "passed"), [(1.0, True), (1.0 + 1e-4, False)])
+def test_a_sum_with_one_accumulator_passes_and_a_wrong_one_fails(
+    terms: Callable[[torch.Tensor], torch.Tensor], seed: int, factor: float, *, passed: bool
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(512, 8, dtype=torch.float64, generator=generator).float()
+    exact = terms(inputs.double()).sum()
+    one_by_one = np.add.accumulate(terms(inputs).numpy())[-1]
+    errors = judge_eager(["y"], [terms(inputs).sum()], [exact])
+    (judged,) = judge_compiled(
+        errors,
+        [torch.tensor(one_by_one * np.float32(factor))],
+        [exact],
+        dtype="float32",
+        tolerance=0.0,
+        n_inputs=count_numbers((inputs,)),
+    )
+    assert judged.passed is passed
+
+
+def test_a_few_values_of_an_output_are_kept_that_a_record_can_hold() -> None:
+    assert values_of(torch.arange(15.0)) == tuple(range(0, 15, 2))
+    assert values_of(torch.tensor([[1.0, -math.inf], [math.nan, 1e80]]).double()) == (1.0,)
+    assert values_of(torch.tensor([1 - 2j])) == (1.0, -2.0)
+    assert values_of(torch.tensor([True, False])) == (1.0, 0.0)
+    assert values_of(torch.zeros(0)) == ()

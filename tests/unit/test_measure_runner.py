@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ivhl.measure.runner import Commit
-    from ivhl.records.record import RunRecord
+    from ivhl.records.record import FailureClass, RunRecord
 
 RECORD = make_record()
 SEEN = (RecordedObservation(check="turbo", level="warning", seen="on"),)
@@ -470,6 +470,40 @@ def test_a_changed_folder_of_benchmarks_is_measured_again_at_the_same_commit(
     done.clear()
     records_of(run, CASES[:1])
     assert (done == []) is kept
+
+
+@pytest.mark.parametrize(
+    ("failure_class", "new", "seeded"),
+    [("import", True, False), ("crash", True, True), ("import", False, True)],
+)
+def test_what_cannot_be_imported_fails_before_the_first_compile_of_a_new_cell(
+    failure_class: FailureClass,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    done: list[str],
+    *,
+    new: bool,
+    seeded: bool,
+) -> None:
+    failure = Failure(
+        phase="import", failure_class=failure_class, exception="ModuleNotFoundError",
+        message="No module named 'x'", where="calls.py:1", output_tail="",
+    )  # fmt: skip
+    asked: list[str] = []
+
+    def launch(_run: Run, case: Case, *_: object, **__: object) -> Any:  # noqa: ANN401
+        asked.append(case.name)
+        return {}, failure, 1.0
+
+    monkeypatch.setattr(runner, "lacks_bytecode", lambda: new)
+    monkeypatch.setattr(runner, "run_stage", launch)
+    made = records_of(make_run(tmp_path))
+    assert len(made) == len(CASES)
+    assert ("seed" in done) is seeded
+    assert len(asked) == new  # both cases are of one module
+    if not seeded:
+        assert {record.failure for record in made} == {failure}
+        assert done == ["look at cpu"]
 
 
 def test_lanes_get_ready_side_by_side_and_share_what_they_compile(

@@ -719,6 +719,13 @@ def test_reports_of_pytorch_are_links_and_no_other_address_is() -> None:
         'since 2.9.1, <a href="https://github.com/pytorch/pytorch/issues/161783" rel="noreferrer">'
         "pytorch#161783</a>: docs/findings.md"
     )
+    repository = "https://github.com/demo/demo"
+    assert linked("docs/findings.md#each-call, <b>", repository) == (
+        f'<a href="{repository}/blob/HEAD/docs/findings.md#each-call" rel="noreferrer">'
+        "docs/findings.md</a>, &lt;b&gt;"
+    )
+    for text in ("https://example.org/docs/findings.md", "../docs/findings.md", "docs/../a.md"):
+        assert "<a" not in linked(text, repository), text
     report = "https://github.com/pytorch/pytorch/pull/173080"
     assert linked(f"<b>({report})") == (
         f'&lt;b&gt;(<a href="{report}" rel="noreferrer">{report}</a>)'

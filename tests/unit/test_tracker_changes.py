@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ivhl.records.reader import read_record
-from ivhl.records.record import Arm, Calibration, Counted, to_json
+from ivhl.records.record import JUMPS, Arm, Calibration, Counted, to_json
 from ivhl.tracker.changes import CaseChange, judge_changes
 from ivhl.tracker.facts import changed_facts, facts_digest, warnings_of
 from ivhl.tracker.metrics import JUDGED, difference, measured, speed_of_machine
@@ -347,6 +347,64 @@ def test_another_dtype_or_shape_of_an_output_is_a_fact(changes: dict[str, Any], 
     assert facts_digest(before) != facts_digest(after)
     # Of a record from before, nothing is known.
     assert changed_facts(BASE, after) == changed_facts(before, BASE) == ()
+    assert read_record(to_json(after).encode()) == after
+
+
+def returning(*outputs: tuple[str, dict[str, Any]], **about: Any) -> RunRecord:  # noqa: ANN401
+    """Return a record of outputs that a cell and a benchmark of one's own gave."""
+    known: dict[str, Any] = {"dtype": "float32", "shape": (8,), "limit_max": 1e-6}
+    errors = [replace(BASE.accuracy[0], output=name, **known | of) for name, of in outputs]
+    return replace(BASE, accuracy=tuple(errors), **{"benchmark": "b" * 64} | about)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        (["output[0]", "output[1]"], ["output['a']", "output['b']"],
+         "eager returns output['a'] (and 1 more), output[0] (and 1 more) before"),
+        (["output['a']"], ["output['b']"], "eager returns output['b'], output['a'] before"),
+        (["output[0]", "output[1]"], ["output[0]"], "eager returns output[1] no longer"),
+        (["output[0]"], ["output[0]", "output[1]"], "eager returns output[1] now"),
+    ],
+)  # fmt: skip
+def test_another_structure_of_what_eager_returns_is_a_fact(
+    before: list[str], after: list[str], text: str
+) -> None:
+    """A tuple that became a dictionary, another key, an output fewer were *held*."""
+    was, now = (returning(*((name, {}) for name in names)) for names in (before, after))
+    (fact,) = changed_facts(was, now)
+    assert (fact.kind, fact.worse, fact.text) == ("outputs", True, text)
+    assert judge_change(was, now, Known(0.01)).kind == "degraded"
+    # Of a large model a record names the worst outputs only, which are others in each run.
+    assert changed_facts(replace(was, leaves=500), replace(now, leaves=500)) == ()
+    (fact,) = changed_facts(replace(was, leaves=500), replace(now, leaves=499))
+    assert fact.text == "eager returns 499 outputs, 500 before"
+    # The state of an optimizer has other names in other releases.
+    other = replace(now, cell=replace(now.cell, torch="2.9.9", id="py3.12-torch2.9.9"))
+    assert changed_facts(was, other) == ()
+
+
+@pytest.mark.parametrize(
+    ("now", "about", "worse"),
+    [
+        ((0.5, -1.0 + 1.9e-6), {}, False),  # within the errors of both
+        ((0.5, -1.0 + 2.1e-6), {}, True),
+        ((0.5, 1.0), {}, True),
+        ((0.5, 1.0), {"benchmark": "c" * 64}, False),  # other inputs
+        ((0.5, 1.0), {"benchmark": None}, False),
+        ((0.5, 1.0), {"warnings": (Counted(text=f"{JUMPS} output", count=1),)}, False),
+        (None, {}, False),  # an older record, or random numbers
+    ],
+)
+def test_another_value_of_what_eager_returns_is_a_fact(
+    now: tuple[float, ...] | None, about: dict[str, Any], *, worse: bool
+) -> None:
+    before = returning(("y", {"values": (0.5, -1.0)}))
+    after = returning(("y", {"values": now}), **about)
+    facts = [one for one in changed_facts(before, after) if one.kind == "outputs"]
+    assert [one.worse for one in facts] == [True] * worse
+    assert all("where it returned -1 before" in one.text for one in facts)
+    assert (judge_change(before, after, Known(0.01)).kind == "degraded") is worse
     assert read_record(to_json(after).encode()) == after
 
 

@@ -482,7 +482,7 @@ def test_the_command_lists_incidents_and_says_when_there_are_none(root: Path) ->
         "1 run was disturbed, by the calibration, and left out of steps in time: "
         "ops.one/n8/a in py3.12-torch2.6.0"
     )
-    told = json.loads(CliRunner().invoke(app, ["regressions", "--json"]).stdout)
+    told = json.loads(CliRunner().invoke(app, ["regressions", "--json"]).stdout)["incidents"]
     assert "x" * 500 in told[0]["changes"][0]["reason"]
     assert [(one["place"], one["changes"][0]["state"]) for one in told] == [("2.7.1", "suspected")]
     for option in ("--workload", "--machine", "--along"):
@@ -501,7 +501,7 @@ def test_a_word_on_a_change_is_kept_and_shown(root: Path) -> None:
     )
     assert "known: reported upstream" in run(app, ["regressions"]).stdout
     assert run(app, ["annotate", "2.7.1", "not this", "--cases", "ops.two/*"]).exit_code == 0
-    told = json.loads(run(app, ["regressions", "--json"]).stdout)
+    told = json.loads(run(app, ["regressions", "--json"]).stdout)["incidents"]
     assert told[0]["changes"][0]["note"] == "reported upstream"
     assert isinstance(run(app, ["annotate", "nowhere", "x"]).exception, SpecError)
     assert isinstance(run(app, ["annotate", "2.7.1", " "]).exception, SpecError)

@@ -330,7 +330,7 @@ def test_the_command_shows_cells_and_steps(
     assert "PyTorch 2.6.0 -> 2.7.1, on Python 3.12" in text
     assert "eager became slower: 10.00x" in text
     assert "20 ms*" in text
-    (told,) = json.loads(run(app, ["course", "ops.one", "--json"]).stdout)
+    (told,) = json.loads(run(app, ["course", "ops.one", "--json"]).stdout)["cases"]
     assert [step["place"] for step in told["steps"]] == ["2.7.1"]
     assert isinstance(run(app, ["course", "ops.two"]).exception, UnknownNameError)
     places = run(app, ["course"]).stdout.splitlines()
@@ -346,7 +346,7 @@ def test_the_command_shows_cells_and_steps(
         "  1 run was disturbed, by the calibration, and left out of steps in time: "
         "ops.one/small/a in py3.12-torch2.6.0"
     )
-    (told,) = json.loads(run(app, ["course", "ops.one", "--json"]).stdout)
+    (told,) = json.loads(run(app, ["course", "ops.one", "--json"]).stdout)["cases"]
     assert [cell["disturbed"] for cell in told["cells"]] == [True, False]
     option = ["course", "ops.one", "--machine", "nowhere"]
     assert isinstance(run(app, option).exception, UnknownNameError)

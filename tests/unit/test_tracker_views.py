@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ivhl.pages.render import render
 from ivhl.records.reader import read_record
 from ivhl.records.record import Arm, Calibration, Kernels, Wheel, to_json
 from ivhl.tracker.compat import Support, compat_rows
@@ -379,6 +380,26 @@ def test_the_newest_release_of_each_python_is_the_first_column() -> None:
     view = case_view(source, next(iter(source.by_series)))
     assert list(view.releases) == newest
     assert view.curves["x"] == newest[::-1]  # a curve runs from left to right
+
+
+def test_runs_that_are_in_no_step_are_named_on_the_pages_as_in_the_terminal() -> None:
+    quiet = Calibration(code_s=(5e-5,), memory_s=(6e-4,))
+    record = make_record(torch="2.6.0")
+    loud = replace(record, size="n8", calibration=replace(quiet, code_s=(9e-5,)))
+    others = [replace(record, size=f"n{n}", calibration=quiet) for n in range(8)]
+    source = source_of(*others, loud)
+    name = f"{record.workload}/n8/{record.variant} in py3.12-torch2.6.0"
+    said = f"1 run was disturbed, by the calibration, and left out of steps in time: {name}"
+    assert regressions_view(source).disturbed == said
+    by_size = {series.size: case_view(source, series) for series in source.by_series}
+    assert by_size["n8"].disturbed == said
+    assert by_size["n1"].disturbed == ""
+    assert regressions_view(source_of(*others)).disturbed == ""
+    for template, view in (
+        ("regressions.html", regressions_view(source)),
+        ("case.html", by_size["n8"]),
+    ):
+        assert name in render(template, source.page, "a/b.html", view=view).decode()
 
 
 def test_a_case_says_which_side_moved_and_whose_doing_it_is() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ivhl.tracker.comparable import builds_beside, differences
 from ivhl.tracker.compat import format_speedup, python_key, release_key
 from ivhl.tracker.course import CURVES, FIELDS, HASH, curve_values, short, short_all
+from ivhl.tracker.disturbed import left_out
 from ivhl.tracker.facts import warnings_of
 from ivhl.tracker.spans import spans_of, spans_sentence
 from ivhl.tracker.steps import QUANTITIES, cases_of, find_steps, of_one_code
@@ -94,6 +95,7 @@ class CaseView:
         releases: The newest first.
         curves: The course over releases for each Python, as ``charts.js`` draws it.
         steps: Where eager or compiled code moved along releases and Pythons.
+        disturbed: Which of the runs are in no step in time, as a sentence; empty if none.
         left_out: Number of older incidents.
         notes: What people said about changes of the case.
         upstream: Reports of PyTorch on its failures, each with the cells that fail so.
@@ -119,6 +121,7 @@ class CaseView:
     curves: dict[str, Any]
     breaks: tuple[str, ...]
     steps: tuple[StepView, ...]
+    disturbed: str
     incidents: tuple[IncidentView, ...]
     left_out: int
     notes: tuple[str, ...]
@@ -162,6 +165,7 @@ def case_view(source: Source, series: RowSeries) -> CaseView:
         curves=curves,
         breaks=breaks,
         steps=tuple(_steps(source, rows)),
+        disturbed=_disturbed(source, rows),
         incidents=incident_views(source, incidents[:_MOST_INCIDENTS], _MOST_CHANGES),
         left_out=max(0, len(incidents) - _MOST_INCIDENTS),
         notes=tuple(source.notes_of(series)),
@@ -230,6 +234,13 @@ def _steps(source: Source, rows: Iterable[Row]) -> Iterator[StepView]:
                 ),
                 "; ".join((step.whose, *builds)),
             )
+
+
+def _disturbed(source: Source, rows: Iterable[Row]) -> str:
+    """Return which runs of a case no step is judged by, as ``ivhl course`` names them."""
+    runs = chain.from_iterable(source.course(row) for row in rows)
+    loud = [run for run in runs if run.id in source.disturbed]
+    return left_out(loud) if loud else ""
 
 
 def _engine(row: Row | None) -> str:

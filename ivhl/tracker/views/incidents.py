@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ivhl.tracker.annotations import note_of
 from ivhl.tracker.compat import RowSeries
 from ivhl.tracker.confirmations import CONFIRMED, REFUTED, confirmation_of
+from ivhl.tracker.disturbed import left_out
 from ivhl.tracker.metrics import WORDS
 from ivhl.tracker.regressions import WORSE
 from ivhl.tracker.upstream import described
@@ -107,11 +108,17 @@ class IncidentView:
 
 @dataclass(frozen=True, slots=True)
 class RegressionsView:
-    """The page *Regressions*."""
+    """The page *Regressions*.
+
+    Attributes:
+        left_out: Number of older incidents.
+        disturbed: Which runs are in no step in time, as a sentence; empty if none is left out.
+    """
 
     page: PageView
     incidents: tuple[IncidentView, ...]
     left_out: int
+    disturbed: str
 
 
 # Cases of all incidents that the page shows: the newest have more.
@@ -122,7 +129,10 @@ def regressions_view(source: Source) -> RegressionsView:
     """Return the page *Regressions*: all incidents, newest first."""
     shown = source.incidents[:MOST_INCIDENTS]
     views = incident_views(source, shown, MOST_CHANGES)
-    return RegressionsView(source.page, views, len(source.incidents) - len(shown))
+    loud = [entry for entry in source.history.entries if entry.id in source.disturbed]
+    return RegressionsView(
+        source.page, views, len(source.incidents) - len(shown), left_out(loud) if loud else ""
+    )
 
 
 def incident_views(

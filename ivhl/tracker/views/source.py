@@ -144,6 +144,7 @@ class PageView:
         problems: Results that could not be read.
         main: The place that is shown first.
         places: All places, the main one first.
+        repository: Address of the project on GitHub; empty without one.
     """
 
     project: str
@@ -152,6 +153,7 @@ class PageView:
     problems: tuple[str, ...]
     main: Place
     places: tuple[Place, ...]
+    repository: str = ""
 
 
 class Source:
@@ -210,6 +212,7 @@ class Source:
             problems=self.state.problems,
             main=places[0],
             places=places,
+            repository=self.state.repository,
         )
 
     @cached_property

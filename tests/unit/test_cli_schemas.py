@@ -1,0 +1,47 @@
+"""What commands print for programs is what docs/schemas/ says, on all committed records."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from pydantic import ValidationError
+from typer.testing import CliRunner
+
+from ivhl.cli import app
+from ivhl.cli.schemas import SCHEMAS, schema_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FOLDER: Final = Path(__file__).parents[2] / "docs" / "schemas"
+COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "regressions": ("regressions", "--better"),
+    "comparison": ("compare", "2.8.0", "2.9.1"),
+    "course": ("course", "ops.field_superposition"),
+}
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_written_schema_is_that_of_the_types(name: str) -> None:
+    """Write it anew with ``python -m ivhl.cli.schemas docs/schemas``."""
+    assert (FOLDER / f"{name}.json").read_text(encoding="utf-8") == schema_text(name)
+
+
+def test_every_schema_is_written() -> None:
+    assert {path.stem for path in FOLDER.glob("*.json")} == set(SCHEMAS)
+
+
+@pytest.mark.parametrize(("name", "command"), COMMANDS.items())
+def test_what_a_command_prints_is_of_its_schema(name: str, command: tuple[str, ...]) -> None:
+    printed = CliRunner().invoke(app, [*command, "--json"]).stdout
+    SCHEMAS[name].validate_json(printed)
+    told = json.loads(printed)
+    assert told["schema"] == f"ivhl.{name}/1"
+    # A field that no schema has, or another type of one that it has, would be seen.
+    with pytest.raises(ValidationError):
+        SCHEMAS[name].validate_python(told | {"more": 1})
+    with pytest.raises(ValidationError):
+        SCHEMAS[name].validate_python(told | {"schema": f"ivhl.{name}/2"})
