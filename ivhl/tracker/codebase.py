@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from ivhl.records.record import RunRecord
     from ivhl.records.store import Key
     from ivhl.tracker.advice import Advice
+    from ivhl.tracker.changes import Kind
     from ivhl.tracker.comparable import Axis
-    from ivhl.tracker.compare import Comparison, PairKind
+    from ivhl.tracker.compare import Comparison
     from ivhl.tracker.compat import Row
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
@@ -192,9 +193,9 @@ def _worth(
 ) -> Iterator[WorthLine]:
     pairs = [one for one in found if one.change is not None]
     kinds = Counter(one.kind for one in found if not one.is_disturbed)
-    words: tuple[tuple[PairKind, str], ...] = (
-        ("mended", "failed there"),
-        ("broke", "passed there only"),
+    words: tuple[tuple[Kind, str], ...] = (
+        ("fixed", "failed there"),
+        ("fails", "passed there only"),
         ("incomparable", "measured in another way there"),
     )
     notes = [f"{kinds[kind]} {word}" for kind, word in words if kinds[kind]]

@@ -15,10 +15,11 @@ from ivhl.cli import app
 from ivhl.cli.regressions import _line
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.records.record import Arm, Calibration, Counted
+from ivhl.tracker.changes import WORSE
 from ivhl.tracker.compare import compare
 from ivhl.tracker.entries import MemoryHistory
 from ivhl.tracker.project import State
-from ivhl.tracker.regressions import WORSE, find_changes, incidents_of
+from ivhl.tracker.regressions import find_changes, incidents_of
 from ivhl.tracker.series import ALONG, series_of
 from ivhl.tracker.views.incidents import regressions_view
 from ivhl.tracker.views.source import Source
@@ -274,7 +275,7 @@ def test_a_change_dated_2099_is_not_the_newest() -> None:
 def test_a_mended_failure_is_over_and_an_open_one_persists() -> None:
     failure = make_failure("wrong")
     found = along_commits(BASE, failure, failure, BASE)
-    assert [(c.kind, c.state) for c in found] == [("fails", "over"), ("mended", "suspected")]
+    assert [(c.kind, c.state) for c in found] == [("fails", "over"), ("fixed", "suspected")]
     assert [c.state for c in along_commits(BASE, failure, failure)] == ["persists"]
 
 
@@ -414,7 +415,7 @@ def test_a_series_that_gets_no_more_points_has_stopped() -> None:
     history = [at(n, other) for n in range(7)] + [at(n, BASE) for n in range(2)]
     order = [hash_of(n) for n in range(7)]
     (found,) = find_changes(MemoryHistory(history), QUIET, order, ["commit"])
-    assert (found.kind, found.before, found.place) == ("stopped", hash_of(1), hash_of(2))
+    assert (found.kind, found.before, found.place) == ("missing", hash_of(1), hash_of(2))
     assert found.case.workload == BASE.workload
     assert "5 later commits" in found.reason
     assert found.command == BASE.command
