@@ -354,9 +354,8 @@ def _list_all(console: Terminal, found: Sequence[Comparison], *, every: bool) ->
         elif group:
             _list(console, kind, group)
     if hidden:
-        console.print(
-            f"{counted(hidden, 'case')} unchanged, inconclusive, of one side or incomparable: --all"
-        )
+        kinds = f"{', '.join(_HIDDEN[:-1])} or {_HIDDEN[-1]}"
+        console.print(f"{counted(hidden, 'case')} {kinds}: --all")
 
 
 def _list(console: Terminal, kind: str, group: Sequence[Comparison]) -> None:
@@ -392,8 +391,8 @@ def _as_dict(
                 "kind": one.kind,
                 "reason": one.reason,
                 "disturbed": one.is_disturbed,
-                "facts": [asdict(fact) for fact in one.change.facts] if one.change else [],
-                "changes": [asdict(c) for c in one.change.changes.values()] if one.change else [],
+                "facts": [asdict(fact) for fact in one.times.facts] if one.times else [],
+                "changes": [asdict(c) for c in one.times.changes.values()] if one.times else [],
             }
             for one in found
         ],

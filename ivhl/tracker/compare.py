@@ -117,9 +117,14 @@ class Comparison:
         return self.after is not None and self.after.failure is not None
 
     @property
+    def times(self) -> CaseChange | None:
+        """What changed, if the times of both sides say something."""
+        return None if self.is_disturbed else self.change
+
+    @property
     def effect(self) -> float:
         """Logarithm of the change of the speedup; 0 if there is none. Negative is worse."""
-        found = self.change.changes.get("speedup") if self.change else None
+        found = self.times.changes.get("speedup") if self.times else None
         return 0.0 if found is None else math.log(found.ratio)
 
 
@@ -288,9 +293,7 @@ def _apart(group: Sequence[Comparison]) -> str:
     if not both:
         return "no case is on both sides"
     said = {"fails": "fails now: ", "fixed": "failed before: "}
-    reasons = Counter(
-        f"{said.get(one.kind, '')}{one.reason}" for one in both if one.change is None
-    )
+    reasons = Counter(f"{said.get(one.kind, '')}{one.reason}" for one in both if one.times is None)
     if 2 * reasons.total() <= len(both):
         return ""
     reason, n = reasons.most_common(1)[0]
@@ -333,9 +336,9 @@ def session_reach(metric: Metric) -> float:
 
 def _mean(group: Iterable[Comparison], metric: Metric) -> Mean | None:
     logs = [
-        math.log(one.change.changes[metric].ratio)
+        math.log(one.times.changes[metric].ratio)
         for one in group
-        if one.change is not None and metric in one.change.changes
+        if one.times is not None and metric in one.times.changes
     ]
     if not logs:
         return None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -69,18 +69,6 @@ class Measurable(Protocol):
     def size(self) -> str: ...  # noqa: D102
     @property
     def variant(self) -> str: ...  # noqa: D102
-
-
-class MeasuredCase(NamedTuple):
-    """A case in a cell, of which nothing else is needed."""
-
-    machine: str
-    device: str
-    python: str
-    torch: str
-    workload: str
-    size: str
-    variant: str
 
 
 class Expectation(BaseModel):

@@ -68,8 +68,9 @@ def judge_repetition(recorded: RunRecord, again: RunRecord, spreads: Spreads) ->
         return _of_failures(recorded, again, unlike)
     facts = changed_facts(recorded, again)
     exact = _EXACT if unlike else _EXACT | {"error"}
-    if worst := [fact.text for fact in facts if fact.kind in exact]:
-        return Repetition("degraded", "; ".join(worst), unlike)
+    if moved := [fact for fact in facts if fact.kind in exact]:
+        kind: Kind = "degraded" if any(fact.worse for fact in moved) else "fixed"
+        return Repetition(kind, "; ".join(fact.text for fact in moved), unlike)
     shown = tuple(fact.text for fact in facts)
     if unlike:
         text = f"{was} then, {now} now; the same facts; seconds are not compared"

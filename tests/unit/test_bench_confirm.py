@@ -241,12 +241,12 @@ def test_facts_and_failures_decide_at_once() -> None:
     breaks = (*facts.graph_breaks, Counted(text="Tensor.item", count=1))
     head = replace(base, compile=replace(facts, graph_breaks=breaks))
     found = judge_rounds(("cell", CASE), [(base, head)])
-    assert (found.verdict, found.rounds) == ("slower", 1)
+    assert (found.verdict, found.rounds) == ("degraded", 1)
     assert "Tensor.item" in found.text
     failed = make_failure("wrong", "off")
     for pairs, verdict in (
-        ([(base, failed)], "slower"),
-        ([(failed, base)], "faster"),
+        ([(base, failed)], "fails"),
+        ([(failed, base)], "fixed"),
         ([(failed, failed)], "inconclusive"),
         ([(base, failed), (base, base)], "inconclusive"),  # not always
     ):

@@ -237,7 +237,7 @@ def test_commands_say_which_runs_their_calibration_shows_disturbed(root: Path) -
         a_record(root, "box", torch="2.10.0", speedup=0.5, calibration=usual),
     )
     found = run("2.5.1", "2.6.0", "--all")
-    assert "incomparable (1)" in found.output
+    assert "inconclusive (1)" in found.output
     assert "the later run was disturbed, by the calibration: the times say nothing" in found.output
     assert "1 case with a disturbed run, by the calibration: times not compared" in found.output
     first = git(root, "rev-parse", "HEAD")
@@ -294,7 +294,7 @@ def test_the_command_prints_a_sentence_and_what_changed(root: Path) -> None:
     # One case has no interval of cases.
     assert "speedup 1.00x of what it was" in told
     assert "inf" not in told
-    assert "1 case unchanged, of one side or incomparable: --all" in told
+    assert "1 case unchanged, new, missing, incomparable or inconclusive: --all" in told
     found = json.loads(run("2.5.1", "2.6.0", "--json").stdout)
     assert (found["axis"], [case["kind"] for case in found["cases"]]) == ("torch", ["unchanged"])
 
@@ -326,7 +326,9 @@ def test_a_mean_over_few_cases_says_so_and_why(root: Path) -> None:
     assert most.apart == ""
     failed = [replace(make_failure("crash", "ended"), workload="ops.w0")]
     (both,) = summarise(compare(on("2.5.1", 2.0), failed, "torch", QUIET))
-    assert both.apart.startswith("fails now: 2.00x before; crash: ended now")
+    assert both.apart.startswith(
+        "fails now: 2.00x · 1 graph break · 2 recompiles before; crash: ended now"
+    )
 
 
 def test_a_series_of_releases_means_the_newest_of_it_in_the_matrix(root: Path) -> None:

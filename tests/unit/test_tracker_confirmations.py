@@ -108,7 +108,7 @@ def test_a_line_that_is_none_is_named(tmp_path: Path, line: str) -> None:
         ("unchanged", "not confirmed"),
         ("faster", "not confirmed"),
         ("inconclusive", "suspected"),
-        ("failed", "suspected"),
+        ("fails", "confirmed"),
     ],
 )
 def test_a_change_shows_what_was_decided_about_it(verdict: str, state: str) -> None:

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from ivhl.cli import app
 from ivhl.errors import IvhlError, MendedError, SpecError
+from ivhl.tracker.compare import CaseInCell
 from ivhl.tracker.compat import Row, Status, compat_rows
 from ivhl.tracker.expectations import (
     EXPECTATIONS,
     Expectation,
     Expectations,
-    MeasuredCase,
     load_expectations,
     never_covering,
     parse_expectations,
@@ -240,16 +240,23 @@ def test_what_is_no_toml_is_named() -> None:
         parse_expectations("[[failure]\n")
 
 
+def of_device(device: str) -> CaseInCell:
+    return CaseInCell(
+        machine="box", device=device, python="3.13", torch="2.5.1", existing=False,
+        workload="ops.one", workload_version=1, size="small", variant="a",
+    )  # fmt: skip
+
+
 def test_a_gpu_is_its_type() -> None:
     expectations = parse_expectations(GATE + 'device = "cuda"\n')
-    case = MeasuredCase("box", "cuda NVIDIA H200", "3.13", "2.5.1", "ops.one", "small", "a")
+    case = of_device("cuda NVIDIA H200")
     assert expectations.of(case, "support_gate") is not None
     assert expectations.of(case._replace(device="cpu"), "support_gate") is None
 
 
 def test_a_failure_of_another_class_is_not_expected() -> None:
     expectations = parse_expectations(GATE)
-    case = MeasuredCase("box", "cpu", "3.13", "2.5.1", "ops.one", "small", "a")
+    case = of_device("cpu")
     assert expectations.of(case, "support_gate") is not None
     assert expectations.of(case, "crash") is None
     assert expectations.of(case._replace(python="3.12"), "support_gate") is None
@@ -264,7 +271,7 @@ def judged(base: RunRecord, head: RunRecord, text: str) -> tuple[str, bool, str]
         expectations=parse_expectations(text),
     )  # fmt: skip
     (found,) = verdict.findings
-    return found.kind, bool(verdict.outdated), found.reason
+    return "expected" if found.is_expected else found.kind, bool(verdict.outdated), found.reason
 
 
 WRONG = (
@@ -279,9 +286,9 @@ def test_the_gate_forgives_what_is_expected_and_fails_for_what_is_mended() -> No
     assert "known (https://example.org/2)" in reason
     assert judged(PASSES, FAILS, "")[:2] == ("fails", False)
     assert judged(PASSES, make_failure("crash", ""), WRONG)[:2] == ("fails", False)
-    assert judged(FAILS, PASSES, WRONG)[:2] == ("mended", True)
-    assert judged(PASSES, PASSES, WRONG)[:2] == ("mended", True)
-    assert judged(FAILS, PASSES, "")[:2] == ("mended", False)
+    assert judged(FAILS, PASSES, WRONG)[:2] == ("fixed", True)
+    assert judged(PASSES, PASSES, WRONG)[:2] == ("unchanged", True)
+    assert judged(FAILS, PASSES, "")[:2] == ("fixed", False)
 
 
 def test_a_row_says_what_is_expected_of_it() -> None:
