@@ -163,9 +163,9 @@ def test_what_axes_do_together_is_said_once_by_the_axis_that_does_most() -> None
         [attribute(by_effects(1.0, 1.5, 1.6), ("python", "torch"), Known(0.005))]
     )
     text = re.sub(r" \[[^]]*\]", "", in_words(found[0], (FIRST, LAST)))
-    torch = "PyTorch 2.5.1 -> 2.6.0: eager 1.00x nothing; compiled on Python 3.12 1.50x slower, "
+    torch = "PyTorch 2.5.1 -> 2.6.0: eager 1.00x unchanged; compiled on Python 3.12 1.50x slower, "
     assert f"{torch}on Python 3.13 2.40x slower; speedup on Python 3.12 0.67x fell, " in text
-    assert "compiled on PyTorch 2.5.1 1.00x nothing" in text
+    assert "compiled on PyTorch 2.5.1 1.00x unchanged" in text
     # Both follow from the three numbers above.
     assert "on PyTorch 2.6.0" not in text
     assert text.count("compiled ") == 2
