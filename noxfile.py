@@ -122,11 +122,12 @@ def tests_full(_: nox.Session) -> None:
 
 @nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)
 def lint(session: nox.Session) -> None:
-    """Check style, formatting, the import contracts, the locks and the workflows."""
+    """Check style, formatting, import contracts, changelog fragments, locks and workflows."""
     session.install("--group", "lint", "-e", ".")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports")
+    session.run("towncrier", "build", "--draft", "--version", "next")
     session.run("python", "-m", "ivhl", "matrix", "check")
     # Without shellcheck and pyflakes, which actionlint would run only where they are installed.
     session.run("actionlint", "-shellcheck=", "-pyflakes=")
