@@ -15,7 +15,7 @@ from ivhl.cli import app
 from ivhl.cli.declared import declared, folder_to_write, results_folder, warn, warn_unread
 from ivhl.cli.markdown import code
 from ivhl.cli.sides import times_table
-from ivhl.errors import IvhlError, MendedError, SpecError, UnknownNameError, WorseError
+from ivhl.errors import FixedError, IvhlError, SpecError, UnknownNameError, WorseError
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import BY_PROCESSOR, this_machine
 from ivhl.matrix.project import MATRIX, find_root
@@ -151,7 +151,7 @@ def gate_command(
             hint="ivhl confirm measures them again; ivhl results --workload NAME shows the records",
         )
     if outdated := verdict.outdated:
-        raise MendedError(
+        raise FixedError(
             f"{counted(len(outdated), 'case')} fixed: {EXPECTATIONS} still expects a failure",
             hint="remove or narrow the entries: ivhl expect --update",
         )

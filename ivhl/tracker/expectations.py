@@ -1,7 +1,7 @@
 """Known failures, ``envs/expectations.toml``: what fails where, as which class, and why.
 
 A failure that an entry expects is no news. A case that passes although an entry expects it to fail
-is *mended*, and the entry must go, so that the same failure would be news again.
+is *fixed*, and the entry must go, so that the same failure would be news again.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Expectations:
 
         Returns:
             For a failure the entry that expects it in this class; for a case that passed the one
-            that expects it to fail: it is mended.
+            that expects it to fail: it is fixed.
         """
         for entry in self.entries:
             if failure_class in (None, entry.failure_class) and entry.covers(case):

@@ -355,6 +355,6 @@ def test_the_command_chooses_one_record_or_says_which(
         done = run(*arguments, "--json")
         assert done.exit_code == 0
         assert json.loads(done.stdout)["kind"] == "unchanged"
-    mended = a_record(root, machine=this_machine("box"))
-    monkeypatch.setattr("ivhl.bench.repetition.run_ivhl", leaving(mended))
+    fixed = a_record(root, machine=this_machine("box"))
+    monkeypatch.setattr("ivhl.bench.repetition.run_ivhl", leaving(fixed))
     assert run("ops.one").exit_code == 7

@@ -1,4 +1,4 @@
-"""Known failures are expected, what passes is mended, and the file can be brought up to date."""
+"""Known failures are expected, what passes is fixed, and the file can be brought up to date."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ivhl.cli import app
-from ivhl.errors import IvhlError, MendedError, SpecError
+from ivhl.errors import FixedError, IvhlError, SpecError
 from ivhl.tracker.compare import CaseInCell
 from ivhl.tracker.compat import Row, Status, compat_rows
 from ivhl.tracker.expectations import (
@@ -105,14 +105,14 @@ def is_kept(before: list[FailureClass | None], after: list[FailureClass | None])
     found = updated(first, parse_expectations(first), rows)
     expectations = parse_expectations(found.text)
     assert unexpected(expectations, rows) == ()
-    assert not any(one.mended for one in standings(expectations, rows))
+    assert not any(one.fixed for one in standings(expectations, rows))
     again = updated(found.text, expectations, rows)
     assert (again.added, again.dropped) == ((), ())
 
 
 @settings(max_examples=10, deadline=None, derandomize=True)
 @given(TABLES, TABLES)
-def test_after_an_update_each_failure_is_expected_and_nothing_is_mended(
+def test_after_an_update_each_failure_is_expected_and_nothing_is_fixed(
     before: list[FailureClass | None], after: list[FailureClass | None]
 ) -> None:
     is_kept(before, after)
@@ -280,7 +280,7 @@ WRONG = (
 )
 
 
-def test_the_gate_forgives_what_is_expected_and_fails_for_what_is_mended() -> None:
+def test_the_gate_forgives_what_is_expected_and_fails_for_what_is_fixed() -> None:
     kind, outdated, reason = judged(PASSES, FAILS, WRONG)
     assert (kind, outdated) == ("expected", False)
     assert "known (https://example.org/2)" in reason
@@ -298,7 +298,7 @@ def test_a_row_says_what_is_expected_of_it() -> None:
         "class": "wrong", "reason": "known", "link": "https://example.org/2",
     }  # fmt: skip
     (passed,) = compat_rows([PASSES], expectations=expectations)
-    assert passed.is_mended
+    assert passed.is_fixed
     existing = replace(PASSES, cell=replace(PASSES.cell, lock_sha256=None))
     (unlocked,) = compat_rows([existing], expectations=expectations)
     assert unlocked.expectation is None
@@ -318,7 +318,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_command_writes_checks_and_names_what_is_mended(project: Path) -> None:
+def test_the_command_writes_checks_and_names_what_is_fixed(project: Path) -> None:
     path = project / EXPECTATIONS
     runner = CliRunner()
     shown = runner.invoke(app, ["expect"])
@@ -335,22 +335,22 @@ def test_the_command_writes_checks_and_names_what_is_mended(project: Path) -> No
         path.read_text() + GATE.replace("ops.*", "ops.never") + WRONG.replace("*", "ops.one")
     )
     shown = runner.invoke(app, ["expect"])
-    assert isinstance(shown.exception, MendedError)
+    assert isinstance(shown.exception, FixedError)
     assert shown.exception.exit_code == 11
     assert "never matches a measured case" in shown.output
-    assert "mended: 1 case: ops.one/" in shown.output
+    assert "fixed: 1 case: ops.one/" in shown.output
     assert runner.invoke(app, ["expect", "--update"]).exit_code == 0
     assert [one.workload for one in load_expectations(project).entries] == ["ops.one", "ops.never"]
 
 
-def test_the_gate_fails_until_the_entry_of_a_mended_case_goes(project: Path) -> None:
+def test_the_gate_fails_until_the_entry_of_a_fixed_case_goes(project: Path) -> None:
     runner = CliRunner()
     make_commits(project, 1)  # of the same code
     arguments = ["gate", "--base", "HEAD~1", "--allow-missing"]
     assert runner.invoke(app, arguments).exit_code == 0
     (project / EXPECTATIONS).write_text(WRONG.replace("*", "ops.one"))
     shown = runner.invoke(app, arguments)
-    assert isinstance(shown.exception, MendedError)
+    assert isinstance(shown.exception, FixedError)
     assert "expects wrong: known (https://example.org/2)" in shown.output
     (project / EXPECTATIONS).write_text("[[failure]]\n")
     assert isinstance(runner.invoke(app, arguments).exception, SpecError)
@@ -362,7 +362,7 @@ def test_the_committed_file_expects_what_the_committed_records_show() -> None:
     rows = project_rows(load_state(ROOT, ROOT / "results", history=False))
     expectations = load_expectations(ROOT)
     stood = standings(expectations, rows)
-    assert [one.entry.title for one in stood if one.mended or one.is_unmatched] == []
+    assert [one.entry.title for one in stood if one.fixed or one.is_unmatched] == []
     assert unexpected(expectations, rows) == ()
 
 
@@ -375,4 +375,4 @@ def test_every_entry_is_readable_in_a_line() -> None:
     )  # fmt: skip
     assert entry.title == "Python >=3.13, free-threaded, PyTorch any, a.*, box: wrong"
     assert entry.why == "r"
-    assert issubclass(MendedError, IvhlError)
+    assert issubclass(FixedError, IvhlError)
