@@ -163,7 +163,7 @@ class WorseError(IvhlError):
     exit_code: ClassVar[int] = 7
 
 
-class MendedError(IvhlError):
+class FixedError(IvhlError):
     """A case passes that the known failures of the project, an own file, expect to fail."""
 
     exit_code: ClassVar[int] = 11

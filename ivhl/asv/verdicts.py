@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
+    from ivhl.tracker.changes import Kind
     from ivhl.tracker.expectations import Expectation
-    from ivhl.tracker.regressions import Change, Kind
+    from ivhl.tracker.regressions import Change
 
 FILE: Final = "regressions.json"
 FEED: Final = "regressions.xml"

@@ -11,7 +11,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from statistics import fmean, median, pvariance
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.bench import bench
 from ivhl.bench.selection import Selection
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from ivhl.bench.request import Done, Request
     from ivhl.records.record import RunRecord
+    from ivhl.tracker.changes import Kind
     from ivhl.tracker.metrics import Metric
 
-Decision = Literal["worse", "better", "refuted", "undecided", "failed"]
 
 ROUNDS = 5
 # Nominal limits of each look, in standard errors. To call a case worse, or better, that is neither
@@ -83,14 +83,14 @@ class Evidence:
         return f"{self.metric} {self.ratio:.2f}x [{low:.2f}, {high:.2f}]"
 
     @property
-    def verdict(self) -> Decision:
-        """What this quantity says: ``refuted`` if no relevant change is left in the interval."""
+    def verdict(self) -> Kind:
+        """What this quantity says: ``unchanged`` if no relevant change is left in the interval."""
         if self._refuted:
-            return "refuted"
+            return "unchanged"
         significant = self.low > 1 or self.high < 1
         if significant and max(self.ratio, 1 / self.ratio) >= RELEVANT[self.metric]:
-            return "worse" if (self.ratio > 1) == (WEIGHED[self.metric] > 0) else "better"
-        return "undecided"
+            return "slower" if (self.ratio > 1) == (WEIGHED[self.metric] > 0) else "faster"
+        return "inconclusive"
 
     @property
     def _refuted(self) -> bool:
@@ -109,7 +109,7 @@ class Confirmed(NamedTuple):
 
     cell: str
     case: str
-    verdict: Decision
+    verdict: Kind
     rounds: int
     text: str
 
@@ -163,7 +163,7 @@ def confirm(
         pairs = _pairs(new, base, head)
         found = {key: judge_rounds(key, runs) for key, runs in pairs.items()}
         open_cases = tuple(
-            sorted({case for (_, case), one in found.items() if one.verdict == "undecided"})
+            sorted({case for (_, case), one in found.items() if one.verdict == "inconclusive"})
         )
         if not open_cases:
             break
@@ -171,7 +171,9 @@ def confirm(
     for case in dict.fromkeys(cases):
         if case not in measured:
             cell = f"py{request.python}-torch{','.join(request.releases)}"
-            found[cell, case] = Confirmed(cell, case, "undecided", 0, "no record of both commits")
+            found[cell, case] = Confirmed(
+                cell, case, "inconclusive", 0, "no record of both commits"
+            )
     return tuple(found[key] for key in sorted(found))
 
 
@@ -184,27 +186,26 @@ def judge_rounds(key: tuple[str, str], pairs: Sequence[tuple[RunRecord, RunRecor
     facts = changed_facts(*pairs[-1])
     if all(any(f.worse for f in changed_facts(*pair)) for pair in pairs):
         text = "; ".join(fact.text for fact in facts if fact.worse)
-        return Confirmed(cell, case, "worse", len(pairs), text)
+        return Confirmed(cell, case, "degraded", len(pairs), text)
     evidence = {metric: found for metric in WEIGHED if (found := weigh(pairs, metric)) is not None}
     text = "; ".join(map(str, evidence.values()))
     return Confirmed(cell, case, verdict_of(evidence), len(pairs), text)
 
 
-def verdict_of(evidence: Mapping[Metric, Evidence]) -> Decision:
+def verdict_of(evidence: Mapping[Metric, Evidence]) -> Kind:
     """Return what the quantities say together, by the rule of ``CaseChange.kind``.
 
     Where the seconds of compiled code stayed, only eager code can have moved the speedup.
     """
     found = {metric: one.verdict for metric, one in evidence.items()}
     eager, compiled, speedup = found.get("eager"), found.get("compiled"), found.get("speedup")
-    if compiled == "refuted":
-        return "refuted"
-    # Of the seconds of a side, "better" is faster.
-    if compiled == "worse" or (speedup == "worse" and eager != "better"):
-        return "worse"
-    if compiled == "better" or (speedup == "better" and eager != "worse"):
-        return "better"
-    return "undecided" if "undecided" in (compiled, speedup) else "refuted"
+    if compiled == "unchanged":
+        return "unchanged"
+    if compiled == "slower" or (speedup == "slower" and eager != "faster"):
+        return "slower"
+    if compiled == "faster" or (speedup == "faster" and eager != "slower"):
+        return "faster"
+    return "inconclusive" if "inconclusive" in (compiled, speedup) else "unchanged"
 
 
 def weigh(pairs: Sequence[tuple[RunRecord, RunRecord]], metric: Metric) -> Evidence | None:
@@ -256,13 +257,15 @@ def mean_of_pairs(moves: Sequence[float]) -> tuple[float, float, int]:
 
 def _of_failures(
     pairs: Sequence[tuple[RunRecord, RunRecord]], failures: Collection[tuple[bool, bool]]
-) -> tuple[Decision, int, str]:
+) -> tuple[Kind, int, str]:
     one, other = pairs[-1]
     failed = other.failure or one.failure
     text = "" if failed is None else f"{failed.failure_class}: {short_message(failed.message)}"
-    verdicts: dict[tuple[bool, bool], Decision] = {(False, True): "worse", (True, False): "better"}
+    verdicts: dict[tuple[bool, bool], Kind] = {(False, True): "fails", (True, False): "fixed"}
     always = next(iter(failures)) if len(failures) == 1 else (True, True)
-    return verdicts.get(always, "failed"), len(pairs), text
+    if always == (True, True):
+        text = f"fails at both commits, or not always: {text}"
+    return verdicts.get(always, "inconclusive"), len(pairs), text
 
 
 def _runs(results: Path, commits: Collection[str]) -> list[RunRecord]:

@@ -26,9 +26,9 @@ from ivhl.git import commits_of_same_code, find_commit
 from ivhl.matrix.project import find_root
 from ivhl.matrix.spec import newest_of
 from ivhl.records.text import printable
+from ivhl.tracker.changes import BETTER, KINDS, WORSE
 from ivhl.tracker.comparable import builds_beside
 from ivhl.tracker.compare import (
-    KINDS,
     axis_of,
     choose,
     compare,
@@ -52,15 +52,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.index import Index
 
-_STYLES = {
-    "broke": "red",
-    "degraded": "red",
-    "slower": "red",
-    "eager slower": "red",
-    "mended": "green",
-    "faster": "green",
-}
-
 
 _SORTS: dict[Axis, str] = {
     "torch": "PyTorch release",
@@ -69,6 +60,8 @@ _SORTS: dict[Axis, str] = {
     "commit": "commit",
     "results": "folder",
 }
+# Kinds of which only the number is printed, unless all are asked for.
+_HIDDEN = ("unchanged", "new", "missing", "incomparable", "inconclusive")
 _PLACES = 3  # that the line of what one side alone has names
 _HINT = (
     "both must be commits, or PyTorch releases, Pythons or machines with records (ivhl results), or "
@@ -105,7 +98,7 @@ def compare_command(
 ) -> None:
     """Compare two commits, PyTorch releases, Pythons, machines or stored results.
 
-    Means are over the cases that ran on both sides; what broke, appeared or vanished is listed.
+    Means are over the cases that ran on both sides; what fails, is fixed, new or missing is listed.
     """
     root = find_root()
     folder = results_folder(results, root)
@@ -356,16 +349,22 @@ def _list_all(console: Terminal, found: Sequence[Comparison], *, every: bool) ->
     hidden = 0
     for kind in KINDS:
         group = [one for one in found if one.kind == kind]
-        if kind in ("same", "appeared", "vanished", "incomparable") and not every:
+        if kind in _HIDDEN and not every:
             hidden += len(group)
         elif group:
             _list(console, kind, group)
     if hidden:
-        console.print(f"{counted(hidden, 'case')} unchanged, of one side or incomparable: --all")
+        kinds = f"{', '.join(_HIDDEN[:-1])} or {_HIDDEN[-1]}"
+        console.print(f"{counted(hidden, 'case')} {kinds}: --all")
 
 
 def _list(console: Terminal, kind: str, group: Sequence[Comparison]) -> None:
-    console.print(Text(f"\n{kind} ({len(group)})", _STYLES.get(kind, "bold")))
+    console.print(
+        Text(
+            f"\n{kind} ({len(group)})",
+            "red" if kind in WORSE else "green" if kind in BETTER else "bold",
+        )
+    )
     for one in group:
         console.print(Text(f"  {one.case.name}  {', '.join(one.case.place)}"))
         if one.reason:
@@ -393,8 +392,8 @@ def _as_dict(
                 "kind": one.kind,
                 "reason": one.reason,
                 "disturbed": one.is_disturbed,
-                "facts": [asdict(fact) for fact in one.change.facts] if one.change else [],
-                "changes": [asdict(c) for c in one.change.changes.values()] if one.change else [],
+                "facts": [asdict(fact) for fact in one.times.facts] if one.times else [],
+                "changes": [asdict(c) for c in one.times.changes.values()] if one.times else [],
             }
             for one in found
         ],

@@ -21,10 +21,11 @@ from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import load_matrix
+from ivhl.tracker.changes import BETTER, KINDS, WORSE
 from ivhl.tracker.confirmations import Confirmation, keep_confirmations
 from ivhl.tracker.disturbed import disturbed_keys
 from ivhl.tracker.expectations import load_expectations
-from ivhl.tracker.gate import KINDS, REGRESSIONS, judge
+from ivhl.tracker.gate import judge
 from ivhl.tracker.index import open_index
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
@@ -33,21 +34,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ivhl.bench.confirm import Confirmed
-    from ivhl.tracker.gate import Finding, Verdict
+    from ivhl.tracker.compare import Comparison
+    from ivhl.tracker.gate import Verdict
     from ivhl.tracker.metrics import Metric
 
 # Changes by these factors are measured again also where noise may have made them.
 DOUBTFUL: Final[dict[Metric, float]] = {"compiled": 1.15, "speedup": 1.15}
 # Likewise where both runs are of the same hour: what runs of other days differ by hides less.
 DOUBTFUL_IN_SESSION: Final[dict[Metric, float]] = {"compiled": 1.10, "speedup": 1.05}
-_WORDS = {
-    "worse": "confirmed worse",
-    "better": "confirmed better",
-    "refuted": "not confirmed",
-    "undecided": "undecided",
-    "failed": "fails at both commits, or not always",
-}
-_STYLES = {"worse": "red", "better": "green"}
 
 
 @app.command("confirm")
@@ -111,7 +105,7 @@ def confirm_command(
         typer.echo(json.dumps([one._asdict() for one in found], indent=1))
     else:
         _print(console, found)
-    if worse := sum(one.verdict == "worse" for one in found):
+    if worse := sum(one.verdict in WORSE for one in found):
         raise WorseError(
             f"{counted(worse, 'case')} confirmed to be worse than {commits[0][:8]}",
             hint="ivhl compare shows which side moved",
@@ -164,14 +158,15 @@ def suspects_on(machine: str, verdict: Verdict) -> dict[tuple[str, str], tuple[s
     """Return the cases that got worse on a machine, or may have, by Python and release."""
     found: dict[tuple[str, str], list[str]] = {}
     for one in verdict.findings:
-        if one.key.machine == machine and (one.kind in REGRESSIONS or _may_be_worse(one)):
-            found.setdefault((one.key.python, one.key.torch), []).append(one.key.case)
+        case = one.case
+        if case.machine == machine and (one in verdict.worse or _may_be_worse(one)):
+            found.setdefault((case.python, case.torch), []).append(case.name)
     return {cell: tuple(cases) for cell, cases in found.items()}
 
 
-def _may_be_worse(finding: Finding) -> bool:
+def _may_be_worse(finding: Comparison) -> bool:
     """Return whether a change for the worse was seen that noise alone could have made."""
-    if finding.kind not in ("noisy", "held", "undecided") or finding.change is None:
+    if finding.kind in BETTER or finding.change is None:
         return False
     if finding.change.kind == "slower":  # by a disturbed run, so that it is no regression yet
         return True
@@ -192,18 +187,14 @@ def confirmed_only(verdict: Verdict, machine: str, found: Iterable[Confirmed]) -
     outcomes = {(one.cell, one.case): one for one in found}
     findings = []
     for finding in verdict.findings:
-        outcome = outcomes.get((finding.key.cell, finding.key.case))
-        if finding.key.machine != machine or outcome is None:
+        outcome = outcomes.get((finding.case.cell, finding.case.name))
+        if finding.case.machine != machine or outcome is None:
             findings.append(finding)
             continue
-        text = f"{_WORDS[outcome.verdict]} in {counted(outcome.rounds, 'round')}: {outcome.text}"
-        kind = finding.kind
+        text = f"{said_of(outcome)}: {outcome.text}; before: {finding.reason}"
         # A run that failed clears nobody.
-        if outcome.rounds and outcome.verdict != "worse":
-            kind = "noisy" if outcome.verdict == "undecided" else "held"
-        elif outcome.rounds and kind not in REGRESSIONS:
-            kind = "slower"
-        findings.append(replace(finding, kind=kind, reason=f"{text}; before: {finding.reason}"))
+        kind = outcome.verdict if outcome.rounds else finding.kind
+        findings.append(replace(finding, kind=kind, reason=text))
     findings.sort(key=lambda one: KINDS.index(one.kind))
     return replace(verdict, findings=tuple(findings))
 
@@ -241,6 +232,14 @@ def _print(console: Terminal, found: Sequence[Confirmed]) -> None:
     if not found:
         console.print("no suspects: nothing to confirm")
     for one in found:
-        line = f"{_WORDS[one.verdict]}: {one.case} in {one.cell}, {counted(one.rounds, 'round')}"
-        console.print(Text(line, _STYLES.get(one.verdict, "")))
+        style = "red" if one.verdict in WORSE else "green" if one.verdict in BETTER else ""
+        console.print(Text(f"{said_of(one)}: {one.case} in {one.cell}", style))
         console.print(Text(f"  {one.text}", "bright_black"))
+
+
+def said_of(one: Confirmed) -> str:
+    """Return e.g. ``confirmed slower in 3 rounds``."""
+    word = {"unchanged": "not confirmed", "inconclusive": "inconclusive"}.get(
+        one.verdict, f"confirmed {one.verdict}"
+    )
+    return f"{word} in {counted(one.rounds, 'round')}"

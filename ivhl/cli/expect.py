@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ivhl.cli import app
 from ivhl.cli.declared import results_folder, warn_unread
-from ivhl.errors import MendedError
+from ivhl.errors import FixedError
 from ivhl.matrix.project import find_root
 from ivhl.records.files import write_whole
 from ivhl.records.text import printable
@@ -39,15 +39,13 @@ def expect_command(
     *,
     update: Annotated[
         bool,
-        typer.Option(
-            "--update", help="Write what fails and is not expected; drop what is mended."
-        ),
+        typer.Option("--update", help="Write what fails and is not expected; drop what is fixed."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check the known failures, envs/expectations.toml, against the records.
 
-    Names what each entry covers, what is mended, what was never measured, and what fails without an
+    Names what each entry covers, what is fixed, what was never measured, and what fails without an
     entry. Exit code 11 if a case passes that an entry expects to fail.
     """
     root = find_root()
@@ -72,9 +70,9 @@ def expect_command(
         typer.echo(json.dumps(_as_dict(stood, news), indent=1))
     else:
         _print(console, stood, news)
-    if mended := [row for one in stood for row in one.mended]:
-        raise MendedError(
-            f"{counted(len(mended), 'case')} mended: {EXPECTATIONS} still expects a failure",
+    if fixed := [row for one in stood for row in one.fixed]:
+        raise FixedError(
+            f"{counted(len(fixed), 'case')} fixed: {EXPECTATIONS} still expects a failure",
             hint="remove or narrow the entries: ivhl expect --update",
         )
 
@@ -86,7 +84,7 @@ def _print(console: Terminal, stood: Sequence[Standing], news: Sequence[Row]) ->
         console.print(Text(f"    {printable(one.entry.why)}", "bright_black"))
         for rows, word, style in (
             (one.occurs, "occurs", "green"),
-            (one.mended, "mended", "bold red"),
+            (one.fixed, "fixed", "bold red"),
             (one.otherwise, "fails in another way", "yellow"),
         ):
             if rows:
@@ -131,7 +129,7 @@ def _as_dict(stood: Sequence[Standing], news: Sequence[Row]) -> dict[str, object
                     word: [_place(row) for row in rows]
                     for word, rows in (
                         ("occurs", one.occurs),
-                        ("mended", one.mended),
+                        ("fixed", one.fixed),
                         ("otherwise", one.otherwise),
                     )
                 },

@@ -15,20 +15,16 @@ from ivhl.cli import app
 from ivhl.cli.declared import declared, folder_to_write, results_folder, warn, warn_unread
 from ivhl.cli.markdown import code
 from ivhl.cli.sides import times_table
-from ivhl.errors import IvhlError, MendedError, SpecError, UnknownNameError, WorseError
+from ivhl.errors import FixedError, IvhlError, SpecError, UnknownNameError, WorseError
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import BY_PROCESSOR, this_machine
 from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import load_matrix
 from ivhl.records.text import printable
+from ivhl.tracker.compare import case_of
 from ivhl.tracker.disturbed import disturbed_keys
-from ivhl.tracker.expectations import (
-    EXPECTATIONS,
-    MeasuredCase,
-    load_expectations,
-    never_covering,
-)
-from ivhl.tracker.gate import GAPS, KINDS, MEANINGS, REGRESSIONS, judge
+from ivhl.tracker.expectations import EXPECTATIONS, load_expectations, never_covering
+from ivhl.tracker.gate import REGRESSIONS, judge
 from ivhl.tracker.index import open_index
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, shown_reason
@@ -37,12 +33,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from ivhl.tracker.changes import CaseChange
-    from ivhl.tracker.entries import Entry
-    from ivhl.tracker.gate import Finding, FindingKind, Verdict
+    from ivhl.tracker.compare import Comparison
+    from ivhl.tracker.gate import Verdict
 
 # GitHub accepts comments of at most 65,536 characters.
 _ROWS_SHOWN = 50
-_EAGER_ALONE = "eager code takes longer, and compiled code does not"
 
 
 class GapsError(IvhlError):
@@ -97,7 +92,7 @@ def gate_command(
     folder = folder_to_write(results if measure and results else results_folder(results, root))
     commits = find_commit(root, base), find_commit(root, head)
     if commits[0] == commits[1]:
-        # Every case would be held: a wrong base would let everything pass.
+        # Every case would be unchanged: a wrong base would let everything pass.
         raise SpecError(
             f"--base {base} and --head {head} are the same commit",
             hint="name another base, e.g. --base HEAD~1; on a branch, --base main",
@@ -132,7 +127,8 @@ def gate_command(
     ]
     workloads = declared(root)
     expectations = load_expectations(root)
-    unmatched = never_covering(expectations, set(map(_measured, index.entries)))
+    measured = {case_of(entry, "commit") for entry in index.entries}
+    unmatched = never_covering(expectations, measured)
     warn(f"{EXPECTATIONS}: never matches a measured case: {one.title}" for one in unmatched)
     verdict = judge(
         records,
@@ -148,15 +144,15 @@ def gate_command(
     _print(verdict, commits, form)
     if form == "github":
         typer.echo("\n".join(times_table(records, before, after)))
-    worse, gaps = verdict.of(REGRESSIONS), verdict.of(GAPS)
-    if worse:
+    gaps = verdict.gaps
+    if verdict.worse:
         raise WorseError(
             f"{_headline(verdict)}, compared with {commits[0][:8]}",
             hint="ivhl confirm measures them again; ivhl results --workload NAME shows the records",
         )
     if outdated := verdict.outdated:
-        raise MendedError(
-            f"{counted(len(outdated), 'case')} mended: {EXPECTATIONS} still expects a failure",
+        raise FixedError(
+            f"{counted(len(outdated), 'case')} fixed: {EXPECTATIONS} still expects a failure",
             hint="remove or narrow the entries: ivhl expect --update",
         )
     if (gaps or not verdict.compared) and not allow_missing:
@@ -166,19 +162,6 @@ def gate_command(
             hint=f"measure {commits[0][:8]} and {commits[1][:8]} in the same way, or pass "
             "--allow-missing",
         )
-
-
-def _measured(entry: Entry) -> MeasuredCase:
-    case = entry.case
-    return MeasuredCase(
-        case.machine,
-        case.device,
-        entry.python,
-        entry.torch,
-        case.workload,
-        case.size,
-        case.variant,
-    )
 
 
 def _check_names(kind: str, names: Iterable[str], known: Collection[str]) -> None:
@@ -219,15 +202,12 @@ def _confirmed(
 
 def _verdict_text(verdict: Verdict, base: str, head: str) -> str:
     lines = [_headline(verdict), f"{head} against {base}: {_counts(verdict)}"]
-    for kind in KINDS:
-        found, meaning = _shown(verdict, kind)
-        if not found:
-            continue
-        lines += ["", f"{kind}: {meaning}"]
+    for title, meaning, found in verdict.listed():
+        lines += ["", f"{title}: {meaning}"]
         groups: dict[tuple[str, str], list[str]] = {}
         for one in found:
-            place = f"{one.key.machine}, {one.key.device}, {one.key.cell}"
-            groups.setdefault((place, printable(one.reason)), []).append(one.key.case)
+            place = f"{one.case.machine}, {one.case.device}, {one.case.cell}"
+            groups.setdefault((place, printable(one.reason)), []).append(one.case.name)
         for (place, reason), cases in groups.items():
             lines += [
                 f"  {place}: {', '.join(cases)}",
@@ -237,21 +217,14 @@ def _verdict_text(verdict: Verdict, base: str, head: str) -> str:
     return "\n".join(lines)
 
 
-def _shown(verdict: Verdict, kind: FindingKind) -> tuple[tuple[Finding, ...], str]:
-    """Return the findings of a kind that a person reads, and what they mean."""
-    if kind == "held":
-        return verdict.eager_alone, _EAGER_ALONE
-    return verdict.of({kind}), MEANINGS[kind]
-
-
 def _headline(verdict: Verdict) -> str:
     """Return what the comparison shows; where it can show little, that comes first."""
-    worse = {kind: len(verdict.of({kind})) for kind in KINDS if kind in REGRESSIONS}
+    worse = {kind: n for kind, n in verdict.counts.items() if kind in REGRESSIONS}
     words = {kind: "fail" if kind == "fails" and n > 1 else kind for kind, n in worse.items()}
-    found = ", ".join(f"{counted(n, 'case')} {words[kind]}" for kind, n in worse.items() if n)
+    found = ", ".join(f"{counted(n, 'case')} {words[kind]}" for kind, n in worse.items())
     if outdated := len(verdict.outdated):
-        mended = f"{counted(outdated, 'case')} mended that {EXPECTATIONS} expects to fail"
-        found = f"{found}, {mended}" if found else mended
+        fixed = f"{counted(outdated, 'case')} fixed that {EXPECTATIONS} expects to fail"
+        found = f"{found}, {fixed}" if found else fixed
     judged, total = verdict.judged, len(verdict.findings)
     if not total:
         return "Cannot judge: no case has a record of both commits"
@@ -261,14 +234,14 @@ def _headline(verdict: Verdict) -> str:
     return found or f"No regression in {counted(judged, 'case')} that could be judged"
 
 
-def _failing(verdict: Verdict) -> tuple[Finding, ...]:
+def _failing(verdict: Verdict) -> tuple[Comparison, ...]:
     """Return the findings for which the gate fails."""
-    return tuple(one for one in verdict.findings if one.kind in REGRESSIONS or one.is_outdated)
+    worse = set(map(id, verdict.worse))
+    return tuple(one for one in verdict.findings if id(one) in worse or one.is_outdated)
 
 
 def _counts(verdict: Verdict) -> str:
-    counts = {kind: len(verdict.of({kind})) for kind in KINDS}
-    return ", ".join(f"{n} {kind}" for kind, n in counts.items() if n) or "no records"
+    return ", ".join(f"{n} {kind}" for kind, n in verdict.counts.items()) or "no records"
 
 
 def _elsewhere(verdict: Verdict) -> list[str]:
@@ -281,8 +254,10 @@ def _elsewhere(verdict: Verdict) -> list[str]:
 def _verdict_json(verdict: Verdict, base: str, head: str) -> str:
     findings = [
         {
-            **one.key._asdict(),
+            **one.case._asdict(),
+            "cell": one.case.cell,
             "kind": one.kind,
+            "expected": one.is_expected,
             "reason": one.reason,
             "expectation": one.expectation and one.expectation.model_dump(by_alias=True),
             **_details(one.change),
@@ -312,15 +287,15 @@ def _details(change: CaseChange | None) -> dict[str, Any]:
 def _verdict_junit(verdict: Verdict, base: str, head: str) -> str:
     """Return a test case per finding: worse ones fail, those that cannot be judged are skipped."""
     suite = ET.Element("testsuite", name=f"ivhl gate {head} against {base}")
+    failing, gaps = (set(map(id, found)) for found in (_failing(verdict), verdict.gaps))
     for one in verdict.findings:
-        place = printable(f"{one.key.machine}.{one.key.device}.{one.key.cell}")
-        name = printable(one.key.case)
-        case = ET.SubElement(suite, "testcase", classname=place, name=name)
-        if one.kind in REGRESSIONS or one.is_outdated:
+        place = printable(f"{one.case.machine}.{one.case.device}.{one.case.cell}")
+        case = ET.SubElement(suite, "testcase", classname=place, name=printable(one.case.name))
+        if id(one) in failing:
             ET.SubElement(case, "failure", type=one.kind).text = printable(one.reason)
-        elif one.kind in GAPS:
+        elif id(one) in gaps:
             ET.SubElement(case, "skipped", message=printable(one.reason))
-    counts = {"failures": len(_failing(verdict)), "skipped": len(verdict.of(GAPS))}
+    counts = {"failures": len(failing), "skipped": len(gaps - failing)}
     for name, n in {"tests": len(verdict.findings), **counts}.items():
         suite.set(name, str(n))
     return ET.tostring(suite, encoding="unicode", xml_declaration=True)
@@ -330,7 +305,7 @@ def _verdict_annotations(verdict: Verdict, base: str, head: str) -> str:
     """Return commands of GitHub Actions: errors for what is worse, a notice with the headline."""
     lines = [f"::notice title=ivhl gate::{head} against {base}: {_escaped(_headline(verdict))}"]
     for one in _failing(verdict):
-        title = _escaped(f"{one.kind}: {one.key.case} in {one.key.cell}").replace(",", "%2C")
+        title = _escaped(f"{one.kind}: {one.case.name} in {one.case.cell}").replace(",", "%2C")
         lines.append(f"::error title={title.replace(':', '%3A')}::{_escaped(one.reason)}")
     return "\n".join(lines)
 
@@ -343,20 +318,17 @@ def _escaped(text: str) -> str:
 def _verdict_markdown(verdict: Verdict, base: str, head: str) -> str:
     """Return the verdict as a Markdown comment; text from records is escaped."""
     lines = [f"### {_headline(verdict)}", "", f"`{head}` against `{base}`: {_counts(verdict)}."]
-    for kind in KINDS:
-        found, meaning = _shown(verdict, kind)
-        if not found:
-            continue
+    for title, meaning, found in verdict.listed():
         table = ["| machine | cell | case | |", "|---|---|---|---|"]
         for one in found[:_ROWS_SHOWN]:
-            key = one.key
-            place = f"{key.machine}, {key.device}"
-            cells = (code(place), code(key.cell), code(key.case), code(one.reason))
+            case = one.case
+            place = f"{case.machine}, {case.device}"
+            cells = (code(place), code(case.cell), code(case.name), code(one.reason))
             table.append(f"| {' | '.join(cells)} |")
         if len(found) > _ROWS_SHOWN:
             table += ["", f"And {len(found) - _ROWS_SHOWN} more."]
-        heading = f"{kind}: {meaning} ({len(found)})"
-        if kind in REGRESSIONS or any(one.is_outdated for one in found):
+        heading = f"{title}: {meaning} ({len(found)})"
+        if title in REGRESSIONS or any(one.is_outdated for one in found):
             lines += ["", f"**{heading}**", "", *table]
         else:
             lines += ["", f"<details><summary>{heading}</summary>", "", *table, "", "</details>"]

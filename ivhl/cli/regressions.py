@@ -18,10 +18,11 @@ from ivhl.git import commit_order
 from ivhl.matrix.project import find_root
 from ivhl.records.text import printable
 from ivhl.tracker.annotations import load_annotations, note_of
+from ivhl.tracker.changes import WORSE
 from ivhl.tracker.confirmations import confirmation_of, load_confirmations, with_confirmed
 from ivhl.tracker.disturbed import disturbed_of, left_out
 from ivhl.tracker.index import open_index
-from ivhl.tracker.regressions import WORSE, find_changes, incidents_of
+from ivhl.tracker.regressions import find_changes, incidents_of
 from ivhl.tracker.series import ALONG
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, shown_reason

@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.text import Text
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
     from ivhl.bench.repetition import Repeated
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.repetition import RepeatVerdict
+    from ivhl.tracker.changes import Kind
 
 # As those of `ivhl gate`.
-EXIT_CODES: dict[RepeatVerdict, int] = {"reproduces": 0, "differs": 7, "undecided": 8}
-_STYLES: dict[RepeatVerdict, str] = {
-    "reproduces": "green",
-    "differs": "red",
-    "undecided": "yellow",
+EXIT_CODES: Final[dict[Kind, int]] = {"unchanged": 0, "inconclusive": 8}
+_DIFFERS: Final = 7
+_WORDS: Final[dict[Kind, tuple[str, str]]] = {
+    "unchanged": ("reproduces", "green"),
+    "inconclusive": ("inconclusive", "yellow"),
 }
 # Values that a hint names.
 _LISTED = 16
@@ -106,7 +106,7 @@ def repeat_command(
         typer.echo(json.dumps(_as_dict(one, repeated), indent=1))
     else:
         _print(console, repeated, keep=keep)
-    raise typer.Exit(EXIT_CODES[repeated.judged.verdict])
+    raise typer.Exit(EXIT_CODES.get(repeated.judged.kind, _DIFFERS))
 
 
 def _in_file(text: str) -> list[RunRecord]:
@@ -231,7 +231,8 @@ def _value(record: RunRecord, name: str) -> str:
 def _print(console: Terminal, repeated: Repeated, *, keep: bool) -> None:
     judged = repeated.judged
     console.print(f"again: {outcome_of(repeated.again)}")
-    console.print(Text(f"{judged.verdict}: {judged.because}", _STYLES[judged.verdict]))
+    word, style = _WORDS.get(judged.kind, (f"differs, {judged.kind}", "red"))
+    console.print(Text(f"{word}: {judged.because}", style))
     for line in judged.beside:
         console.print(f"  {line}")
     if keep:
@@ -241,7 +242,7 @@ def _print(console: Terminal, repeated: Repeated, *, keep: bool) -> None:
 def _as_dict(recorded: RunRecord, repeated: Repeated) -> dict[str, object]:
     judged = repeated.judged
     return {
-        "verdict": judged.verdict,
+        "kind": judged.kind,
         "because": judged.because,
         "beside": list(judged.beside),
         "lock": repeated.lock,

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from ivhl.records.record import RunRecord
     from ivhl.records.store import Key
-    from ivhl.tracker.compare import Comparison, Mean, PairKind
+    from ivhl.tracker.changes import Kind
+    from ivhl.tracker.compare import Comparison, Mean
     from ivhl.tracker.compat import Row, RowSeries
     from ivhl.tracker.spread import Spreads
 
@@ -249,17 +250,17 @@ def _is_short(row: Row) -> bool:
 
 
 def _beside(found: Sequence[Comparison], mean: Mean | None) -> Beside:
-    def named(kind: PairKind) -> tuple[str, ...]:
+    def named(kind: Kind) -> tuple[str, ...]:
         return tuple(one.case.name for one in found if one.kind == kind)
 
-    return Beside(named("broke"), named("degraded"), named("slower"), named("mended"), mean)
+    return Beside(named("fails"), named("degraded"), named("slower"), named("fixed"), mean)
 
 
 def _cost(found: Iterable[Comparison], mean: Mean | None, other: str) -> str:
     """Return what a Python costs compared with another one; empty if nothing was shown."""
     parts = []
     for kind, of_one, of_more in (
-        ("broke", "fails that passes", "fail that pass"),
+        ("fails", "fails that passes", "fail that pass"),
         ("degraded", "breaks more graphs than", "break more graphs than"),
         ("slower", "is slower than", "are slower than"),
     ):
@@ -312,7 +313,7 @@ def _changed(
     found = compare(before, _records(now), "torch", spreads, (disturbed, disturbed))
     parts = [
         f"{counted(len(names), 'case')} {what}: {_some(names)}"
-        for kind, what in (("broke", "fail now"), ("slower", "slower"), ("mended", "mended"))
+        for kind, what in (("fails", "fail now"), ("slower", "slower"), ("fixed", "fixed"))
         if (names := [one.case.name for one in found if one.kind == kind])
     ]
     if not parts:

@@ -115,12 +115,12 @@ class Effect(NamedTuple):
         relevant = RELEVANT[self.metric]
         if self.significant and (round(self.low, 2) > 1 or round(self.high, 2) < 1):
             if max(self.ratio, 1 / self.ratio) < relevant:
-                return "nothing"
+                return "unchanged"
             grew = self.ratio > 1
             return "slower" if grew != (self.metric == "speedup") else "faster"
         if self.high < relevant and self.low > 1 / relevant:
-            return "nothing"
-        return "too noisy to say"
+            return "unchanged"
+        return "inconclusive"
 
     @property
     def p(self) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar, get_args
 
 from ivhl.tracker.facts import FactChange, changed_facts
 from ivhl.tracker.metrics import (
@@ -34,7 +34,31 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 Outcome = Literal["improved", "regressed", "unchanged", "inconclusive"]
 Magnitude = Literal["none", "small", "medium", "large"]
-ChangeKind = Literal["degraded", "slower", "faster", "eager slower", "noisy", "same"]
+# What can have changed between two runs of a case, the worst first. Everything that compares two
+# runs uses these words; that a failure is expected is a mark beside them.
+Kind = Literal[
+    "fails", "degraded", "slower", "eager slower", "missing", "incomparable", "inconclusive", "new",
+    "fixed", "faster", "unchanged",
+]  # fmt: skip
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+WORSE: Final[frozenset[Kind]] = frozenset(
+    {"fails", "degraded", "slower", "eager slower", "missing"}
+)
+BETTER: Final[frozenset[Kind]] = frozenset({"fixed", "faster"})
+MEANINGS: Final[dict[Kind, str]] = {
+    "fails": "worked before and fails now",
+    "degraded": "breaks graphs, recompiles, falls back or errs more than before",
+    "slower": "compiled code takes longer, or gains less over eager code that did not get faster",
+    "eager slower": "eager code takes longer, and compiled code does not",
+    "missing": "had a record before and has none now",
+    "incomparable": "measured under other conditions, contended, or failed for a reason outside the "
+    "code: measure again",
+    "inconclusive": "too noisy to say: even a change by 1.3x would not show, or a contended run",
+    "new": "has a record now and had none before",
+    "fixed": "failed before and works now",
+    "faster": "compiled code takes less time, or gains more over eager code",
+    "unchanged": "nothing changed that could be shown",
+}
 
 # The share of false ones among all significant changes of one comparison of many cases.
 FALSE_DISCOVERIES = 0.05
@@ -119,7 +143,7 @@ class CaseChange(NamedTuple):
         return None if found is None else found.outcome
 
     @property
-    def kind(self) -> ChangeKind:
+    def kind(self) -> Kind:
         """What this amounts to. Facts come first: they need no test.
 
         Of the times, those of compiled code decide. A speedup also falls when eager code gets
@@ -136,7 +160,7 @@ class CaseChange(NamedTuple):
             return "faster"
         if eager == "regressed":
             return "eager slower"
-        return "noisy" if speedup == "inconclusive" else "same"
+        return "inconclusive" if speedup == "inconclusive" else "unchanged"
 
     @property
     def reason(self) -> str:

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from ivhl.records.record import RunRecord
     from ivhl.records.store import Key
     from ivhl.tracker.advice import Advice
+    from ivhl.tracker.changes import Kind
     from ivhl.tracker.comparable import Axis
-    from ivhl.tracker.compare import Comparison, PairKind
+    from ivhl.tracker.compare import Comparison
     from ivhl.tracker.compat import Row
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
@@ -190,11 +191,11 @@ def _records(rows: Iterable[Row]) -> list[RunRecord]:
 def _worth(
     other: str, found: Sequence[Comparison], names: Mapping[str, str]
 ) -> Iterator[WorthLine]:
-    pairs = [one for one in found if one.change is not None]
+    pairs = [one for one in found if one.times is not None]
     kinds = Counter(one.kind for one in found if not one.is_disturbed)
-    words: tuple[tuple[PairKind, str], ...] = (
-        ("mended", "failed there"),
-        ("broke", "passed there only"),
+    words: tuple[tuple[Kind, str], ...] = (
+        ("fixed", "failed there"),
+        ("fails", "passed there only"),
         ("incomparable", "measured in another way there"),
     )
     notes = [f"{kinds[kind]} {word}" for kind, word in words if kinds[kind]]
@@ -204,7 +205,7 @@ def _worth(
         yield WorthLine(other, f"mean of {len(pairs)} cases", speedup, compiled, note)
         return
     for one in sorted(pairs, key=lambda one: one.case):
-        changes = one.change.changes if one.change else {}
+        changes = one.times.changes if one.times else {}
         speedup, compiled = (
             Ratio(known.ratio, known.low, known.high) if known else None
             for known in (changes.get("speedup"), changes.get("compiled"))
@@ -217,9 +218,9 @@ def _worth(
 def _of_mean(pairs: Iterable[Comparison], metric: Metric) -> Ratio | None:
     """Return the geometric mean of a ratio over cases, with the interval of other sessions."""
     logs = [
-        math.log(one.change.changes[metric].ratio)
+        math.log(one.times.changes[metric].ratio)
         for one in pairs
-        if one.change is not None and metric in one.change.changes
+        if one.times is not None and metric in one.times.changes
     ]
     if len(logs) <= 1:
         return None

@@ -1,7 +1,7 @@
 """Compare two commits, releases, Pythons, machines or stored results, case by case.
 
-Only what ran on both sides is averaged. What appeared, vanished, broke or was mended is listed:
-a mean over whatever passed gets better when a slow case breaks.
+Only what ran on both sides is averaged. What is new, missing, fails or is fixed is listed: a mean
+over whatever passed gets better when a slow case breaks.
 """
 
 from __future__ import annotations
@@ -10,32 +10,30 @@ import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ivhl.matrix.spec import CellSpec
 from ivhl.records.age import recorded_rank
 from ivhl.records.store import case_name, key_of, newest_by
+from ivhl.tracker.changes import KINDS
 from ivhl.tracker.comparable import Axis, differences
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.disturbed import judge_apart
 from ivhl.tracker.entries import Entry
 from ivhl.tracker.metrics import student
-from ivhl.tracker.wording import counted, short_message
+from ivhl.tracker.wording import counted, marked, short_message, times
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from ivhl.records.record import RunRecord
     from ivhl.records.store import Key
-    from ivhl.tracker.changes import CaseChange
+    from ivhl.tracker.changes import CaseChange, Kind
     from ivhl.tracker.entries import Run
+    from ivhl.tracker.expectations import Expectation
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
 
-PairKind = Literal[
-    "broke", "degraded", "slower", "eager slower", "vanished", "incomparable", "appeared", "mended",
-    "faster", "same",
-]  # fmt: skip
-KINDS: tuple[PairKind, ...] = get_args(PairKind)
 SUMMARISED: tuple[Metric, ...] = ("speedup", "eager", "compiled", "cold")
 _NORMAL_95 = NormalDist().inv_cdf(0.975)
 # What two sessions of a machine move all cases by, as a standard deviation of the logarithm, and of
@@ -46,8 +44,11 @@ BETWEEN_SESSIONS: Final[dict[Metric, float]] = {
 PAIRS_OF_SESSIONS: Final = 11
 
 
-class ComparedCase(NamedTuple):
-    """What both sides of a pair have in common; the compared field is empty."""
+class CaseInCell(NamedTuple):
+    """One case in one cell, on one device of one machine.
+
+    Of what is compared or put in a series, the field that varies is empty.
+    """
 
     machine: str
     device: str
@@ -63,6 +64,11 @@ class ComparedCase(NamedTuple):
     def name(self) -> str:
         """Workload, size and variant."""
         return case_name(self)
+
+    @property
+    def cell(self) -> str:
+        """Id of the cell."""
+        return CellSpec(self.python, self.torch).id
 
     @property
     def place(self) -> tuple[str, ...]:
@@ -82,19 +88,43 @@ class Comparison:
     Attributes:
         reason: Why it has this kind, with the numbers.
         change: What changed, if both sides were measured in the same way.
-        is_disturbed: Whether the times say nothing, since a run was disturbed.
+        is_disturbed: Whether the times say nothing, since a run was contended.
+        after: The record of the second side, if there is one.
+        expectation: The known failure that the second side shows; or, if it passes, the entry that
+            still expects it to fail.
     """
 
-    case: ComparedCase
-    kind: PairKind
+    case: CaseInCell
+    kind: Kind
     reason: str
     change: CaseChange | None = None
     is_disturbed: bool = False
+    after: RunRecord | None = None
+    expectation: Expectation | None = None
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether the second side fails as an entry of the known failures says."""
+        return self.expectation is not None and self._fails
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the second side passes although an entry expects it to fail."""
+        return self.expectation is not None and not self._fails
+
+    @property
+    def _fails(self) -> bool:
+        return self.after is not None and self.after.failure is not None
+
+    @property
+    def times(self) -> CaseChange | None:
+        """What changed, if the times of both sides say something."""
+        return None if self.is_disturbed else self.change
 
     @property
     def effect(self) -> float:
         """Logarithm of the change of the speedup; 0 if there is none. Negative is worse."""
-        found = self.change.changes.get("speedup") if self.change else None
+        found = self.times.changes.get("speedup") if self.times else None
         return 0.0 if found is None else math.log(found.ratio)
 
 
@@ -122,14 +152,14 @@ class Summary:
 
     place: tuple[str, ...]
     means: dict[Metric, Mean]
-    counts: dict[PairKind, int]
+    counts: dict[Kind, int]
     apart: str = ""
 
     @property
     def on_both(self) -> int:
         """The number of cases that both sides have."""
         return sum(self.counts.values()) - sum(
-            self.counts.get(kind, 0) for kind in ("appeared", "vanished")
+            self.counts.get(kind, 0) for kind in ("new", "missing")
         )
 
 
@@ -184,32 +214,61 @@ def compare(
             are compared, and times are not.
     """
     was, now = _sides(before, after, axis)
-    decided: dict[ComparedCase, tuple[PairKind, str]] = {}
-    pairs: dict[ComparedCase, tuple[RunRecord, RunRecord]] = {}
+    found: list[Comparison] = []
+    pairs: dict[CaseInCell, tuple[RunRecord, RunRecord]] = {}
     for case in was.keys() | now.keys():
         one, other = was.get(case), now.get(case)
-        if one is None or other is None:
-            there = other or one
-            assert there is not None  # noqa: S101  (the case is of one of them)
-            decided[case] = ("appeared" if one is None else "vanished", _result(there))
-        elif one.failure or other.failure:
-            decided[case] = _failed(one, other)
-        elif apart := differences(one, other, axis):
-            decided[case] = "incomparable", "; ".join(apart)
-        else:
+        if known := _without_times(one, other, axis):
+            found.append(Comparison(case, *known, after=other))
+        elif one is not None and other is not None:
             pairs[case] = one, other
-    found = [Comparison(case, *result) for case, result in decided.items()]
     for case, (change, side) in judge_apart(pairs, spreads, disturbed).items():
-        if not side:
-            found.append(Comparison(case, *_kind_of(change), change))
-        elif change.worse_facts:
-            found.append(
-                Comparison(case, "degraded", f"{change.reason}; {side}", is_disturbed=True)
-            )
-        else:
-            reason = f"{side}; {change.reason}"
-            found.append(Comparison(case, "incomparable", reason, is_disturbed=True))
+        kind, reason = _kind_of(change, side)
+        found.append(Comparison(case, kind, reason, change, bool(side), pairs[case][1]))
     return tuple(sorted(found, key=_order_of))
+
+
+def _without_times(  # noqa: PLR0911  (one for each reason)
+    before: RunRecord | None, after: RunRecord | None, axis: Axis
+) -> tuple[Kind, str] | None:
+    """Return the kind and the reason; ``None`` if what was measured must decide."""
+    if after is None:
+        return "missing", f"no record; before: {_result(before)}"
+    if _is_absent(after):
+        return "missing", "the code that the workload measures is absent"
+    if before is None or _is_absent(before):
+        return "new", _result(after)
+    text = f"{_result(before)} before; {_result(after)} now"
+    if before.failure and after.failure:
+        same = before.failure.failure_class == after.failure.failure_class
+        return "unchanged", f"both fail: {_result(after)}" if same else f"both fail: {text}"
+    if after.failure:
+        return ("incomparable" if _is_external(after, axis) else "fails"), text
+    if before.failure:
+        return "fixed", text
+    if apart := differences(before, after, axis):
+        return "incomparable", "; ".join(apart)
+    if axis == "commit" and before.sources is not None and before.sources == after.sources:
+        return "unchanged", "the case reaches the same sources at both commits"
+    return None
+
+
+def _is_absent(record: RunRecord) -> bool:
+    """Return whether the commit lacks the code that the workload measures."""
+    return record.failure is not None and record.failure.failure_class == "absent"
+
+
+def _is_external(record: RunRecord, axis: Axis) -> bool:
+    """Return whether the environment or a SIGKILL caused the failure, not what is compared.
+
+    That a release has no wheels is a property of the release, and none of a commit.
+    """
+    failure = record.failure
+    return failure is not None and (
+        failure.failure_class == "environment"
+        or failure.exception == "SIGKILL"
+        or (failure.failure_class == "unavailable" and axis == "commit")
+    )
 
 
 def summarise(comparisons: Iterable[Comparison]) -> tuple[Summary, ...]:
@@ -230,13 +289,11 @@ def summarise(comparisons: Iterable[Comparison]) -> tuple[Summary, ...]:
 
 def _apart(group: Sequence[Comparison]) -> str:
     """Return why most cases that both sides have cannot be compared; empty if most can."""
-    both = [one for one in group if one.kind not in ("appeared", "vanished")]
+    both = [one for one in group if one.kind not in ("new", "missing")]
     if not both:
         return "no case is on both sides"
-    said = {"same": "both fail: ", "broke": "fails now: ", "mended": "failed before: "}
-    reasons = Counter(
-        f"{said.get(one.kind, '')}{one.reason}" for one in both if one.change is None
-    )
+    said = {"fails": "fails now: ", "fixed": "failed before: "}
+    reasons = Counter(f"{said.get(one.kind, '')}{one.reason}" for one in both if one.times is None)
     if 2 * reasons.total() <= len(both):
         return ""
     reason, n = reasons.most_common(1)[0]
@@ -250,13 +307,13 @@ def disturbed_cases(comparisons: Iterable[Comparison]) -> str:
     return f"{counted(n, 'case')} with a disturbed run" if n else ""
 
 
-def case_of(run: Run, axis: Axis) -> ComparedCase:
-    """Return what a run is of, without the field in which it is compared."""
+def case_of(run: Run, axis: Axis | None) -> CaseInCell:
+    """Return the case of a run in its cell, without the field in which runs are compared."""
     if isinstance(run, Entry):
         key, python, torch = run.case, run.python, run.torch
     else:
         key, python, torch = key_of(run), run.cell.python, run.cell.torch
-    return ComparedCase(
+    return CaseInCell(
         machine="" if axis == "machine" else key.machine,
         device=key.device,
         python="" if axis == "python" else python,
@@ -279,9 +336,9 @@ def session_reach(metric: Metric) -> float:
 
 def _mean(group: Iterable[Comparison], metric: Metric) -> Mean | None:
     logs = [
-        math.log(one.change.changes[metric].ratio)
+        math.log(one.times.changes[metric].ratio)
         for one in group
-        if one.change is not None and metric in one.change.changes
+        if one.times is not None and metric in one.times.changes
     ]
     if not logs:
         return None
@@ -298,13 +355,13 @@ def _mean(group: Iterable[Comparison], metric: Metric) -> Mean | None:
 
 def _sides(
     before: Iterable[RunRecord], after: Iterable[RunRecord], axis: Axis
-) -> tuple[dict[ComparedCase, RunRecord], dict[ComparedCase, RunRecord]]:
+) -> tuple[dict[CaseInCell, RunRecord], dict[CaseInCell, RunRecord]]:
     """Return the record of each case on both sides: of one commit, if they share one."""
     if axis in ("commit", "results"):
         one, other = (newest_by(side, lambda r: case_of(r, axis)) for side in (before, after))
         return one, other
     was, now = (_by_commit(side, axis) for side in (before, after))
-    sides: tuple[dict[ComparedCase, RunRecord], dict[ComparedCase, RunRecord]] = ({}, {})
+    sides: tuple[dict[CaseInCell, RunRecord], dict[CaseInCell, RunRecord]] = ({}, {})
     for case in was.keys() | now.keys():
         mine, theirs = was.get(case, {}), now.get(case, {})
         if shared := mine.keys() & theirs.keys():
@@ -317,17 +374,15 @@ def _sides(
     return sides
 
 
-def _by_commit(
-    records: Iterable[RunRecord], axis: Axis
-) -> dict[ComparedCase, dict[str, RunRecord]]:
-    found: dict[ComparedCase, dict[str, RunRecord]] = defaultdict(dict)
+def _by_commit(records: Iterable[RunRecord], axis: Axis) -> dict[CaseInCell, dict[str, RunRecord]]:
+    found: dict[CaseInCell, dict[str, RunRecord]] = defaultdict(dict)
     newest = newest_by(records, lambda record: (case_of(record, axis), record.commit))
     for (case, commit), record in newest.items():
         found[case][commit] = record
     return found
 
 
-def _order_of(one: Comparison) -> tuple[int, float, ComparedCase]:
+def _order_of(one: Comparison) -> tuple[int, float, CaseInCell]:
     """Sort by kind, the worst first; where eager code takes longer, the speedup rises."""
     effect = -one.effect if one.kind == "eager slower" else one.effect
     return KINDS.index(one.kind), effect, one.case
@@ -343,23 +398,27 @@ def _value(entry: Entry, axis: Axis) -> str:
     return values[axis]
 
 
-def _failed(before: RunRecord, after: RunRecord) -> tuple[PairKind, str]:
-    text = f"{_result(before)} before; {_result(after)} now"
-    if before.failure and after.failure:
-        same = before.failure.failure_class == after.failure.failure_class
-        return "same", _result(after) if same else text
-    return ("mended" if before.failure else "broke"), text
+def _kind_of(found: CaseChange, side: str) -> tuple[Kind, str]:
+    """Return the kind and the reason.
+
+    Where the times of a contended run moved, they must be measured again: they neither show nor rule
+    out that the code is slower.
+    """
+    if not side:
+        return found.kind, found.reason
+    if found.worse_facts:
+        return "degraded", f"{found.reason}; {side}"
+    nothing = found.kind in ("unchanged", "inconclusive")
+    return ("inconclusive" if nothing else "incomparable"), f"{side}; {found.reason}"
 
 
-def _kind_of(found: CaseChange) -> tuple[PairKind, str]:
-    return ("same" if found.kind == "noisy" else found.kind), found.reason
-
-
-def _result(record: RunRecord) -> str:
+def _result(record: RunRecord | None) -> str:
+    if record is None:
+        return ""
     if record.failure is not None:
         message = short_message(record.failure.message)
-        return f"{record.failure.failure_class}: {message}".removesuffix(": ")
-    return "" if record.speedup is None else f"{record.speedup.value:.2f}x"
+        return marked(f"{record.failure.failure_class}: {message}".removesuffix(": "), record)
+    return marked(times(record.speedup.value), record) if record.speedup else ""
 
 
 def _order(place: tuple[str, ...]) -> tuple[object, ...]:

@@ -152,7 +152,7 @@ class Row:
         return self.status in PASSING
 
     @property
-    def is_mended(self) -> bool:
+    def is_fixed(self) -> bool:
         """Whether it passes although an entry of the known failures expects it to fail."""
         return self.expectation is not None and self.failure_class is None
 
@@ -425,7 +425,7 @@ def _row(record: RunRecord, spreads: Spreads) -> Row:
 
 
 def _with_expectation(row: Row, expectations: Expectations) -> Row:
-    # What no lock describes may hold anything: it is neither expected nor mended.
+    # What no lock describes may hold anything: it is neither expected nor fixed.
     found = None if row.existing else expectations.of(row, row.failure_class)
     return row if found is None else replace(row, expectation=found)
 

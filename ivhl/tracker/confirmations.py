@@ -11,9 +11,10 @@ from ivhl.matrix.spec import CellSpec
 from ivhl.records.age import recorded_rank
 from ivhl.records.files import append_line
 from ivhl.records.store import case_name
+from ivhl.tracker.changes import KINDS, WORSE
 from ivhl.tracker.compare import case_of
 from ivhl.tracker.kept import load_lines
-from ivhl.tracker.regressions import WORSE, Change
+from ivhl.tracker.regressions import Change
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     from ivhl.tracker.regressions import History
 
 NAME: Final = "confirmations.jsonl"
+# Verdicts as they were written until the kinds of changes were the same everywhere.
+_FORMER: Final = {
+    "worse": "slower", "better": "faster", "refuted": "unchanged", "undecided": "inconclusive",
+    "failed": "inconclusive",
+}  # fmt: skip
 # What measuring again says of a change that went its way, and of one that it did not show.
 CONFIRMED: Final = "confirmed"
 REFUTED: Final = "not confirmed"
@@ -35,7 +41,7 @@ class Confirmation:
     Attributes:
         case: Workload, size and variant.
         base: Full hash, as ``head``.
-        verdict: As in ``bench.confirm.Confirmed``.
+        verdict: The kind of change (``changes.Kind``).
         text: The facts or quantities that decided.
         at: When it was decided, UTC.
     """
@@ -66,10 +72,11 @@ class Confirmation:
 
         It judges compiled code, so nothing is decided about eager code that takes longer.
         """
-        if change.kind == "eager slower" or self.verdict not in ("worse", "better", "refuted"):
+        if change.kind == "eager slower" or self.verdict == "inconclusive":
             return ""
-        same = self.verdict == ("worse" if change.kind in WORSE else "better")
-        return CONFIRMED if same else REFUTED
+        if self.verdict == "unchanged":
+            return REFUTED
+        return CONFIRMED if (self.verdict in WORSE) == (change.kind in WORSE) else REFUTED
 
 
 def load_confirmations(results: Path) -> tuple[Confirmation, ...]:
@@ -108,7 +115,10 @@ def _confirmation(data: Any) -> Confirmation:  # noqa: ANN401  (JSON)
         value = getattr(found, name)
         if not isinstance(value, kind) or isinstance(value, bool):
             raise TypeError(f"{name} must be of type {kind.__name__} (got {value!r})")
-    return found
+    verdict = _FORMER.get(found.verdict, found.verdict)
+    if verdict not in KINDS:
+        raise ValueError(f"verdict must be one of {', '.join(KINDS)} (got {verdict!r})")
+    return replace(found, verdict=verdict)
 
 
 def with_confirmed(
@@ -138,7 +148,7 @@ def with_confirmed(
     more = []
     for one in newest.values():
         # That head is listed against whatever commit precedes it in the history.
-        if one.verdict not in ("worse", "better") or any(
+        if one.verdict in ("unchanged", "inconclusive") or any(
             replace(one, base=change.before).is_of(change) for change in changes
         ):
             continue
@@ -155,7 +165,7 @@ def with_confirmed(
                 case=case_of(entry, "commit"),
                 before=one.base,
                 place=one.head,
-                kind="slower" if one.verdict == "worse" else "faster",
+                kind=next(kind for kind in KINDS if kind == one.verdict),
                 reason="the records of both commits alone do not show it",
                 effect=None,
                 state="persists" if any(e.commit in later for e in course) else "suspected",

@@ -1,7 +1,7 @@
 """Known failures, ``envs/expectations.toml``: what fails where, as which class, and why.
 
 A failure that an entry expects is no news. A case that passes although an entry expects it to fail
-is *mended*, and the entry must go, so that the same failure would be news again.
+is *fixed*, and the entry must go, so that the same failure would be news again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -69,18 +69,6 @@ class Measurable(Protocol):
     def size(self) -> str: ...  # noqa: D102
     @property
     def variant(self) -> str: ...  # noqa: D102
-
-
-class MeasuredCase(NamedTuple):
-    """A case in a cell, of which nothing else is needed."""
-
-    machine: str
-    device: str
-    python: str
-    torch: str
-    workload: str
-    size: str
-    variant: str
 
 
 class Expectation(BaseModel):
@@ -164,7 +152,7 @@ class Expectations:
 
         Returns:
             For a failure the entry that expects it in this class; for a case that passed the one
-            that expects it to fail: it is mended.
+            that expects it to fail: it is fixed.
         """
         for entry in self.entries:
             if failure_class in (None, entry.failure_class) and entry.covers(case):

@@ -49,14 +49,14 @@ class Standing:
 
     Attributes:
         occurs: Cases that fail as it says.
-        mended: Cases that pass.
+        fixed: Cases that pass.
         otherwise: Cases that fail in another way, which no entry expects.
         is_unmatched: Whether it covers nothing that was measured.
     """
 
     entry: Expectation
     occurs: tuple[Row, ...]
-    mended: tuple[Row, ...]
+    fixed: tuple[Row, ...]
     otherwise: tuple[Row, ...]
     is_unmatched: bool
 
@@ -83,14 +83,14 @@ def standings(expectations: Expectations, rows: Iterable[Row]) -> tuple[Standing
     for entry in expectations.entries:
         here = [row for row in measured if entry.covers(row)]
         occurs = tuple(row for row in here if row.failure_class == entry.failure_class)
-        mended = tuple(row for row in here if row.failure_class is None)
+        fixed = tuple(row for row in here if row.failure_class is None)
         otherwise = tuple(
             row
             for row in here
             if row.failure_class not in (None, entry.failure_class)
             and expectations.of(row, row.failure_class) is None
         )
-        found.append(Standing(entry, occurs, mended, otherwise, not here))
+        found.append(Standing(entry, occurs, fixed, otherwise, not here))
     return tuple(found)
 
 
@@ -109,8 +109,8 @@ def updated(text: str, expectations: Expectations, rows: Sequence[Row]) -> Updat
         rows: What was measured.
     """
     stood = standings(expectations, rows)
-    kept = Expectations(tuple(one.entry for one in stood if not one.mended))
-    dropped = [one for one in stood if one.mended]
+    kept = Expectations(tuple(one.entry for one in stood if not one.fixed))
+    dropped = [one for one in stood if one.fixed]
     left = [row for row in unexpected(kept, rows) if not row.uncommitted]
     added: list[Expectation] = []
     for one in dropped:
@@ -121,7 +121,7 @@ def updated(text: str, expectations: Expectations, rows: Sequence[Row]) -> Updat
     for group in _by_cause(row for row in left if row.failure_class not in OF_THE_PROJECT):
         added += _entries(group, rows)
     return Updated(
-        _written(text, [bool(one.mended) for one in stood], added),
+        _written(text, [bool(one.fixed) for one in stood], added),
         tuple(added),
         tuple(one.entry for one in dropped),
     )
@@ -342,20 +342,20 @@ def _reason(row: Row) -> str:
     return text if len(text) <= _LONGEST_REASON else f"{text[: _LONGEST_REASON - 1]}…"
 
 
-def _written(text: str, mended: Sequence[bool], added: Sequence[Expectation]) -> str:
-    """Return the file without the entries that are mended, and with those that are added.
+def _written(text: str, fixed: Sequence[bool], added: Sequence[Expectation]) -> str:
+    """Return the file without the entries that are fixed, and with those that are added.
 
     By lines, so that all others stay as they were written. A library would know the syntax, but
     tomlkit counts the comment above an entry to the entry before it.
     """
     head, blocks = _blocks(text or _HEAD)
-    if len(blocks) != len(mended):
+    if len(blocks) != len(fixed):
         raise SpecError(
             f"{EXPECTATIONS.name}: must have each entry below a line [[{TABLE}]] of its own "
-            f"(got {len(mended)} entries below {len(blocks)} such lines)",
+            f"(got {len(fixed)} entries below {len(blocks)} such lines)",
             hint=f"write them so, then run ivhl expect --update again; see {EXPECTATIONS}",
         )
-    parts = [head, *(b for b, gone in zip(blocks, mended, strict=True) if not gone)]
+    parts = [head, *(b for b, gone in zip(blocks, fixed, strict=True) if not gone)]
     parts += [_block(entry) for entry in added]
     joined = "\n\n".join(part.strip("\n") for part in parts if part.strip())
     return f"{joined}\n" if joined else ""

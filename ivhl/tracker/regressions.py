@@ -14,11 +14,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import NormalDist, median
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from ivhl.records.age import rank_of
 from ivhl.tracker.changepoints import detect_all
-from ivhl.tracker.changes import MEDIUM, CaseChange, decide, limits_of, tests_of
+from ivhl.tracker.changes import (
+    KINDS,
+    MEDIUM,
+    WORSE,
+    CaseChange,
+    Kind,
+    decide,
+    limits_of,
+    tests_of,
+)
 from ivhl.tracker.compare import case_of, session_reach
 from ivhl.tracker.disturbed import disturbed_of, slowed_alone
 from ivhl.tracker.facts import changed_facts, is_still_worse
@@ -32,14 +41,11 @@ if TYPE_CHECKING:
     from ivhl.records.record import RunRecord
     from ivhl.records.store import Key
     from ivhl.tracker.changes import QuantityChange, Tested
-    from ivhl.tracker.compare import ComparedCase
+    from ivhl.tracker.compare import CaseInCell
     from ivhl.tracker.entries import Entry, Ran
     from ivhl.tracker.series import Along, Point, Series
     from ivhl.tracker.spread import Spreads
 
-Kind = Literal["fails", "degraded", "slower", "eager slower", "stopped", "faster", "mended"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-WORSE: frozenset[Kind] = frozenset({"fails", "degraded", "slower", "eager slower", "stopped"})
 ChangeState = Literal["suspected", "persists", "over"]
 
 # In segments with fewer points no detector looks for steps: it needs both sides.
@@ -78,7 +84,7 @@ class Change:
     """
 
     along: Along
-    case: ComparedCase
+    case: CaseInCell
     before: str
     place: str
     kind: Kind
@@ -219,7 +225,7 @@ def _stopped(
             case=case_of(entry, "commit"),
             before=entry.commit,
             place=commit_order[later[0]],
-            kind="stopped",
+            kind="missing",
             reason=f"no record since; {len(later)} later commits were measured in this cell",
             effect=None,
             state="persists",
@@ -258,7 +264,7 @@ class _Cells:
 
     def __init__(self, every: Iterable[Series], disturbed: frozenset[int]) -> None:
         self._disturbed = disturbed
-        self._of_case: dict[tuple[ComparedCase, str], list[Series]] = defaultdict(list)
+        self._of_case: dict[tuple[CaseInCell, str], list[Series]] = defaultdict(list)
         for series in every:
             self._of_case[self._key(series)].append(series)
 
@@ -289,7 +295,7 @@ class _Cells:
         }
 
     @staticmethod
-    def _key(series: Series) -> tuple[ComparedCase, str]:
+    def _key(series: Series) -> tuple[CaseInCell, str]:
         return series.case._replace(python="", torch=""), series.dtype
 
 
@@ -373,7 +379,7 @@ def _is_shown(change: Change) -> bool:
     return change.effect is None or max(change.effect, 1 / change.effect) >= LEAST_SHOWN
 
 
-def _size(change: Change) -> tuple[int, float, ComparedCase]:
+def _size(change: Change) -> tuple[int, float, CaseInCell]:
     effect = -abs(math.log(change.effect)) if change.effect else 0.0
     return KINDS.index(change.kind), effect, change.case
 
@@ -591,10 +597,10 @@ def _kind_of(suspect: _Suspect, before: RunRecord, after: RunRecord) -> _Happene
     """Return what happened between two neighbours, if anything."""
     if failure := after.failure or before.failure:
         text = f"{failure.failure_class}: {short_message(failure.message)}".removesuffix(": ")
-        return _Happened("fails" if after.failure else "mended", text)
+        return _Happened("fails" if after.failure else "fixed", text)
     change = CaseChange(changed_facts(before, after), suspect.changes)
     step = suspect.step
-    if step is not None and change.kind in ("same", "noisy"):
+    if step is not None and change.kind in ("unchanged", "inconclusive"):
         return _Happened(step.kind, step.text, step.effect, step.effect_of, step.metric)
     # A factor of the speedup, or, where it did not move that way, of the seconds that did.
     quantity: Metric = "eager" if change.kind == "eager slower" else "speedup"
@@ -609,7 +615,7 @@ def _kind_of(suspect: _Suspect, before: RunRecord, after: RunRecord) -> _Happene
         effect, quantity, metric = step.effect, step.effect_of, step.metric
         reason = f"{reason}; {step.text}"
     match change.kind:
-        case "same" | "noisy":
+        case "unchanged" | "inconclusive":
             return None
         case kind:
             return _Happened(kind, reason, effect, quantity, metric)
@@ -665,7 +671,7 @@ def _state(
     if not later:
         return "suspected"
     newest = later[-1]
-    if found.kind in ("fails", "mended"):
+    if found.kind in ("fails", "fixed"):
         fails = newest.failure_class is not None
         return "persists" if fails == (found.kind == "fails") else "over"
     three = (before, place, newest)

@@ -6,7 +6,7 @@ code are everywhere: by what such runs differ by (``tracker.spread``).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.records.answers import is_final
 from ivhl.tracker.changes import judge_changes
@@ -18,11 +18,11 @@ from ivhl.tracker.wording import STATUS_WORDS, short_message
 
 if TYPE_CHECKING:
     from ivhl.records.record import Machine, RunRecord
+    from ivhl.tracker.changes import Kind
     from ivhl.tracker.facts import FactKind
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
 
-RepeatVerdict = Literal["reproduces", "differs", "undecided"]
 # What must be the same; an error only on the same machine, whose vector instructions are in it.
 # Warnings and the number of graphs are shown: neither costs anything.
 _EXACT: Final[frozenset[FactKind]] = frozenset(
@@ -39,12 +39,13 @@ class Repetition(NamedTuple):
     """What a second run says of a record.
 
     Attributes:
-        verdict: ``undecided`` if the second run cannot say.
+        kind: How the second run differs; ``unchanged`` if it reproduces the record,
+            ``inconclusive`` if it cannot say.
         because: What decides, as a sentence.
         beside: What else was seen, a line each.
     """
 
-    verdict: RepeatVerdict
+    kind: Kind
     because: str
     beside: tuple[str, ...] = ()
 
@@ -59,21 +60,22 @@ def judge_repetition(recorded: RunRecord, again: RunRecord, spreads: Spreads) ->
     """
     unlike = tuple(_unlike(recorded, again))
     if _has_other_benchmark(recorded, again):
-        return Repetition("undecided", _OTHER_BENCHMARK.format(commit=again.commit[:8]), unlike)
+        return Repetition("inconclusive", _OTHER_BENCHMARK.format(commit=again.commit[:8]), unlike)
     was, now = outcome_of(recorded), outcome_of(again)
     if again.failure is not None and not is_final(again.failure):
-        return Repetition("undecided", f"the second run says nothing: {now}", unlike)
+        return Repetition("inconclusive", f"the second run says nothing: {now}", unlike)
     if recorded.failure is not None or again.failure is not None:
         return _of_failures(recorded, again, unlike)
     facts = changed_facts(recorded, again)
     exact = _EXACT if unlike else _EXACT | {"error"}
-    if worst := [fact.text for fact in facts if fact.kind in exact]:
-        return Repetition("differs", "; ".join(worst), unlike)
+    if moved := [fact for fact in facts if fact.kind in exact]:
+        kind: Kind = "degraded" if any(fact.worse for fact in moved) else "fixed"
+        return Repetition(kind, "; ".join(fact.text for fact in moved), unlike)
     shown = tuple(fact.text for fact in facts)
     if unlike:
         text = f"{was} then, {now} now; the same facts; seconds are not compared"
         same = status_of(recorded) == status_of(again)
-        return Repetition("reproduces" if same else "undecided", text, (*unlike, *shown))
+        return Repetition("unchanged" if same else "inconclusive", text, (*unlike, *shown))
     return _of_times(recorded, again, spreads, shown)
 
 
@@ -105,27 +107,29 @@ def _of_times(
     lines = (*map(str, times.values()), *shown)
     if moved := [m for m, one in times.items() if one.outcome in ("improved", "regressed")]:
         text = f"{' and '.join(moved)} moved by more than two runs of the same code differ by"
-        return Repetition("differs", text, lines)
+        return Repetition("slower" if change.kind == "slower" else "faster", text, lines)
     noisy = [metric for metric, one in times.items() if one.outcome == "inconclusive"]
     if not times or "speedup" in noisy:
-        return Repetition("undecided", "the same facts; too noisy for the speedup", lines)
+        return Repetition("inconclusive", "the same facts; too noisy for the speedup", lines)
     # The speedup is what a record is made for, and pairs make it the steadiest: seconds of runs that
     # are hours apart rule out no change of 1.3x on many virtual machines.
     sure = "speedup" if noisy else "speedup and seconds"
     text = f"the same facts, and {sure} no further apart than two runs of the same code"
-    return Repetition("reproduces", f"{text}; too noisy for the seconds" if noisy else text, lines)
+    return Repetition("unchanged", f"{text}; too noisy for the seconds" if noisy else text, lines)
 
 
 def _of_failures(recorded: RunRecord, again: RunRecord, unlike: tuple[str, ...]) -> Repetition:
     was, now = outcome_of(recorded), outcome_of(again)
     one, other = recorded.failure, again.failure
-    if one is None or other is None or one.failure_class != other.failure_class:
-        return Repetition("differs", f"{was} then; {now} now", unlike)
+    if other is None:
+        return Repetition("fixed", f"{was} then; {now} now", unlike)
+    if one is None or one.failure_class != other.failure_class:
+        return Repetition("fails", f"{was} then; {now} now", unlike)
     if (one.phase, one.exception) != (other.phase, other.exception):
         text = f"{was} then; {now} now, {other.exception or 'no exception'} in {other.phase}"
-        return Repetition("differs", text, unlike)
+        return Repetition("fails", text, unlike)
     beside = () if was == now else (f"then: {was}",)
-    return Repetition("reproduces", now, (*unlike, *beside))
+    return Repetition("unchanged", now, (*unlike, *beside))
 
 
 def _has_other_benchmark(recorded: RunRecord, again: RunRecord) -> bool:

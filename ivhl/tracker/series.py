@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from ivhl.records.age import recorded_rank
 from ivhl.records.store import newest_by
 from ivhl.tracker.comparable import differences
-from ivhl.tracker.compare import ComparedCase, case_of
+from ivhl.tracker.compare import CaseInCell, case_of
 from ivhl.tracker.compat import is_free_threaded, python_key, release_key
 from ivhl.tracker.entries import subject_of
 
@@ -49,7 +49,7 @@ class Series:
     """The points of one case, oldest or lowest first."""
 
     along: Along
-    case: ComparedCase
+    case: CaseInCell
     dtype: str
     points: tuple[Point, ...]
 
@@ -82,7 +82,7 @@ def series_of(
     for entry in entries:
         if along != "python" or not is_free_threaded(entry.python):
             by_key[entry.case, entry.dtype].append(entry)
-    groups: dict[tuple[ComparedCase, str], list[Entry]] = defaultdict(list)
+    groups: dict[tuple[CaseInCell, str], list[Entry]] = defaultdict(list)
     for (_, dtype), part in by_key.items():
         groups[case_of(part[0], along), dtype] += part
     position = {commit: i for i, commit in enumerate(commit_order)}

@@ -15,8 +15,8 @@ from ivhl.tracker.spread import SHIPPED, Spreads
 from ivhl.tracker.wording import (
     ANOTHER_RUN,
     EXPECTED_MARK,
-    MENDED_MARK,
-    MENDED_MEANING,
+    FIXED_MARK,
+    FIXED_MEANING,
     REFERENCE_MARKS,
     REFERENCE_MEANINGS,
     STATUS_WORDS,
@@ -71,8 +71,8 @@ class ResultsTable:
                 yield Text(f"{mark}: {REFERENCE_MEANINGS[reference]}", style="bright_black")
         if any(row.uncommitted for row in self._rows):
             yield Text(f"{UNCOMMITTED_MARK}: {UNCOMMITTED_MEANING}", style="bright_black")
-        if any(row.is_mended for row in self._rows):
-            yield Text(f"{MENDED_MARK}: {MENDED_MEANING}: ivhl expect", style="bold red")
+        if any(row.is_fixed for row in self._rows):
+            yield Text(f"{FIXED_MARK}: {FIXED_MEANING}: ivhl expect", style="bold red")
         unlocked = dict.fromkeys(
             f"{row.cell} on {row.machine}" for row in self._rows if row.existing
         )
@@ -183,7 +183,7 @@ def _entry(row: Row, reasons: dict[str, int]) -> Segment:
 def _mark(row: Row) -> str:
     found = marks_of(row.record)
     if row.expectation is not None:
-        found = (*found, MENDED_MARK if row.is_mended else EXPECTED_MARK)
+        found = (*found, FIXED_MARK if row.is_fixed else EXPECTED_MARK)
     return "".join(f" · {mark}" for mark in found)
 
 

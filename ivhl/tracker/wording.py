@@ -81,8 +81,8 @@ UNCOMMITTED_MARK: Final = "uncommitted"
 UNCOMMITTED_MEANING: Final = "the working tree differed from the commit"
 EXPECTED_MARK: Final = "expected"
 EXPECTED_MEANING: Final = "a known failure: envs/expectations.toml has the reason"
-MENDED_MARK: Final = "mended"
-MENDED_MEANING: Final = "passes, and envs/expectations.toml still expects a failure"
+FIXED_MARK: Final = "fixed"
+FIXED_MEANING: Final = "passes, and envs/expectations.toml still expects a failure"
 PASSES_WORDS: dict[Passes, str] = {
     "forward": "forward pass without gradients",
     "backward": "forward and backward pass",

@@ -19,7 +19,7 @@ from studies.confirmation.report import DRAWN, STORED
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ivhl.bench.confirm import Decision
+    from ivhl.tracker.changes import Kind
 
 SESSIONS: Final = 20_000
 # What the head takes: unchanged code, and 5 % more seconds of compiled code.
@@ -60,10 +60,10 @@ def draw_sessions(
     return dict(Counter(_session(draw.choice(each), shifts, draw) for _ in range(n)))
 
 
-def _session(rounds: Sequence[Round], shifts: Sequence[float], draw: random.Random) -> Decision:
+def _session(rounds: Sequence[Round], shifts: Sequence[float], draw: random.Random) -> Kind:
     seen: list[Round] = []
-    verdict: Decision = "undecided"
-    while verdict == "undecided" and len(seen) < ROUNDS:
+    verdict: Kind = "inconclusive"
+    while verdict == "inconclusive" and len(seen) < ROUNDS:
         signed = ((draw.choice((-1, 1)), pair) for pair in draw.choice(rounds))
         seen.append(
             [

@@ -24,6 +24,8 @@ STORED: Final = Path(__file__).with_name("comparisons.jsonl")
 DRAWN: Final = Path(__file__).with_name("drawn.json")
 # Not decided after the rounds that were measured, which were fewer than today's rule takes.
 GOES_ON: Final = "to go on with"
+# Words of the stored sessions that have changed since.
+_FORMER: Final = {"noisy": "inconclusive", "same": "unchanged"}
 PLANTED: Final = {"same": "the same code", "more": "5 % more work"}
 
 
@@ -34,7 +36,8 @@ def report(rows: Sequence[dict[str, Any]]) -> list[str]:
         mine = [row for row in rows if row["planted"] == planted]
         ratios = [math.exp(median(chain(*row["moves"]["compiled"]))) for row in mine]
         judged = [judge_again(row["moves"]) for row in mine]
-        before, after = Counter(str(row["before"]) for row in mine), Counter(v for v, _ in judged)
+        before = Counter(_FORMER.get(row["before"], row["before"]) for row in mine)
+        after = Counter(v for v, _ in judged)
         rounds = Counter(number for verdict, number in judged if verdict != GOES_ON)
         said.append(
             [
@@ -73,15 +76,15 @@ def judge_again(moves: Mapping[str, Sequence[Sequence[float]]]) -> tuple[str, in
     number = 0
     for number in range(1, len(moves["compiled"]) + 1):
         verdict = verdict_of({m: evidence_of(m, moves[m][:number]) for m in WEIGHED})
-        if verdict != "undecided":
+        if verdict != "inconclusive":
             return verdict, number
-    return ("undecided" if number == ROUNDS else GOES_ON), number
+    return ("inconclusive" if number == ROUNDS else GOES_ON), number
 
 
 def _drawn() -> Iterator[str]:
     """Yield the table of the verdicts in drawn sessions."""
     drawn = json.loads(DRAWN.read_text(encoding="utf-8"))
-    words = ("worse", "better", "refuted", "undecided")
+    words = ("slower", "faster", "unchanged", "inconclusive")
     yield f"Of {drawn['sessions']:,} sessions that are drawn from the pairs of processes:"
     yield ""
     yield from markdown(

@@ -24,7 +24,8 @@ from ivhl.pages.build import MADE_FROM
 from ivhl.records.files import append_record, record_file
 from ivhl.records.store import load_records
 from ivhl.tracker.annotations import Annotation, annotate
-from ivhl.tracker.regressions import KINDS, find_changes
+from ivhl.tracker.changes import KINDS
+from ivhl.tracker.regressions import find_changes
 from ivhl.tracker.views.facts import fact_groups
 from tests.builders.project import git, make_commits, make_project, write_asv_results
 from tests.builders.records import interval, make_failure, make_record
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.regressions import Change, Kind
+    from ivhl.tracker.changes import Kind
+    from ivhl.tracker.regressions import Change
 
 
 def configure(root: Path, **changes: object) -> None:

@@ -114,9 +114,9 @@ def test_each_axis_gets_what_it_did_and_the_other_nothing() -> None:
     assert torch.word == "slower"
     python = effects[("python",), "compiled"]
     assert python.ratio == pytest.approx(1.0)
-    assert python.word == "nothing"
+    assert python.word == "unchanged"
     assert effects[("python", "torch"), "compiled"].ratio == pytest.approx(1.0)
-    assert effects[("torch",), "eager"].word == "nothing"
+    assert effects[("torch",), "eager"].word == "unchanged"
     # A speedup that falls is slower.
     assert effects[("torch",), "speedup"].ratio == pytest.approx(1 / 1.4)
     assert effects[("torch",), "speedup"].word == "slower"
@@ -163,9 +163,9 @@ def test_what_axes_do_together_is_said_once_by_the_axis_that_does_most() -> None
         [attribute(by_effects(1.0, 1.5, 1.6), ("python", "torch"), Known(0.005))]
     )
     text = re.sub(r" \[[^]]*\]", "", in_words(found[0], (FIRST, LAST)))
-    torch = "PyTorch 2.5.1 -> 2.6.0: eager 1.00x nothing; compiled on Python 3.12 1.50x slower, "
+    torch = "PyTorch 2.5.1 -> 2.6.0: eager 1.00x unchanged; compiled on Python 3.12 1.50x slower, "
     assert f"{torch}on Python 3.13 2.40x slower; speedup on Python 3.12 0.67x fell, " in text
-    assert "compiled on PyTorch 2.5.1 1.00x nothing" in text
+    assert "compiled on PyTorch 2.5.1 1.00x unchanged" in text
     # Both follow from the three numbers above.
     assert "on PyTorch 2.6.0" not in text
     assert text.count("compiled ") == 2
@@ -248,12 +248,12 @@ def test_noise_between_runs_makes_the_intervals_wide() -> None:
         for one in (quiet, noisy)
     ]
     assert widths[0].word == "slower"
-    assert widths[1].word == "too noisy to say"
+    assert widths[1].word == "inconclusive"
 
 
 def test_what_is_shown_as_no_change_is_not_called_one() -> None:
-    assert Effect(("torch",), "eager", 1.05, 1.004, 1.10).word == "too noisy to say"
-    assert Effect(("torch",), "eager", 0.95, 0.90, 0.996).word == "too noisy to say"
+    assert Effect(("torch",), "eager", 1.05, 1.004, 1.10).word == "inconclusive"
+    assert Effect(("torch",), "eager", 0.95, 0.90, 0.996).word == "inconclusive"
     assert str(Effect(("torch",), "eager", 1.06, 1.01, 1.10)) == "eager 1.06x [1.01, 1.10] slower"
 
 
@@ -322,7 +322,7 @@ def test_one_round_has_the_intervals_of_another_run(project: Path) -> None:
         found = attribute_measured(rounds * n_rounds, ("torch",), project / "results")
         return next(e for e in found.effects if e.metric == "eager")
 
-    assert eager(1).word == "too noisy to say"
+    assert eager(1).word == "inconclusive"
     assert eager(1).low < 0.95
     assert eager(3).word == "slower"
 
@@ -374,7 +374,7 @@ def test_of_many_cases_only_what_stands_out_of_all_is_said() -> None:
     )
     assert word(judge_together([doubtful])[0]) == "slower"
     together = judge_together([doubtful, *[none] * 20, clear])
-    assert word(together[0]) == "too noisy to say"
+    assert word(together[0]) == "inconclusive"
     assert word(together[-1]) == "slower"
 
 
@@ -559,7 +559,7 @@ def test_corners_are_measured_in_turns_and_each_round_is_one_comparison(project:
     torch = effects[("torch",), "compiled"]
     assert torch.ratio == pytest.approx(1.4)
     assert torch.word == "slower"
-    assert effects[("python",), "compiled"].word == "nothing"
+    assert effects[("python",), "compiled"].word == "unchanged"
 
 
 def test_flags_are_an_axis_whose_records_answer_for_no_others(project: Path) -> None:

@@ -24,7 +24,8 @@ from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.spec import CellSpec
 from ivhl.records.record import Arm, Calibration, Counted, Wheel
 from ivhl.records.store import key_of
-from ivhl.tracker.gate import KINDS, REGRESSIONS, judge, noise
+from ivhl.tracker.changes import KINDS
+from ivhl.tracker.gate import REGRESSIONS, judge, noise
 from ivhl.tracker.spread import SHIPPED, Spreads
 from tests.builders.fleet import WORKLOADS, a_record, commit, make_fleet_project, write_records
 from tests.builders.project import git
@@ -49,26 +50,26 @@ def kind_of(
     records += [base] if base else []
     records += [replace(head, commit=HEAD)] if head else []
     verdict = judge(records, {BASE}, {HEAD}, spreads=spreads)
-    (found,) = [one for one in verdict.findings if one.key.workload != "ops.other"]
+    (found,) = [one for one in verdict.findings if one.case.workload != "ops.other"]
     return found.kind, found.reason
 
 
 @pytest.mark.parametrize(
     ("base", "head", "kind"),
     [
-        (make_record(), make_record(), "held"),
+        (make_record(), make_record(), "unchanged"),
         (make_record(), None, "missing"),
         (None, make_record(), "new"),
         (None, make_failure(), "new"),
         (make_record(), make_failure("wrong"), "fails"),
         (make_record(), make_failure("build"), "fails"),
         (make_record(), make_failure("timeout"), "fails"),
-        (make_record(), make_failure("environment"), "undecided"),
-        (make_record(), make_failure("unavailable"), "undecided"),
-        (make_record(), make_failure("crash", exception="SIGKILL"), "undecided"),
+        (make_record(), make_failure("environment"), "incomparable"),
+        (make_record(), make_failure("unavailable"), "incomparable"),
+        (make_record(), make_failure("crash", exception="SIGKILL"), "incomparable"),
         (make_record(), make_failure("crash", exception="SIGSEGV"), "fails"),
-        (make_failure("wrong"), make_failure("crash"), "held"),
-        (make_failure("wrong"), make_record(), "mended"),
+        (make_failure("wrong"), make_failure("crash"), "unchanged"),
+        (make_failure("wrong"), make_record(), "fixed"),
     ],
 )
 def test_each_case_has_one_kind(base: RunRecord | None, head: RunRecord | None, kind: str) -> None:
@@ -83,7 +84,13 @@ def test_each_case_has_one_kind(base: RunRecord | None, head: RunRecord | None, 
         (2.0, 1.5, 0.01, 0.01, "slower"),
         (1.5, 2.0, 0.01, 0.01, "faster"),
         (2.0, 1.5, 0.3, 0.01, "slower"),  # the ratio is noisy, the seconds show it
-        (2.0, 1.5, 0.01, 0.1, "noisy"),  # fell by 1.33, and runs of the same code differ by 1.42
+        (
+            2.0,
+            1.5,
+            0.01,
+            0.1,
+            "inconclusive",
+        ),  # by 1.33; runs of the same code by 1.42
         (2.0, 1.5, 0.01, 0.07, "slower"),  # by 1.28
     ],
 )
@@ -97,12 +104,12 @@ def test_slower_means_beyond_the_differences_of_equal_runs(
 @pytest.mark.parametrize(
     ("slowed", "now", "later", "kind"),
     [
-        ({HEAD}, 1.5, "2026-11-25", "undecided"),
-        ({BASE}, 1.5, "2026-11-25", "undecided"),
-        ({BASE}, 2.0, "2026-11-25", "noisy"),  # a slower base hides what the head lost
-        ({HEAD}, 3.0, "2026-11-25", "undecided"),
-        ({HEAD}, 1.5, "2026-11-16", "undecided"),
-        ({BASE, HEAD}, 1.5, "2026-11-25", "undecided"),
+        ({HEAD}, 1.5, "2026-11-25", "incomparable"),
+        ({BASE}, 1.5, "2026-11-25", "incomparable"),
+        ({BASE}, 2.0, "2026-11-25", "inconclusive"),  # a slower base hides what the head lost
+        ({HEAD}, 3.0, "2026-11-25", "incomparable"),
+        ({HEAD}, 1.5, "2026-11-16", "incomparable"),
+        ({BASE, HEAD}, 1.5, "2026-11-25", "incomparable"),
         ({BASE, HEAD}, 1.5, "", "slower"),  # of one hour: both were slowed alike
         (set(), 1.5, "2026-11-25", "slower"),
     ],
@@ -118,7 +125,9 @@ def test_the_times_of_a_disturbed_run_are_no_verdict(
     verdict = judge([base, head], {BASE}, {HEAD}, spreads=Known(0.01), disturbed=keys)
     (found,) = verdict.findings
     assert found.kind == kind
-    assert ("disturbed, by the calibration" in found.reason) == (kind in ("undecided", "noisy"))
+    assert ("disturbed, by the calibration" in found.reason) == (
+        kind in ("incomparable", "inconclusive")
+    )
     # What may be slower is measured again.
     assert bool(suspects_on("bench", verdict)) == (now < 2.0)
     assert head.compile is not None
@@ -130,7 +139,7 @@ def test_the_times_of_a_disturbed_run_are_no_verdict(
 
 def test_a_case_with_unchanged_sources_is_never_slower() -> None:
     base, head = (make_record(speedup=value, sources="ab" * 32) for value in (2.0, 1.0))
-    assert kind_of(base, head, Known(0.0))[0] == "held"
+    assert kind_of(base, head, Known(0.0))[0] == "unchanged"
     other = replace(head, sources="cd" * 32)
     assert kind_of(base, other, Known(0.0))[0] == "slower"
 
@@ -143,7 +152,7 @@ RECORDS = st.builds(lambda s, a: replace(make_record(), speedup=s, aa=a), INTERV
 def test_at_most_one_of_two_commits_is_slower(first: RunRecord, second: RunRecord) -> None:
     there, back = kind_of(first, second)[0], kind_of(second, first)[0]
     assert (there, back) != ("slower", "slower")
-    assert kind_of(first, first)[0] in {"held", "noisy"}
+    assert kind_of(first, first)[0] in {"unchanged", "inconclusive"}
     assert noise(first) >= 1
 
 
@@ -235,7 +244,7 @@ def test_a_machine_without_records_of_the_head_is_listed_not_missing() -> None:
     there = make_record(machine=replace(make_record().machine, name="other"))
     verdict = judge([make_record(), there, make_record(commit=HEAD)], {BASE}, {HEAD})
     assert verdict.elsewhere == {("other", "cpu"): 1}
-    assert [one.kind for one in verdict.findings] == ["held"]
+    assert [one.kind for one in verdict.findings] == ["unchanged"]
 
 
 def test_retired_cases_are_not_missing() -> None:
@@ -243,7 +252,7 @@ def test_retired_cases_are_not_missing() -> None:
     asked = make_record(workload="ops.two", variant="a")
     records = [gone, asked, replace(asked, commit=HEAD)]
     verdict = judge(records, {BASE}, {HEAD}, WORKLOADS)
-    assert [one.kind for one in verdict.findings] == ["held"]
+    assert [one.kind for one in verdict.findings] == ["unchanged"]
     assert len(judge(records, {BASE}, {HEAD}).findings) == 2
 
 
@@ -251,10 +260,10 @@ def test_the_newest_record_of_a_commit_counts() -> None:
     late = "2026-12-01T00:00:00+00:00"
     again = make_record(speedup=2.0, recorded_at=late)
     kind, _ = kind_of(make_record(), again)
-    assert kind == "held"
+    assert kind == "unchanged"
     first_bad = make_record(speedup=0.5, commit=HEAD)
     verdict = judge([make_record(), first_bad, replace(again, commit=HEAD)], {BASE}, {HEAD})
-    assert [one.kind for one in verdict.findings] == ["held"]
+    assert [one.kind for one in verdict.findings] == ["unchanged"]
 
 
 @pytest.fixture(scope="module")
@@ -305,7 +314,7 @@ def test_a_gate_without_regressions_passes(root: Path) -> None:
     base = history(root, make_record(), make_record())
     text, error = gate("--base", base)
     assert error is None
-    assert "2 held" in text
+    assert "2 unchanged" in text
 
 
 @pytest.mark.parametrize(("count", "headline"), [(1, "1 case fails"), (2, "2 cases fail")])
@@ -334,8 +343,8 @@ def test_eager_code_alone_that_takes_longer_is_no_regression_and_is_shown(
     base = history(root, slow, make_record())
     text, error = gate("--base", base, "--format", form)
     assert error is None
-    assert "2 held" in text
-    shown = text.partition("held: eager code takes longer, and compiled code does not")[2]
+    assert "1 eager slower, 1 unchanged" in text
+    shown = text.partition("eager slower: eager code takes longer, and compiled code does not")[2]
     shown = shown.partition("seconds per call")[0]
     assert "ops.one/small/a" in shown
     assert "eager became slower" in shown.replace("&#", "")
@@ -413,7 +422,7 @@ def test_json_has_every_finding(root: Path) -> None:
     told = json.loads(text)
     assert [(one["variant"], one["kind"]) for one in told["findings"]] == [
         ("b", "fails"),
-        ("a", "held"),
+        ("a", "unchanged"),
     ]
     assert set(KINDS) >= {one["kind"] for one in told["findings"]}
 
@@ -453,10 +462,10 @@ def test_a_new_graph_break_is_a_finding_whatever_the_times_say() -> None:
     ("eager_s", "compiled_s", "kind", "side"),
     [
         (2e-3, 1e-3, "slower", "both became slower"),  # the ratio stays: it hides this
-        (5e-4, 5e-4, "held", "eager became faster"),  # the ratio fell: nothing is worse
+        (5e-4, 5e-4, "unchanged", "eager became faster"),  # the ratio fell: nothing is worse
         (1e-3, 1e-3, "slower", "compiled became slower"),
         (1e-3, 2.5e-4, "faster", "compiled became faster"),
-        (2e-3, 5e-4, "held", "eager became slower"),
+        (2e-3, 5e-4, "eager slower", "eager became slower"),
     ],
 )
 def test_a_ratio_moves_when_eager_moves(

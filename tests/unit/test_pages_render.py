@@ -308,7 +308,7 @@ def test_every_point_of_a_course_is_in_one_part_and_every_break_with_it(
 
 
 def test_a_history_full_of_findings_keeps_the_budgets() -> None:
-    """100 commits at each of which all of 20 cases fail or are mended."""
+    """100 commits at each of which all of 20 cases fail or are fixed."""
     commits = tuple(f"{number:040x}" for number in range(101))
     make = (make_record, lambda **changes: make_failure("crash", "x" * 2000, **changes))
     records = [
@@ -519,9 +519,9 @@ def test_the_tab_of_asv_says_whose_verdicts_its_list_has() -> None:
 
 def test_only_of_what_got_worse_it_is_said_that_its_cause_is_not_known() -> None:
     """A release that mends 38 cases has no cause to look for."""
-    mended = (make_failure("crash", "signal 11", torch="2.9.1"), make_record(torch="2.10.0"))
+    fixed = (make_failure("crash", "signal 11", torch="2.9.1"), make_record(torch="2.10.0"))
     worse = (make_record(torch="2.9.1"), make_failure("crash", "signal 11", torch="2.10.0"))
-    for records, count in ((mended, 0), (worse, 1)):
+    for records, count in ((fixed, 0), (worse, 1)):
         site = site_of(*records)
         for path, heading in (
             ("regressions.html", b"PyTorch 2.9.1"),

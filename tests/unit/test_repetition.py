@@ -56,20 +56,20 @@ def slower(record: RunRecord, factor: float) -> RunRecord:
 def test_two_runs_of_the_same_code_reproduce_each_other() -> None:
     record = make_record()
     found = judge_repetition(record, slower(record, 1.01), Known(0.02))
-    assert found.verdict == "reproduces"
+    assert found.kind == "unchanged"
     assert any("compiled" in line and "1.01x" in line for line in found.beside)
 
 
 def test_seconds_further_apart_than_equal_runs_do_not_reproduce() -> None:
     record = make_record(width=0.001)
     found = judge_repetition(record, slower(record, 1.5), Known(0.02))
-    assert found.verdict == "differs"
+    assert found.kind == "slower"
     assert "speedup and compiled moved" in found.because
 
 
 def test_noise_that_hides_everything_decides_nothing() -> None:
     record = make_record()
-    assert judge_repetition(record, slower(record, 1.1), Known(0.5)).verdict == "undecided"
+    assert judge_repetition(record, slower(record, 1.1), Known(0.5)).kind == "inconclusive"
 
 
 def test_where_seconds_are_too_noisy_the_speedup_decides_and_it_is_said() -> None:
@@ -83,9 +83,9 @@ def test_where_seconds_are_too_noisy_the_speedup_decides_and_it_is_said() -> Non
 
     record = make_record(width=0.001)
     found = judge_repetition(record, slower(record, 1.01), Uneven(0.02))
-    assert found.verdict == "reproduces"
+    assert found.kind == "unchanged"
     assert found.because.endswith("too noisy for the seconds")
-    assert judge_repetition(record, slower(record, 1.5), Uneven(0.02)).verdict == "differs"
+    assert judge_repetition(record, slower(record, 1.5), Uneven(0.02)).kind == "slower"
 
 
 def test_one_graph_break_more_does_not_reproduce() -> None:
@@ -93,13 +93,13 @@ def test_one_graph_break_more_does_not_reproduce() -> None:
     assert record.compile is not None
     again = replace(record, compile=replace(record.compile, graph_breaks=()))
     found = judge_repetition(record, again, Known(0.02))
-    assert found.verdict == "differs"
+    assert found.kind == "fixed"
     assert "graph break" in found.because
 
 
 def test_the_same_failure_reproduces_and_another_does_not() -> None:
     gate = make_failure()
-    assert judge_repetition(gate, gate, Known(0.02)).verdict == "reproduces"
+    assert judge_repetition(gate, gate, Known(0.02)).kind == "unchanged"
     for other in (
         make_record(),
         make_failure("wrong", "RMSE 3"),
@@ -107,7 +107,7 @@ def test_the_same_failure_reproduces_and_another_does_not() -> None:
         make_failure(exception="builtins.TypeError"),
     ):
         found = judge_repetition(gate, other, Known(0.02))
-        assert found.verdict == "differs"
+        assert found.kind in ("fails", "fixed")
         assert "Dynamo is not supported" in found.because
 
 
@@ -122,7 +122,7 @@ def test_benchmarks_that_were_not_committed_are_named_and_not_the_difference_tha
     ):
         again = replace(now, sources="5" * 64, benchmark="b" * 64)
         found = judge_repetition(record, again, Known(0.02))
-        assert found.verdict == "undecided"
+        assert found.kind == "inconclusive"
         assert "uncommitted benchmarks" in found.because
         assert "benchmark aaaaaaaaaaaa before, bbbbbbbbbbbb now" in found.beside
 
@@ -130,7 +130,7 @@ def test_benchmarks_that_were_not_committed_are_named_and_not_the_difference_tha
 def test_a_second_run_that_was_killed_says_nothing() -> None:
     killed = make_failure("timeout", "still in phase compile after 600 s", exception="")
     found = judge_repetition(make_record(), killed, Known(0.02))
-    assert found.verdict == "undecided"
+    assert found.kind == "inconclusive"
     assert "still in phase compile" in found.because
 
 
@@ -140,11 +140,11 @@ def test_seconds_of_another_machine_or_instrument_are_not_compared() -> None:
         slower(record, 1.5), machine=replace(record.machine, name="other", cpu="Another CPU")
     )
     found = judge_repetition(record, elsewhere, Known(0.001))
-    assert found.verdict == "reproduces"
+    assert found.kind == "unchanged"
     assert "another machine than bench: processor A CPU then, Another CPU now" in found.beside[0]
     old = replace(record, conditions=replace(record.conditions, instrument="4"))
     found = judge_repetition(old, slower(record, 1.5), Known(0.001))
-    assert found.verdict == "reproduces"
+    assert found.kind == "unchanged"
     assert any("instrument version 4 before" in line for line in found.beside)
 
 
@@ -206,7 +206,7 @@ def test_the_recorded_lock_and_matrix_are_used_when_todays_are_others(root: Path
     assert (seen["lock"], seen["matrix"]) == then
     assert f"--commit {record.commit}".encode() in seen["arguments"]
     assert "today has another" in found.lock
-    assert found.judged.verdict == "reproduces"
+    assert found.judged.kind == "unchanged"
     assert not found.folder.exists()
 
 
@@ -354,7 +354,7 @@ def test_the_command_chooses_one_record_or_says_which(
     for arguments in ([f"{file}:1"], [str(file), "--case", "ops.one/small/a"], ["ops.one"]):
         done = run(*arguments, "--json")
         assert done.exit_code == 0
-        assert json.loads(done.stdout)["verdict"] == "reproduces"
-    mended = a_record(root, machine=this_machine("box"))
-    monkeypatch.setattr("ivhl.bench.repetition.run_ivhl", leaving(mended))
+        assert json.loads(done.stdout)["kind"] == "unchanged"
+    fixed = a_record(root, machine=this_machine("box"))
+    monkeypatch.setattr("ivhl.bench.repetition.run_ivhl", leaving(fixed))
     assert run("ops.one").exit_code == 7

@@ -46,12 +46,12 @@ BROKEN = make_failure("wrong", "off by 3")
 @pytest.mark.parametrize(
     ("before", "after", "kind"),
     [
-        (BASE, BASE, "same"),
+        (BASE, BASE, "unchanged"),
         (BASE, make_record(speedup=1.0), "slower"),
         (BASE, make_record(speedup=4.0), "faster"),
-        (BASE, BROKEN, "broke"),
-        (BROKEN, BASE, "mended"),
-        (BROKEN, make_failure("crash"), "same"),
+        (BASE, BROKEN, "fails"),
+        (BROKEN, BASE, "fixed"),
+        (BROKEN, make_failure("crash"), "unchanged"),
         (BASE, replace(BASE, conditions=replace(BASE.conditions, threads=4)), "incomparable"),
     ],
 )
@@ -74,11 +74,11 @@ def test_eager_code_that_takes_longer_has_a_kind_of_its_own_and_the_largest_come
     assert [(one.case.size, one.kind) for one in found] == [
         ("medium", "eager slower"),
         ("small", "eager slower"),
-        ("large", "same"),
+        ("large", "unchanged"),
     ]
     assert found[0].reason.startswith("eager became slower; speedup")
     (summary,) = summarise(found)
-    assert summary.counts == {"eager slower": 2, "same": 1}
+    assert summary.counts == {"eager slower": 2, "unchanged": 1}
 
 
 def test_a_new_graph_break_degrades_a_case_that_got_faster() -> None:
@@ -112,7 +112,7 @@ def test_the_times_of_a_disturbed_run_are_not_compared_and_its_facts_are() -> No
     assert {name: one.kind for name, one in found.items()} == {
         "ops.a": "incomparable",
         "ops.b": "degraded",
-        "ops.c": "same",
+        "ops.c": "unchanged",
     }
     assert found["ops.a"].reason.startswith("the later run was disturbed, by the calibration")
     assert [name for name, one in found.items() if one.is_disturbed] == ["ops.b", "ops.a"]
@@ -134,7 +134,7 @@ def test_means_are_over_what_ran_on_both_sides() -> None:
     (summary,) = summarise(compare(before, after, "commit", QUIET))
     assert summary.means["speedup"].ratio == pytest.approx(1.0)
     assert summary.means["speedup"].cases == 1
-    assert summary.counts == {"broke": 1, "appeared": 1, "same": 1}
+    assert summary.counts == {"fails": 1, "new": 1, "unchanged": 1}
 
 
 def test_no_number_of_cases_tells_a_mean_from_another_session() -> None:
@@ -172,7 +172,7 @@ def test_releases_are_compared_at_the_newest_commit_that_both_have() -> None:
         make_record(torch="2.6.0", commit=new, speedup=1.0, recorded_at=late),
     ]
     (found,) = compare(before, after, "torch", QUIET)
-    assert found.kind == "same"
+    assert found.kind == "unchanged"
     # Without a common commit, what differs is named and nobody is blamed.
     (found,) = compare(before, after[1:], "torch", QUIET)
     assert (found.kind, found.reason) == (
@@ -237,7 +237,7 @@ def test_commands_say_which_runs_their_calibration_shows_disturbed(root: Path) -
         a_record(root, "box", torch="2.10.0", speedup=0.5, calibration=usual),
     )
     found = run("2.5.1", "2.6.0", "--all")
-    assert "incomparable (1)" in found.output
+    assert "inconclusive (1)" in found.output
     assert "the later run was disturbed, by the calibration: the times say nothing" in found.output
     assert "1 case with a disturbed run, by the calibration: times not compared" in found.output
     first = git(root, "rev-parse", "HEAD")
@@ -294,9 +294,9 @@ def test_the_command_prints_a_sentence_and_what_changed(root: Path) -> None:
     # One case has no interval of cases.
     assert "speedup 1.00x of what it was" in told
     assert "inf" not in told
-    assert "1 case unchanged, of one side or incomparable: --all" in told
+    assert "1 case unchanged, new, missing, incomparable or inconclusive: --all" in told
     found = json.loads(run("2.5.1", "2.6.0", "--json").stdout)
-    assert (found["axis"], [case["kind"] for case in found["cases"]]) == ("torch", ["same"])
+    assert (found["axis"], [case["kind"] for case in found["cases"]]) == ("torch", ["unchanged"])
 
 
 def test_a_mean_over_few_cases_says_so_and_why(root: Path) -> None:
@@ -326,7 +326,9 @@ def test_a_mean_over_few_cases_says_so_and_why(root: Path) -> None:
     assert most.apart == ""
     failed = [replace(make_failure("crash", "ended"), workload="ops.w0")]
     (both,) = summarise(compare(on("2.5.1", 2.0), failed, "torch", QUIET))
-    assert both.apart.startswith("fails now: 2.00x before; crash: ended now")
+    assert both.apart.startswith(
+        "fails now: 2.00x · 1 graph break · 2 recompiles before; crash: ended now"
+    )
 
 
 def test_a_series_of_releases_means_the_newest_of_it_in_the_matrix(root: Path) -> None:

@@ -44,7 +44,7 @@ STATE = State(
 # The fall from 2.15x to 1.20x of tests/builders/history.py.
 FALL = Confirmation(
     machine="bench", python="3.12", torch="2.9.1", case="ops.gp_evolve/small/real-compiled",
-    base=COMMITS[0], head=COMMITS[1], verdict="worse", rounds=3,
+    base=COMMITS[0], head=COMMITS[1], verdict="slower", rounds=3,
     text="compiled 1.81x [1.70, 1.92]", at="2026-11-23T10:00:00+00:00",
 )  # fmt: skip
 
@@ -63,7 +63,7 @@ def fallen(*confirmations: Confirmation) -> ChangeView:
 
 
 def test_what_was_decided_is_read_as_it_was_written(tmp_path: Path) -> None:
-    other = replace(FALL, verdict="refuted", text="é\u202e<b>")
+    other = replace(FALL, verdict="unchanged", text="é\u202e<b>")
     keep_confirmations(tmp_path / "results", [FALL])
     keep_confirmations(tmp_path / "results", [other])
     assert load_confirmations(tmp_path / "results") == (FALL, other)
@@ -104,11 +104,11 @@ def test_a_line_that_is_none_is_named(tmp_path: Path, line: str) -> None:
 @pytest.mark.parametrize(
     ("verdict", "state"),
     [
-        ("worse", "confirmed"),
-        ("refuted", "not confirmed"),
-        ("better", "not confirmed"),
-        ("undecided", "suspected"),
-        ("failed", "suspected"),
+        ("slower", "confirmed"),
+        ("unchanged", "not confirmed"),
+        ("faster", "not confirmed"),
+        ("inconclusive", "suspected"),
+        ("fails", "confirmed"),
     ],
 )
 def test_a_change_shows_what_was_decided_about_it(verdict: str, state: str) -> None:
@@ -135,9 +135,9 @@ def test_another_change_says_nothing_about_it(other: dict[str, Any]) -> None:
 
 def test_confirm_keeps_what_it_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes = (
-        Confirmed("py3.12-torch2.9.1", FALL.case, "worse", 3, FALL.text),
+        Confirmed("py3.12-torch2.9.1", FALL.case, "slower", 3, FALL.text),
         Confirmed(
-            "py3.12-torch2.9.1", "ops.w/small/v", "undecided", 0, "no record of both commits"
+            "py3.12-torch2.9.1", "ops.w/small/v", "inconclusive", 0, "no record of both commits"
         ),
     )
     monkeypatch.setattr(cli, "confirm", lambda *_, **__: outcomes)
@@ -172,11 +172,13 @@ def test_what_only_measuring_again_has_shown_is_listed_once() -> None:
     assert listed() == []
     assert listed(SMALL) == [("slower", "confirmed", SMALL.case)]
     assert listed(SMALL, SMALL) == listed(SMALL)
-    assert listed(replace(SMALL, verdict="undecided"), replace(SMALL, verdict="refuted")) == []
+    assert (
+        listed(replace(SMALL, verdict="inconclusive"), replace(SMALL, verdict="unchanged")) == []
+    )
 
 
 def test_the_newest_of_several_decisions_about_a_change_counts() -> None:
-    assert listed(SMALL, replace(SMALL, verdict="refuted")) == []
+    assert listed(SMALL, replace(SMALL, verdict="unchanged")) == []
 
 
 @pytest.mark.parametrize(
@@ -190,6 +192,6 @@ def test_nothing_is_decided_about_eager_code_that_takes_longer() -> None:
     """Refuted means that compiled code stayed; so it did, and that is no word on eager code."""
     source = Source(STATE, "now", (), ())
     (change,) = (one for one in source.changes if one.kind == "slower" and FALL.is_of(one))
-    refuted = replace(FALL, verdict="refuted")
+    refuted = replace(FALL, verdict="unchanged")
     assert refuted.state(change)
     assert not refuted.state(replace(change, kind="eager slower"))

@@ -1,4 +1,4 @@
-"""Known failures are expected, what passes is mended, and the file can be brought up to date."""
+"""Known failures are expected, what passes is fixed, and the file can be brought up to date."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ivhl.cli import app
-from ivhl.errors import IvhlError, MendedError, SpecError
+from ivhl.errors import FixedError, IvhlError, SpecError
+from ivhl.tracker.compare import CaseInCell
 from ivhl.tracker.compat import Row, Status, compat_rows
 from ivhl.tracker.expectations import (
     EXPECTATIONS,
     Expectation,
     Expectations,
-    MeasuredCase,
     load_expectations,
     never_covering,
     parse_expectations,
@@ -105,14 +105,14 @@ def is_kept(before: list[FailureClass | None], after: list[FailureClass | None])
     found = updated(first, parse_expectations(first), rows)
     expectations = parse_expectations(found.text)
     assert unexpected(expectations, rows) == ()
-    assert not any(one.mended for one in standings(expectations, rows))
+    assert not any(one.fixed for one in standings(expectations, rows))
     again = updated(found.text, expectations, rows)
     assert (again.added, again.dropped) == ((), ())
 
 
 @settings(max_examples=10, deadline=None, derandomize=True)
 @given(TABLES, TABLES)
-def test_after_an_update_each_failure_is_expected_and_nothing_is_mended(
+def test_after_an_update_each_failure_is_expected_and_nothing_is_fixed(
     before: list[FailureClass | None], after: list[FailureClass | None]
 ) -> None:
     is_kept(before, after)
@@ -240,16 +240,23 @@ def test_what_is_no_toml_is_named() -> None:
         parse_expectations("[[failure]\n")
 
 
+def of_device(device: str) -> CaseInCell:
+    return CaseInCell(
+        machine="box", device=device, python="3.13", torch="2.5.1", existing=False,
+        workload="ops.one", workload_version=1, size="small", variant="a",
+    )  # fmt: skip
+
+
 def test_a_gpu_is_its_type() -> None:
     expectations = parse_expectations(GATE + 'device = "cuda"\n')
-    case = MeasuredCase("box", "cuda NVIDIA H200", "3.13", "2.5.1", "ops.one", "small", "a")
+    case = of_device("cuda NVIDIA H200")
     assert expectations.of(case, "support_gate") is not None
     assert expectations.of(case._replace(device="cpu"), "support_gate") is None
 
 
 def test_a_failure_of_another_class_is_not_expected() -> None:
     expectations = parse_expectations(GATE)
-    case = MeasuredCase("box", "cpu", "3.13", "2.5.1", "ops.one", "small", "a")
+    case = of_device("cpu")
     assert expectations.of(case, "support_gate") is not None
     assert expectations.of(case, "crash") is None
     assert expectations.of(case._replace(python="3.12"), "support_gate") is None
@@ -264,7 +271,7 @@ def judged(base: RunRecord, head: RunRecord, text: str) -> tuple[str, bool, str]
         expectations=parse_expectations(text),
     )  # fmt: skip
     (found,) = verdict.findings
-    return found.kind, bool(verdict.outdated), found.reason
+    return "expected" if found.is_expected else found.kind, bool(verdict.outdated), found.reason
 
 
 WRONG = (
@@ -273,15 +280,15 @@ WRONG = (
 )
 
 
-def test_the_gate_forgives_what_is_expected_and_fails_for_what_is_mended() -> None:
+def test_the_gate_forgives_what_is_expected_and_fails_for_what_is_fixed() -> None:
     kind, outdated, reason = judged(PASSES, FAILS, WRONG)
     assert (kind, outdated) == ("expected", False)
     assert "known (https://example.org/2)" in reason
     assert judged(PASSES, FAILS, "")[:2] == ("fails", False)
     assert judged(PASSES, make_failure("crash", ""), WRONG)[:2] == ("fails", False)
-    assert judged(FAILS, PASSES, WRONG)[:2] == ("mended", True)
-    assert judged(PASSES, PASSES, WRONG)[:2] == ("mended", True)
-    assert judged(FAILS, PASSES, "")[:2] == ("mended", False)
+    assert judged(FAILS, PASSES, WRONG)[:2] == ("fixed", True)
+    assert judged(PASSES, PASSES, WRONG)[:2] == ("unchanged", True)
+    assert judged(FAILS, PASSES, "")[:2] == ("fixed", False)
 
 
 def test_a_row_says_what_is_expected_of_it() -> None:
@@ -291,7 +298,7 @@ def test_a_row_says_what_is_expected_of_it() -> None:
         "class": "wrong", "reason": "known", "link": "https://example.org/2",
     }  # fmt: skip
     (passed,) = compat_rows([PASSES], expectations=expectations)
-    assert passed.is_mended
+    assert passed.is_fixed
     existing = replace(PASSES, cell=replace(PASSES.cell, lock_sha256=None))
     (unlocked,) = compat_rows([existing], expectations=expectations)
     assert unlocked.expectation is None
@@ -311,7 +318,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_command_writes_checks_and_names_what_is_mended(project: Path) -> None:
+def test_the_command_writes_checks_and_names_what_is_fixed(project: Path) -> None:
     path = project / EXPECTATIONS
     runner = CliRunner()
     shown = runner.invoke(app, ["expect"])
@@ -328,22 +335,22 @@ def test_the_command_writes_checks_and_names_what_is_mended(project: Path) -> No
         path.read_text() + GATE.replace("ops.*", "ops.never") + WRONG.replace("*", "ops.one")
     )
     shown = runner.invoke(app, ["expect"])
-    assert isinstance(shown.exception, MendedError)
+    assert isinstance(shown.exception, FixedError)
     assert shown.exception.exit_code == 11
     assert "never matches a measured case" in shown.output
-    assert "mended: 1 case: ops.one/" in shown.output
+    assert "fixed: 1 case: ops.one/" in shown.output
     assert runner.invoke(app, ["expect", "--update"]).exit_code == 0
     assert [one.workload for one in load_expectations(project).entries] == ["ops.one", "ops.never"]
 
 
-def test_the_gate_fails_until_the_entry_of_a_mended_case_goes(project: Path) -> None:
+def test_the_gate_fails_until_the_entry_of_a_fixed_case_goes(project: Path) -> None:
     runner = CliRunner()
     make_commits(project, 1)  # of the same code
     arguments = ["gate", "--base", "HEAD~1", "--allow-missing"]
     assert runner.invoke(app, arguments).exit_code == 0
     (project / EXPECTATIONS).write_text(WRONG.replace("*", "ops.one"))
     shown = runner.invoke(app, arguments)
-    assert isinstance(shown.exception, MendedError)
+    assert isinstance(shown.exception, FixedError)
     assert "expects wrong: known (https://example.org/2)" in shown.output
     (project / EXPECTATIONS).write_text("[[failure]]\n")
     assert isinstance(runner.invoke(app, arguments).exception, SpecError)
@@ -355,7 +362,7 @@ def test_the_committed_file_expects_what_the_committed_records_show() -> None:
     rows = project_rows(load_state(ROOT, ROOT / "results", history=False))
     expectations = load_expectations(ROOT)
     stood = standings(expectations, rows)
-    assert [one.entry.title for one in stood if one.mended or one.is_unmatched] == []
+    assert [one.entry.title for one in stood if one.fixed or one.is_unmatched] == []
     assert unexpected(expectations, rows) == ()
 
 
@@ -368,4 +375,4 @@ def test_every_entry_is_readable_in_a_line() -> None:
     )  # fmt: skip
     assert entry.title == "Python >=3.13, free-threaded, PyTorch any, a.*, box: wrong"
     assert entry.why == "r"
-    assert issubclass(MendedError, IvhlError)
+    assert issubclass(FixedError, IvhlError)

@@ -15,10 +15,11 @@ from ivhl.cli import app
 from ivhl.cli.regressions import _line
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.records.record import Arm, Calibration, Counted
+from ivhl.tracker.changes import WORSE
 from ivhl.tracker.compare import compare
 from ivhl.tracker.entries import MemoryHistory
 from ivhl.tracker.project import State
-from ivhl.tracker.regressions import WORSE, find_changes, incidents_of
+from ivhl.tracker.regressions import find_changes, incidents_of
 from ivhl.tracker.series import ALONG, series_of
 from ivhl.tracker.views.incidents import regressions_view
 from ivhl.tracker.views.source import Source
@@ -271,16 +272,16 @@ def test_a_change_dated_2099_is_not_the_newest() -> None:
     assert [one.place for one in incidents_of(found)] == [hash_of(2), hash_of(1)]
 
 
-def test_a_mended_failure_is_over_and_an_open_one_persists() -> None:
+def test_a_fixed_failure_is_over_and_an_open_one_persists() -> None:
     failure = make_failure("wrong")
     found = along_commits(BASE, failure, failure, BASE)
-    assert [(c.kind, c.state) for c in found] == [("fails", "over"), ("mended", "suspected")]
+    assert [(c.kind, c.state) for c in found] == [("fails", "over"), ("fixed", "suspected")]
     assert [c.state for c in along_commits(BASE, failure, failure)] == ["persists"]
 
 
 def test_a_graph_break_that_is_gone_again_is_over_whatever_is_warned_of() -> None:
-    mended = replace(BASE, warnings=(Counted(text="a warning of another run", count=1),))
-    assert [c.state for c in along_commits(BASE, broken(BASE), mended)] == ["over"]
+    fixed = replace(BASE, warnings=(Counted(text="a warning of another run", count=1),))
+    assert [c.state for c in along_commits(BASE, broken(BASE), fixed)] == ["over"]
     assert [c.state for c in along_commits(BASE, broken(BASE), broken(BASE))] == ["persists"]
 
 
@@ -289,8 +290,8 @@ def test_a_graph_break_that_was_repaired_is_over_whatever_else_is_compiled_again
     facts = BASE.compile
     assert facts is not None
     more = (*facts.recompiles, Counted(text="Recompiling function other in m.py:343", count=1))
-    mended = replace(BASE, compile=replace(facts, recompiles=more))
-    assert [c.state for c in along_commits(BASE, broken(BASE), mended)] == ["over", "suspected"]
+    fixed = replace(BASE, compile=replace(facts, recompiles=more))
+    assert [c.state for c in along_commits(BASE, broken(BASE), fixed)] == ["over", "suspected"]
     again = (*facts.graph_breaks, Counted(text="print at m.py:343 f", count=1))
     another = replace(BASE, compile=replace(facts, graph_breaks=again))
     assert along_commits(BASE, broken(BASE), another)[0].state == "over"
@@ -414,7 +415,7 @@ def test_a_series_that_gets_no_more_points_has_stopped() -> None:
     history = [at(n, other) for n in range(7)] + [at(n, BASE) for n in range(2)]
     order = [hash_of(n) for n in range(7)]
     (found,) = find_changes(MemoryHistory(history), QUIET, order, ["commit"])
-    assert (found.kind, found.before, found.place) == ("stopped", hash_of(1), hash_of(2))
+    assert (found.kind, found.before, found.place) == ("missing", hash_of(1), hash_of(2))
     assert found.case.workload == BASE.workload
     assert "5 later commits" in found.reason
     assert found.command == BASE.command

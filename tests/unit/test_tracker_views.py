@@ -518,12 +518,12 @@ def test_a_note_of_some_cases_is_no_cause_of_all(
     assert incident_view(source, fallen).cause == cause
 
 
-def test_what_is_mended_says_how_it_failed_and_what_is_known_of_that() -> None:
+def test_what_is_fixed_says_how_it_failed_and_what_is_known_of_that() -> None:
     gate = "Dynamo is not supported on Python 3.13+"
     refused = make_failure("support_gate", message=gate, python="3.13", torch="2.5.1")
     source = source_of(refused, make_record(python="3.13", torch="2.6.0"))
     (one,) = regressions_view(source).incidents
-    assert one.counts == "1 mended"
+    assert one.counts == "1 fixed"
     assert one.worst.endswith(f"; before: support_gate: {gate}")
     assert one.cause == f"{gate} (pytorch/pytorch#144048)"
 

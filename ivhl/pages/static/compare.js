@@ -9,7 +9,7 @@
   const result = document.getElementById("result");
   const NEWEST = "newest";
   // In this order they are listed.
-  const KINDS = ["broke", "lower", "breaks more graphs", "recompiles more", "only before", "incomparable", "mended", "higher", "only after", "both fail", "no difference shown"];
+  const KINDS = ["fails", "degraded", "slower", "eager slower", "missing", "incomparable", "new", "fixed", "faster", "unchanged"];
 
   function fill(select, values, wanted) {
     const kept = wanted !== undefined ? wanted : select.value;
@@ -65,22 +65,27 @@
   }
   function judge(a, b, where) {
     const fails = [a, b].map((one) => one.speedup === null);
-    if (fails[0] && fails[1]) { return ["both fail", a.status === b.status ? a.status : `${a.status} before; ${b.status} after`]; }
-    if (fails[0] || fails[1]) { return [fails[0] ? "mended" : "broke", `${a.status} before; ${b.status} after`]; }
+    if (fails[0] && fails[1]) { return ["unchanged", a.status === b.status ? a.status : `${a.status} before; ${b.status} after`]; }
+    if (fails[0] || fails[1]) { return [fails[0] ? "fixed" : "fails", `${a.status} before; ${b.status} after`]; }
     const differing = why(a, b, where);
     if (differing) { return ["incomparable", differing]; }
-    for (const [field, kind] of [["breaks", "breaks more graphs"], ["recompiles", "recompiles more"]]) {
-      if (a[field] !== null && b[field] > a[field]) { return [kind, `${a[field]} before, ${b[field]} after`]; }
+    for (const [field, what] of [["breaks", "graph breaks"], ["recompiles", "recompiles"]]) {
+      if (a[field] !== null && b[field] > a[field]) { return ["degraded", `${a[field]} ${what} before, ${b[field]} after`]; }
     }
-    const moved = Math.log(ratio(a, b, "speedup"));
-    const kind = Math.abs(moved) <= reach(a, b, "reach") ? "no difference shown" : moved < 0 ? "lower" : "higher";
-    const sides = ["eager", "compiled"].map((field) => {
-      const found = ratio(a, b, field);
-      const limit = reach(a, b, `${atEqualSpeed(a, b) ? "equal" : "reach"}_${field}`);
-      return found && Math.abs(Math.log(found)) > limit ? `${field} ${found > 1 ? "slower" : "faster"}: ${times(found)}` : null;
-    }).filter(Boolean);
+    const moved = (field, limit) => {
+      const found = Math.log(ratio(a, b, field) || 1);
+      return Math.abs(found) > reach(a, b, limit) ? Math.sign(found) : 0;
+    };
+    const speedup = moved("speedup", "reach");
+    const [eager, compiled] = ["eager", "compiled"].map((field) => moved(field, `${atEqualSpeed(a, b) ? "equal" : "reach"}_${field}`));
+    // The rule of ivhl.tracker.changes.CaseChange.kind.
+    const kind = compiled > 0 || (speedup < 0 && eager >= 0) ? "slower"
+      : compiled < 0 || (speedup > 0 && eager <= 0) ? "faster"
+      : eager > 0 ? "eager slower" : "unchanged";
+    const sides = [["eager", eager], ["compiled", compiled]].filter(([, way]) => way)
+      .map(([field, way]) => `${field} ${way > 0 ? "slower" : "faster"}: ${times(ratio(a, b, field))}`);
     const how = sides.length && atEqualSpeed(a, b) ? " at equal speed of the machine" : "";
-    return [kind, sides.join(", ") + how || (kind === "no difference shown" ? "" : "which side moved cannot be told from the seconds")];
+    return [kind, sides.join(", ") + how || (kind === "unchanged" ? "" : "which side moved cannot be told from the seconds")];
   }
   const times = (value) => `${value >= 0.01 && value < 1e4 ? value.toFixed(2) : value.toExponential(1)}x`;
   const shown = (value) => (value === null ? "–" : times(value));
@@ -135,7 +140,7 @@
       const [before, after] = sides.map((side) => side.get(name));
       if (!before || !after) {
         const one = (before || after)[0];
-        rows.push({ name, kind: before ? "only before" : "only after", text: one.status, before: before ? one.speedup : null, after: after ? one.speedup : null, effect: null });
+        rows.push({ name, kind: before ? "missing" : "new", text: one.status, before: before ? one.speedup : null, after: after ? one.speedup : null, effect: null });
         continue;
       }
       const [one, other] = pair(before, after, where.elsewhere);
@@ -149,7 +154,7 @@
 
   // The page of a case; one whose file name is not its name (tracker.views.source.slug) gets no link.
   function link(row, a, b) {
-    const place = row.kind === "only before" ? a.place : b.place;
+    const place = row.kind === "missing" ? a.place : b.place;
     if (!/^[a-z0-9_.-]+(\/[a-z0-9_.-]+){2}$/.test(row.name) || row.name.length > 120) { return row.name; }
     return make("a", { href: `${site.root}case/${place}/${row.name.replaceAll("/", "+")}.html` }, row.name);
   }
@@ -157,10 +162,10 @@
   function draw(a, b, rows) {
     const both = rows.filter((row) => row.effect !== null);
     const counts = KINDS.map((kind) => [kind, rows.filter((row) => row.kind === kind).length]).filter(([, n]) => n);
-    const listed = form.elements.all.checked ? rows : rows.filter((row) => row.kind !== "no difference shown");
+    const listed = form.elements.all.checked ? rows : rows.filter((row) => row.kind !== "unchanged");
     const says = (side) => `Python ${side.python}, PyTorch ${side.torch}, ${side.commit === NEWEST ? "newest" : side.commit}, ${side.name}`;
-    const worse = new Set(["broke", "lower", "breaks more graphs", "recompiles more"]);
-    const better = new Set(["mended", "higher"]);
+    const worse = new Set(["fails", "degraded", "slower", "eager slower", "missing"]);
+    const better = new Set(["fixed", "faster"]);
     const table = make("table", { class: "plain" },
       make("thead", {}, make("tr", {}, ...["case", "what", "before", "after", "after / before", "same code up to", "why"].map((head) => make("th", { scope: "col" }, head)))),
       make("tbody", {}, ...listed.map((row) => make("tr", {},

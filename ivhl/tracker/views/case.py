@@ -33,8 +33,8 @@ from ivhl.tracker.wording import (
     CLASS_MEANINGS,
     ENGINE_WORDS,
     EXPECTED_MARK,
-    MENDED_MARK,
-    MENDED_MEANING,
+    FIXED_MARK,
+    FIXED_MEANING,
     STATUS_MEANINGS,
     STATUS_WORDS,
     times,
@@ -198,7 +198,7 @@ def _expected(rows: Iterable[Row]) -> Iterator[tuple[Expectation, str, str]]:
     found: dict[tuple[Expectation, str], dict[str, list[str]]] = {}
     for row in sorted(rows, key=_gates_last):
         if row.expectation is not None:
-            mark = MENDED_MARK if row.is_mended else EXPECTED_MARK
+            mark = FIXED_MARK if row.is_fixed else EXPECTED_MARK
             cells = found.setdefault((row.expectation, mark), {})
             cells.setdefault(row.python, []).append(row.torch)
     for (entry, mark), pythons in found.items():
@@ -405,7 +405,7 @@ def _known(row: Row) -> dict[str, str | None] | None:
     entry = row.expectation
     if entry is None:
         return None
-    title = f"{MENDED_MARK}: {MENDED_MEANING}" if row.is_mended else EXPECTED_MARK
+    title = f"{FIXED_MARK}: {FIXED_MEANING}" if row.is_fixed else EXPECTED_MARK
     return {"title": title.capitalize(), "reason": cut(entry.reason), "link": entry.link}
 
 

@@ -280,8 +280,8 @@ def _cell(rows: Sequence[Row], href: str, matched: frozenset[RowSeries]) -> Grid
     others = [f"{share.count} {share.word}" for share in shares if share.status != "works"]
     if expected := sum(row.is_failure and row.expectation is not None for row in run):
         others.append(f"{expected} of them expected")
-    if mended := sum(row.is_mended for row in run):
-        others.append(f"{mended} mended")
+    if fixed := sum(row.is_fixed for row in run):
+        others.append(f"{fixed} fixed")
     return GridCell(
         href=href,
         word=f"{good} of {len(run)} pass"

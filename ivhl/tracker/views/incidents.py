@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ivhl.tracker.annotations import note_of
+from ivhl.tracker.changes import WORSE
 from ivhl.tracker.compat import RowSeries
 from ivhl.tracker.confirmations import CONFIRMED, REFUTED, confirmation_of
 from ivhl.tracker.disturbed import left_out
 from ivhl.tracker.metrics import WORDS
-from ivhl.tracker.regressions import WORSE
 from ivhl.tracker.upstream import described
 from ivhl.tracker.views.source import MOST_INCIDENTS, PageView, case_page
 from ivhl.tracker.wording import counted, short_message, times
@@ -30,14 +30,14 @@ _KIND_WORDS = {
     "degraded": "degraded",
     "slower": "slower",
     "eager slower": "eager slower",
-    "stopped": "stopped",
+    "missing": "missing since",
     "faster": "faster",
-    "mended": "mended",
+    "fixed": "fixed",
 }
 _STATE_WORDS = {
     "suspected": "suspected: the newest point",
     "persists": "persists: later points show it, too",
-    "mended": "mended: the case has come back since",
+    "over": "over: the case has come back since",
     CONFIRMED: "confirmed: both commits were measured again, in turns",
     REFUTED: "not confirmed: both commits were measured again, in turns, and did not show it",
     "annotated": "annotated: a person said what it is",
@@ -207,7 +207,7 @@ def _worst(view: ChangeView) -> str:
     """Return the largest change; of facts and times the first clause, which says what moved."""
     if view.effect and view.kind in ("slower", "eager slower", "faster"):
         return f"{view.case}, {view.effect}; {view.reason.partition(';')[0]}"
-    if view.kind == "mended":
+    if view.kind == "fixed":
         return f"{view.case}; before: {view.reason}"
     reason = view.reason if view.kind == "newly fail" else view.reason.partition(";")[0]
     return f"{view.case}; {reason}"
@@ -225,9 +225,9 @@ def _expected(source: Source, incident: Incident) -> str:
 def _upstream(incident: Incident) -> str:
     """Return the report of PyTorch that describes all failures of an incident, if one does.
 
-    Also of what is mended: the report describes how it failed before.
+    Also of what is fixed: the report describes how it failed before.
     """
-    if {change.kind for change in incident.changes} not in ({"fails"}, {"mended"}):
+    if {change.kind for change in incident.changes} not in ({"fails"}, {"fixed"}):
         return ""
     found = (described(change.reason) for change in incident.changes)
     issues = set.intersection(*map(set, found))
@@ -283,7 +283,7 @@ def _effect(source: Source, change: Change) -> str:
 def _state(source: Source, change: Change, note: str) -> str:
     """Return what is known about a change, the most telling word: a key of ``_STATE_WORDS``."""
     if change.state == "over":
-        return "mended"
+        return "over"
     if note:
         return "annotated"
     again = confirmation_of(change, source.confirmations)

@@ -25,8 +25,8 @@ from ivhl.tracker.wording import (
     COMPILING_MEANINGS,
     EXPECTED_MARK,
     EXPECTED_MEANING,
-    MENDED_MARK,
-    MENDED_MEANING,
+    FIXED_MARK,
+    FIXED_MEANING,
     REFERENCE_MARKS,
     REFERENCE_MEANINGS,
     STATUS_MEANINGS,
@@ -214,7 +214,7 @@ def _notes(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
     meanings |= {
         UNCOMMITTED_MARK: UNCOMMITTED_MEANING,
         EXPECTED_MARK: EXPECTED_MEANING,
-        MENDED_MARK: MENDED_MEANING,
+        FIXED_MARK: FIXED_MEANING,
         "quick": "few samples: the interval is wider",
         "existing": "measured in an existing environment, which no lock describes",
     }
@@ -286,7 +286,7 @@ def notes_of(row: Row) -> tuple[str, ...]:
     found = marks_of(row.record)
     kinds = (
         (EXPECTED_MARK, row.expectation is not None and row.is_failure),
-        (MENDED_MARK, row.is_mended),
+        (FIXED_MARK, row.is_fixed),
         ("quick", row.quick),
         ("existing", row.existing),
     )

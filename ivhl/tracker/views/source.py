@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ivhl.records.store import Key
     from ivhl.tracker.annotations import Annotation
-    from ivhl.tracker.compare import ComparedCase
+    from ivhl.tracker.compare import CaseInCell
     from ivhl.tracker.confirmations import Confirmation
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.expectations import Expectation
@@ -334,8 +334,8 @@ class Source:
         )
 
     @cached_property
-    def _series(self) -> Mapping[tuple[Along, ComparedCase], tuple[Point, ...]]:
-        found: dict[tuple[Along, ComparedCase], tuple[Point, ...]] = {}
+    def _series(self) -> Mapping[tuple[Along, CaseInCell], tuple[Point, ...]]:
+        found: dict[tuple[Along, CaseInCell], tuple[Point, ...]] = {}
         changed: dict[Along, set[RowSeries]] = defaultdict(set)
         for change in self.changes:
             changed[change.along].add(_series_of(change.case))
@@ -473,7 +473,7 @@ def _is_declared(case: Key, declared: frozenset[tuple[str, int, str, str]]) -> b
     )
 
 
-def _series_of(case: ComparedCase | Key) -> RowSeries:
+def _series_of(case: CaseInCell | Key) -> RowSeries:
     return RowSeries(case.machine, case.device, case.workload, case.size, case.variant)
 
 
