@@ -14,13 +14,12 @@ from typing import Final, Literal
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
-from ivhl.tracker.changes import QuantityChange
+from ivhl.tracker.changes import Kind, QuantityChange
 from ivhl.tracker.comparable import Axis
-from ivhl.tracker.compare import PairKind
 from ivhl.tracker.confirmations import Confirmation
 from ivhl.tracker.facts import FactChange
 from ivhl.tracker.metrics import Metric
-from ivhl.tracker.regressions import ChangeState, Kind
+from ivhl.tracker.regressions import ChangeState
 from ivhl.tracker.series import Along
 from ivhl.tracker.steps import StepAxis
 
@@ -107,7 +106,7 @@ class ComparisonCase(_Case):
 
     python: str
     torch: str
-    kind: PairKind
+    kind: Kind
     reason: str
     disturbed: bool
     facts: list[FactChange]
