@@ -1,0 +1,470 @@
+"""What public reports of the compiler do, each as a function; needs torch and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (its usual name)
+from torch import Tensor, nn
+
+Shapes = tuple[tuple[int, ...], ...]
+
+
+def make_floats(shapes: Shapes, generator: torch.Generator) -> tuple[Tensor, ...]:
+    """Return normal numbers of these shapes."""
+    return tuple(torch.randn(shape, dtype=torch.float64, generator=generator) for shape in shapes)
+
+
+def make_rates(shapes: Shapes, generator: torch.Generator) -> tuple[Tensor, ...]:
+    """Return numbers between 0 and 1 of these shapes."""
+    return tuple(torch.rand(shape, dtype=torch.float64, generator=generator) for shape in shapes)
+
+
+def make_bytes(shapes: Shapes, generator: torch.Generator) -> tuple[Tensor, ...]:
+    """Return 8-bit integers of these shapes."""
+    return tuple(
+        torch.randint(-4, 4, shape, dtype=torch.int8, generator=generator) for shape in shapes
+    )
+
+
+def make_large(shapes: Shapes, generator: torch.Generator) -> tuple[Tensor, ...]:
+    """Return 32-bit integers of which products overflow."""
+    return tuple(
+        torch.randint(-(2**30), 2**30, shape, dtype=torch.int32, generator=generator)
+        for shape in shapes
+    )
+
+
+def make_shifts(shapes: Shapes, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return integers, and by how many bits to shift them, 64 and more among them."""
+    numbers = torch.randint(1, 1000, shapes[0], generator=generator)
+    return numbers, torch.randint(60, 68, shapes[0], generator=generator)
+
+
+def make_transposed(shapes: Shapes, generator: torch.Generator) -> tuple[Tensor, ...]:
+    """Return images whose channels lie next to each other in memory, and none of whose axes do."""
+    (numbers,) = make_floats(shapes, generator)
+    return (numbers.permute(0, 4, 1, 3, 2),)
+
+
+def make_nothing(shapes: Shapes, generator: torch.Generator) -> tuple[Tensor, ...]:
+    """Return no inputs."""
+    del shapes, generator
+    return ()
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, left: Tensor, right: Tensor) -> Tensor:  # noqa: ANN401
+        ctx.save_for_backward(left, right)
+        return left * right + left + right
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+        left, right = ctx.saved_tensors
+        return gradient * (right + 1), gradient * (left + 1)
+
+
+_SEEN: list[int] = []
+
+
+class _AddsInPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:  # noqa: ANN401
+        del ctx
+        sums = values * 2
+        sums += 1
+        _SEEN.append(1)
+        _SEEN.clear()
+        return sums
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # noqa: ANN401
+        del ctx
+        return gradient * 2
+
+
+class Weighted(nn.Module):
+    """A weight per column, of which a kind of function is taken."""
+
+    def __init__(self, kind: str, shape: tuple[int, ...]) -> None:
+        """Draw the weights.
+
+        Args:
+            kind: Name of a function of this module that takes the weights.
+            shape: Shape of the weights.
+        """
+        super().__init__()
+        self.kind = kind
+        self.weight = nn.Parameter(torch.rand(shape) + 0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the function of the weighted input."""
+        result: Tensor = globals()[self.kind](self.weight, x)
+        return result
+
+
+class Counting(nn.Module):
+    """Counts its calls in an attribute."""
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what the layer returns, of a batch that grows with the count."""
+        self.calls += 1
+        return self.layer(x) * self.calls
+
+
+class Padded(nn.Module):
+    """Pads what was one number, interpolates and convolves it."""
+
+    def __init__(self) -> None:
+        """Draw the weights of the convolution."""
+        super().__init__()
+        self.layer = nn.Conv2d(3, 3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return three channels of three rows."""
+        one = x.argmax(0).float().view(1, 1, 1, 1)
+        one = F.pad(one, (0, 0, 0, 0, 0, 2))
+        out: Tensor = self.layer(F.interpolate(one, size=(5, 5), mode="bilinear"))
+        return out
+
+
+class Noted(nn.Module):
+    """Keeps what it has seen in a list of its class."""
+
+    seen: list[Tensor] = []  # noqa: RUF012  (what the report is about)
+
+    def __init__(self) -> None:
+        """Make a layer."""
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Note the input, and return what the layer returns."""
+        Noted.seen.append(x.detach())
+        out: Tensor = self.layer(x)
+        return out
+
+
+def make_weighted(shapes: Shapes, kind: str) -> nn.Module:
+    """Return a model whose weights have the shape of the first input."""
+    return Weighted(kind, shapes[0])
+
+
+def make_same_twice(shapes: Shapes) -> nn.Module:
+    """Return a model that hands one tensor to a custom gradient twice."""
+    return make_weighted(shapes, "same_twice")
+
+
+def make_adds_in_place(shapes: Shapes) -> nn.Module:
+    """Return a model whose custom gradient adds in place and notes it."""
+    return make_weighted(shapes, "adds_in_place")
+
+
+def make_greatest(shapes: Shapes) -> nn.Module:
+    """Return a model that reduces to the greatest by index."""
+    return make_weighted(shapes, "greatest")
+
+
+def make_least_angle(shapes: Shapes) -> nn.Module:
+    """Return a model that takes the least of angles."""
+    return make_weighted(shapes, "least_angle")
+
+
+def make_running_product(shapes: Shapes) -> nn.Module:
+    """Return a model that multiplies along an axis."""
+    return make_weighted(shapes, "running_product")
+
+
+def make_counting(shapes: Shapes) -> nn.Module:
+    """Return a model that counts its calls."""
+    del shapes
+    return Counting()
+
+
+def make_padded(shapes: Shapes) -> nn.Module:
+    """Return a model that pads."""
+    del shapes
+    return Padded()
+
+
+def make_noted(shapes: Shapes) -> nn.Module:
+    """Return a model that changes a list of its class."""
+    del shapes
+    return Noted()
+
+
+def make_recurrence(shapes: Shapes) -> nn.Module:
+    """Return a model of sums and products of the last two."""
+    return make_weighted(shapes, "recurrence")
+
+
+def same_twice(weight: Tensor, x: Tensor) -> Tensor:
+    """Report 183604."""
+    product: Tensor = _Product.apply(weight, weight)  # type: ignore[no-untyped-call]
+    return product * x
+
+
+def adds_in_place(weight: Tensor, x: Tensor) -> Tensor:
+    """Report 180642."""
+    sums: Tensor = _AddsInPlace.apply(weight * x)  # type: ignore[no-untyped-call]
+    return sums
+
+
+def greatest(weight: Tensor, x: Tensor) -> Tensor:
+    """Report 168358."""
+    index = torch.zeros(len(x), dtype=torch.int64)
+    lowest = torch.full((1,), float("-inf"), dtype=x.dtype)
+    return lowest.index_reduce(0, index, weight * x, "amax", include_self=False)
+
+
+def least_angle(weight: Tensor, x: Tensor) -> Tensor:
+    """Report 186799."""
+    return torch.atan2(weight * x, weight).amin(1)
+
+
+def running_product(weight: Tensor, x: Tensor) -> Tensor:
+    """Report 136263."""
+    return torch.cumprod(weight * x, 1)
+
+
+def recurrence(weight: Tensor, x: Tensor) -> Tensor:
+    """Report 148073."""
+    values = [weight, x]
+    for _ in range(12):
+        total, product = values[-1] + values[-2], values[-1] * values[-2]
+        values += [total, product]
+    return values[-2] + values[-1]
+
+
+def accumulated(x: Tensor) -> Tensor:
+    """Report 136662."""
+
+    def total(x: Tensor) -> Tensor:
+        y = torch.zeros_like(x)
+        y[:, 0] += x[:, 2].abs()
+        y[:, 0] += x[:, 2].abs()
+        return y.sum()
+
+    gradient: Tensor = torch.func.grad(total)(x)
+    return gradient
+
+
+def multiplied(left: Tensor, right: Tensor) -> Tensor:
+    """Report 191308."""
+    return torch.matmul(left, right)
+
+
+def wrapped(x: Tensor, y: Tensor, z: Tensor, p: Tensor) -> Tensor:
+    """Report 190764."""
+    return (x @ y + x @ z + p @ y + p @ z).sum(1)
+
+
+def selected(image: Tensor) -> Tensor:
+    """Report 193581."""
+    out = F.conv2d(image, torch.ones(2, 2, 1, 6, dtype=image.dtype), padding=2)
+    return torch.index_select(out, 2, torch.tensor([3, 4, 6, 8]))
+
+
+def overlapping(x: Tensor) -> Tensor:
+    """Report 174371."""
+    view = x.clone().as_strided((2, 2), (1, 1), 0)
+    view.add_(1.0)
+    return view
+
+
+def shifted(numbers: Tensor, bits: Tensor) -> Tensor:
+    """Report 143566."""
+    return torch.bitwise_left_shift(numbers, bits)
+
+
+def _step(x: Tensor, slope: Tensor, first: Tensor, second: Tensor, step: Tensor) -> None:
+    step.add_(1)
+    first.mul_(0.9).add_(slope, alpha=0.1)
+    second.mul_(0.999).addcmul_(slope, slope, value=0.001)
+    number = step.item()
+    scale = second.sqrt() / (1 - 0.999**number) ** 0.5
+    x.addcdiv_(first, scale.add_(1e-8), value=-0.001 / (1 - 0.9**number))
+
+
+def stepped(x: Tensor, slope: Tensor) -> Tensor:
+    """Report 185382."""
+    x = x.clone()
+    first, second = torch.zeros_like(x), torch.zeros_like(x)
+    step = torch.tensor(0.0)
+    for _ in range(10):
+        _step(x, slope, first, second, step)
+    return x
+
+
+def doubled(x: Tensor) -> Tensor:
+    """Report 138908."""
+    rows = torch.zeros(1, 2, dtype=torch.int64)
+    x = x.clone()
+    x[rows] += x[rows]
+    return x
+
+
+def found(x: Tensor) -> Tensor:
+    """Report 149307."""
+    del x
+    return torch.isin(torch.arange(0, 1024), 1, assume_unique=True)
+
+
+def condition(x: Tensor) -> Tensor:
+    """Report 150114."""
+    return torch.linalg.cond(torch.arctan(torch.ones_like(x)))
+
+
+def signed(x: Tensor) -> Tensor:
+    """Report 174172."""
+    return torch.copysign(x, -0.0)
+
+
+def product_gradient(slope: Tensor, x: Tensor) -> Tensor:
+    """Report 172062."""
+    gradient: Tensor = torch.ops.aten.cumprod_backward(
+        slope, input=x, dim=1, output=torch.cumprod(x, 1)
+    )
+    return gradient
+
+
+def merged(x: Tensor) -> Tensor:
+    """Report 146538."""
+    both = {"one": x.sin()} | {"two": x.cos()}
+    return both["one"] + both["two"]
+
+
+def filtered(x: Tensor, y: Tensor) -> Tensor:
+    """Report 128944."""
+    out = x
+    for tensor in filter(lambda tensor: tensor.dim() == 1, [x, y]):
+        out = out * tensor
+    return out + 2000
+
+
+class _Something:
+    def __init__(self) -> None:
+        self.__dict__["factor"] = 3.0
+
+
+def set_in_dict(x: Tensor) -> Tensor:
+    """Report 143756."""
+    return x * _Something().factor  # type: ignore[attr-defined,no-any-return]
+
+
+def logit_of_part(x: Tensor) -> Tensor:
+    """Report 177839."""
+    return torch.special.logit(x[:, :16], eps=0.51)
+
+
+def eighth(x: Tensor) -> Tensor:
+    """Report 178095."""
+    return (x > 0).to(torch.float8_e4m3fn).to(torch.float32)
+
+
+def seen_as_bytes(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Report 185515."""
+    y = x.t().contiguous().view(torch.uint8)
+    return y, torch.count_nonzero(y, dim=1)
+
+
+def enlarged(x: Tensor) -> Tensor:
+    """Report 183771."""
+    return F.interpolate(x, size=(5, 6, 7), mode="nearest")
+
+
+def _turned(x: Tensor) -> Tensor:
+    half = x.shape[-1] // 2
+    return torch.cat((-x[..., half:], x[..., :half]), -1)
+
+
+def rotated(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Report 182225."""
+    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+    return q * cos + _turned(q) * sin, k * cos + _turned(k) * sin
+
+
+def rounded(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Report 185337."""
+    y = x.to(torch.float16).to(torch.float32)
+    return y, y.sum(1)
+
+
+def half_product(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Report 181568."""
+    y = (x @ w).to(torch.bfloat16) + b
+    return y, y.mean(-1)
+
+
+def logarithm(x: Tensor) -> Tensor:
+    """Report 110611."""
+    return torch.log(x)
+
+
+def mean(x: Tensor) -> Tensor:
+    """Report 154703."""
+    return x.mean()
+
+
+def all_true(x: Tensor) -> Tensor:
+    """Report 145220."""
+    result = torch.empty((0,), dtype=torch.bool)
+    torch.all(x > -10, dim=1, out=result)
+    return result
+
+
+def mixed(x: Tensor, y: Tensor) -> Tensor:
+    """Report 177630."""
+    return torch.matmul(x.half(), y.float())
+
+
+def scaled(values: Tensor) -> Tensor:
+    """Report 171493."""
+    batch = torch.zeros(len(values), dtype=torch.int64)
+    squares = values**2 + 0.00987654321
+    sums = torch.zeros((1, values.shape[1]), dtype=values.dtype)
+    sums.index_add_(0, batch, squares)
+    return squares / (sums[batch] + 1e-6)
+
+
+class _Held(NamedTuple):
+    hidden: Tensor
+
+
+_HELD = [_Held(torch.zeros(1))]
+
+
+def nested(x: Tensor) -> Tensor:
+    """Report 191821."""
+
+    @torch.compiler.nested_compile_region
+    def region() -> Tensor:
+        return _HELD[0].hidden + 1
+
+    for _ in range(2):
+        _HELD[0] = _Held(x)
+        x = region()
+    _HELD[0] = _Held(torch.zeros(1))
+    return x
+
+
+def counted(x: Tensor) -> Tensor:
+    """Report 197896."""
+    state = {"calls": 0}
+
+    class Helper:
+        def touch(self) -> None:
+            state["calls"] += 1
+
+    helper = Helper()
+    helper.touch()
+    helper.touch()
+    return x * state["calls"]
