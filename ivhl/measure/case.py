@@ -1102,17 +1102,20 @@ class Measurement:
     def _shortfall(self, error: OutputError, output: Any, reference: Any) -> str:  # noqa: ANN401
         from ivhl.measure.accuracy import (  # noqa: PLC0415  (imports torch)
             LEAST_COSINE,
-            how_integers_differ,
+            how_elements_differ,
             is_rounded,
         )
 
         by_eager = self.case.level in ("tolerance", "cosine")
-        if not is_rounded(output) and not is_rounded(reference):
+        exact = not is_rounded(output) and not is_rounded(reference)
+        if elements := how_elements_differ(output, reference):
             what = "eager's" if by_eager else "the reference"
-            return (
-                f"{error.output} differs from {what} {how_integers_differ(output, reference)}; no "
-                "rounding of the inputs explains it, and nothing is allowed"
+            why = (
+                "no rounding of the inputs explains it, and nothing is allowed"
+                if exact
+                else "infinities and NaN must be eager's"
             )
+            return f"{error.output} differs from {what} {elements}; {why}"
         if error.cosine is not None:
             return (
                 f"{error.output} has a cosine of {error.cosine:.4f} with eager's; PyTorch's rule "

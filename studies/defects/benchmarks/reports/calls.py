@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (its usual name)
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -76,7 +79,6 @@ class _AddsInPlace(torch.autograd.Function):
         sums = values * 2
         sums += 1
         _SEEN.append(1)
-        _SEEN.clear()
         return sums
 
     @staticmethod
@@ -88,21 +90,20 @@ class _AddsInPlace(torch.autograd.Function):
 class Weighted(nn.Module):
     """A weight per column, of which a kind of function is taken."""
 
-    def __init__(self, kind: str, shape: tuple[int, ...]) -> None:
+    def __init__(self, call: Callable[[Tensor, Tensor], Tensor], shape: tuple[int, ...]) -> None:
         """Draw the weights.
 
         Args:
-            kind: Name of a function of this module that takes the weights.
+            call: A function of this module that takes the weights and the input.
             shape: Shape of the weights.
         """
         super().__init__()
-        self.kind = kind
+        self.call = call
         self.weight = nn.Parameter(torch.rand(shape) + 0.1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the function of the weighted input."""
-        result: Tensor = globals()[self.kind](self.weight, x)
-        return result
+        return self.call(self.weight, x)
 
 
 class Counting(nn.Module):
@@ -153,34 +154,29 @@ class Noted(nn.Module):
         return out
 
 
-def make_weighted(shapes: Shapes, kind: str) -> nn.Module:
-    """Return a model whose weights have the shape of the first input."""
-    return Weighted(kind, shapes[0])
-
-
 def make_same_twice(shapes: Shapes) -> nn.Module:
     """Return a model that hands one tensor to a custom gradient twice."""
-    return make_weighted(shapes, "same_twice")
+    return Weighted(same_twice, shapes[0])
 
 
 def make_adds_in_place(shapes: Shapes) -> nn.Module:
     """Return a model whose custom gradient adds in place and notes it."""
-    return make_weighted(shapes, "adds_in_place")
+    return Weighted(adds_in_place, shapes[0])
 
 
 def make_greatest(shapes: Shapes) -> nn.Module:
     """Return a model that reduces to the greatest by index."""
-    return make_weighted(shapes, "greatest")
+    return Weighted(greatest, shapes[0])
 
 
 def make_least_angle(shapes: Shapes) -> nn.Module:
     """Return a model that takes the least of angles."""
-    return make_weighted(shapes, "least_angle")
+    return Weighted(least_angle, shapes[0])
 
 
 def make_running_product(shapes: Shapes) -> nn.Module:
     """Return a model that multiplies along an axis."""
-    return make_weighted(shapes, "running_product")
+    return Weighted(running_product, shapes[0])
 
 
 def make_counting(shapes: Shapes) -> nn.Module:
@@ -203,7 +199,7 @@ def make_noted(shapes: Shapes) -> nn.Module:
 
 def make_recurrence(shapes: Shapes) -> nn.Module:
     """Return a model of sums and products of the last two."""
-    return make_weighted(shapes, "recurrence")
+    return Weighted(recurrence, shapes[0])
 
 
 def same_twice(weight: Tensor, x: Tensor) -> Tensor:
@@ -417,7 +413,7 @@ def mean(x: Tensor) -> Tensor:
 def all_true(x: Tensor) -> Tensor:
     """Report 145220."""
     result = torch.empty((0,), dtype=torch.bool)
-    torch.all(x > -10, dim=1, out=result)
+    torch.all(x.isfinite(), dim=1, out=result)
     return result
 
 
