@@ -204,13 +204,13 @@ def make_recurrence(shapes: Shapes) -> nn.Module:
 
 def same_twice(weight: Tensor, x: Tensor) -> Tensor:
     """Report 183604."""
-    product: Tensor = _Product.apply(weight, weight)  # type: ignore[no-untyped-call]
+    product: Tensor = _Product.apply(weight, weight)
     return product * x
 
 
 def adds_in_place(weight: Tensor, x: Tensor) -> Tensor:
     """Report 180642."""
-    sums: Tensor = _AddsInPlace.apply(weight * x)  # type: ignore[no-untyped-call]
+    sums: Tensor = _AddsInPlace.apply(weight * x)
     return sums
 
 
@@ -353,7 +353,7 @@ class _Something:
 
 def set_in_dict(x: Tensor) -> Tensor:
     """Report 143756."""
-    return x * _Something().factor  # type: ignore[attr-defined,no-any-return]
+    return x * _Something().factor  # type: ignore[attr-defined]
 
 
 def logit_of_part(x: Tensor) -> Tensor:
@@ -441,7 +441,7 @@ _HELD = [_Held(torch.zeros(1))]
 def nested(x: Tensor) -> Tensor:
     """Report 191821."""
 
-    @torch.compiler.nested_compile_region
+    @torch.compiler.nested_compile_region  # type: ignore[untyped-decorator]
     def region() -> Tensor:
         return _HELD[0].hidden + 1
 
