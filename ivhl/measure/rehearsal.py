@@ -6,6 +6,7 @@ whole traceback, which a record has no room for.
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 import traceback
@@ -118,15 +119,33 @@ def _print_compile(found: dict[str, Any]) -> None:
     if not facts:
         return
     total, compiled = facts["frames_total"], facts["frames_ok"]
+    again = _by_cause(facts["recompiles"])
     eagerly = f", {total - compiled} run eagerly" if total and compiled < total else ""
     print(
         f"  first call {facts['warm_s']:.1f} s: {facts['graphs']} graphs, {compiled} of {total} "
         f"frames compiled{eagerly}, {len(facts['graph_breaks'])} kinds of graph breaks, "
-        f"{len(facts['recompiles'])} of recompiles"
+        f"{len(again)} of recompiles"
     )
-    for kind in ("graph_breaks", "recompiles"):
-        for one in facts[kind]:
-            print(f"  {kind.removesuffix('s').replace('_', ' ')}, {one['count']}x: {one['text']}")
+    for one in facts["graph_breaks"]:
+        print(f"  graph break, {one['count']}x: {one['text']}")
+    for text, count in again.items():
+        print(f"  recompile, {count}x: {text}")
+
+
+def _by_cause(recompiles: list[dict[str, Any]]) -> dict[str, int]:
+    """Return how often each cause made Dynamo recompile.
+
+    Recompiles that differ in numbers alone, such as the length of a list that grows, have one cause.
+    Of each, what matters is the function and the newest guard that failed; the other lines are its
+    stack and the guards of earlier compilations.
+    """
+    texts: dict[str, str] = {}
+    counts: dict[str, int] = {}
+    for one in recompiles:
+        text = "\n".join(one["text"].splitlines()[:3])
+        text = texts.setdefault(re.sub(r"\d+", "", text), text)
+        counts[text] = counts.get(text, 0) + one["count"]
+    return counts
 
 
 if __name__ == "__main__":

@@ -441,7 +441,7 @@ _HELD = [_Held(torch.zeros(1))]
 def nested(x: Tensor) -> Tensor:
     """Report 191821."""
 
-    @torch.compiler.nested_compile_region  # type: ignore[untyped-decorator]
+    @torch.compiler.nested_compile_region
     def region() -> Tensor:
         return _HELD[0].hidden + 1
 
