@@ -533,6 +533,7 @@ class Measurement:
             self._refuse_other_paths(outputs, references)
         tensors = list(outputs.tensors.values())
         exact = self._reference_of_equal_shapes(tensors, list(references.values()), inputs)
+        self._refuse_other_shapes(names, tensors, exact)
         if len(names) == len(tensors) == len(exact):
             self._refuse_what_is_not_finite(names, tensors, exact)
         errors = judge_eager(names, tensors, exact)
@@ -629,6 +630,19 @@ class Measurement:
             raise CaseError(
                 "reference", f"eager in float64 returns other outputs than in float32: {other}"
             )
+
+    def _refuse_other_shapes(
+        self, names: Sequence[str], tensors: list[Any], references: list[Any]
+    ) -> None:
+        """Refuse eager's own float64 run where it is no reference, as of what views its bytes."""
+        for name, tensor, reference in zip(names, tensors, references, strict=False):
+            if self.case.level == "float64" and tensor.shape != reference.shape:
+                raise CaseError(
+                    "reference",
+                    f"eager in float64 returns another shape than in {self.dtype}: {name} is "
+                    f"{tuple(reference.shape)} and not {tuple(tensor.shape)}; "
+                    'reference="tolerance" compares with eager itself',
+                )
 
     def _run_source(self) -> None:
         """Judge the variant's own source, run eagerly, before the compiler could be blamed."""

@@ -24,8 +24,6 @@ def _workload(report: Report) -> Workload:
         make_inputs=f"{CALLS}:{report.inputs}",
         make_model=f"{CALLS}:make_{report.name}" if report.model else None,
         eager="" if report.model else f"{CALLS}:{report.name}",
-        passes="forward" if report.forward else None,
-        dtype=report.dtype,
         variants=(Variant(name="compiled", dynamic=report.dynamic),),
         source=f"https://github.com/pytorch/pytorch/issues/{report.number}",
     )

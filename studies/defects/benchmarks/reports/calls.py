@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (its usual name)
@@ -28,14 +28,6 @@ def make_bytes(shapes: Shapes, generator: torch.Generator) -> tuple[Tensor, ...]
     """Return 8-bit integers of these shapes."""
     return tuple(
         torch.randint(-4, 4, shape, dtype=torch.int8, generator=generator) for shape in shapes
-    )
-
-
-def make_large(shapes: Shapes, generator: torch.Generator) -> tuple[Tensor, ...]:
-    """Return 32-bit integers of which products overflow."""
-    return tuple(
-        torch.randint(-(2**30), 2**30, shape, dtype=torch.int32, generator=generator)
-        for shape in shapes
     )
 
 
@@ -121,22 +113,6 @@ class Counting(nn.Module):
         return self.layer(x) * self.calls
 
 
-class Padded(nn.Module):
-    """Pads what was one number, interpolates and convolves it."""
-
-    def __init__(self) -> None:
-        """Draw the weights of the convolution."""
-        super().__init__()
-        self.layer = nn.Conv2d(3, 3, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return three channels of three rows."""
-        one = x.argmax(0).float().view(1, 1, 1, 1)
-        one = F.pad(one, (0, 0, 0, 0, 0, 2))
-        out: Tensor = self.layer(F.interpolate(one, size=(5, 5), mode="bilinear"))
-        return out
-
-
 class Noted(nn.Module):
     """Keeps what it has seen in a list of its class."""
 
@@ -169,37 +145,16 @@ def make_greatest(shapes: Shapes) -> nn.Module:
     return Weighted(greatest, shapes[0])
 
 
-def make_least_angle(shapes: Shapes) -> nn.Module:
-    """Return a model that takes the least of angles."""
-    return Weighted(least_angle, shapes[0])
-
-
-def make_running_product(shapes: Shapes) -> nn.Module:
-    """Return a model that multiplies along an axis."""
-    return Weighted(running_product, shapes[0])
-
-
 def make_counting(shapes: Shapes) -> nn.Module:
     """Return a model that counts its calls."""
     del shapes
     return Counting()
 
 
-def make_padded(shapes: Shapes) -> nn.Module:
-    """Return a model that pads."""
-    del shapes
-    return Padded()
-
-
 def make_noted(shapes: Shapes) -> nn.Module:
     """Return a model that changes a list of its class."""
     del shapes
     return Noted()
-
-
-def make_recurrence(shapes: Shapes) -> nn.Module:
-    """Return a model of sums and products of the last two."""
-    return Weighted(recurrence, shapes[0])
 
 
 def same_twice(weight: Tensor, x: Tensor) -> Tensor:
@@ -221,25 +176,6 @@ def greatest(weight: Tensor, x: Tensor) -> Tensor:
     return lowest.index_reduce(0, index, weight * x, "amax", include_self=False)
 
 
-def least_angle(weight: Tensor, x: Tensor) -> Tensor:
-    """Report 186799."""
-    return torch.atan2(weight * x, weight).amin(1)
-
-
-def running_product(weight: Tensor, x: Tensor) -> Tensor:
-    """Report 136263."""
-    return torch.cumprod(weight * x, 1)
-
-
-def recurrence(weight: Tensor, x: Tensor) -> Tensor:
-    """Report 148073."""
-    values = [weight, x]
-    for _ in range(12):
-        total, product = values[-1] + values[-2], values[-1] * values[-2]
-        values += [total, product]
-    return values[-2] + values[-1]
-
-
 def accumulated(x: Tensor) -> Tensor:
     """Report 136662."""
 
@@ -256,17 +192,6 @@ def accumulated(x: Tensor) -> Tensor:
 def multiplied(left: Tensor, right: Tensor) -> Tensor:
     """Report 191308."""
     return torch.matmul(left, right)
-
-
-def wrapped(x: Tensor, y: Tensor, z: Tensor, p: Tensor) -> Tensor:
-    """Report 190764."""
-    return (x @ y + x @ z + p @ y + p @ z).sum(1)
-
-
-def selected(image: Tensor) -> Tensor:
-    """Report 193581."""
-    out = F.conv2d(image, torch.ones(2, 2, 1, 6, dtype=image.dtype), padding=2)
-    return torch.index_select(out, 2, torch.tensor([3, 4, 6, 8]))
 
 
 def overlapping(x: Tensor) -> Tensor:
@@ -300,20 +225,6 @@ def stepped(x: Tensor, slope: Tensor) -> Tensor:
     return x
 
 
-def doubled(x: Tensor) -> Tensor:
-    """Report 138908."""
-    rows = torch.zeros(1, 2, dtype=torch.int64)
-    x = x.clone()
-    x[rows] += x[rows]
-    return x
-
-
-def found(x: Tensor) -> Tensor:
-    """Report 149307."""
-    del x
-    return torch.isin(torch.arange(0, 1024), 1, assume_unique=True)
-
-
 def condition(x: Tensor) -> Tensor:
     """Report 150114."""
     return torch.linalg.cond(torch.arctan(torch.ones_like(x)))
@@ -322,14 +233,6 @@ def condition(x: Tensor) -> Tensor:
 def signed(x: Tensor) -> Tensor:
     """Report 174172."""
     return torch.copysign(x, -0.0)
-
-
-def product_gradient(slope: Tensor, x: Tensor) -> Tensor:
-    """Report 172062."""
-    gradient: Tensor = torch.ops.aten.cumprod_backward(
-        slope, input=x, dim=1, output=torch.cumprod(x, 1)
-    )
-    return gradient
 
 
 def merged(x: Tensor) -> Tensor:
@@ -377,17 +280,6 @@ def enlarged(x: Tensor) -> Tensor:
     return F.interpolate(x, size=(5, 6, 7), mode="nearest")
 
 
-def _turned(x: Tensor) -> Tensor:
-    half = x.shape[-1] // 2
-    return torch.cat((-x[..., half:], x[..., :half]), -1)
-
-
-def rotated(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """Report 182225."""
-    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
-    return q * cos + _turned(q) * sin, k * cos + _turned(k) * sin
-
-
 def rounded(x: Tensor) -> tuple[Tensor, Tensor]:
     """Report 185337."""
     y = x.to(torch.float16).to(torch.float32)
@@ -420,36 +312,6 @@ def all_true(x: Tensor) -> Tensor:
 def mixed(x: Tensor, y: Tensor) -> Tensor:
     """Report 177630."""
     return torch.matmul(x.half(), y.float())
-
-
-def scaled(values: Tensor) -> Tensor:
-    """Report 171493."""
-    batch = torch.zeros(len(values), dtype=torch.int64)
-    squares = values**2 + 0.00987654321
-    sums = torch.zeros((1, values.shape[1]), dtype=values.dtype)
-    sums.index_add_(0, batch, squares)
-    return squares / (sums[batch] + 1e-6)
-
-
-class _Held(NamedTuple):
-    hidden: Tensor
-
-
-_HELD = [_Held(torch.zeros(1))]
-
-
-def nested(x: Tensor) -> Tensor:
-    """Report 191821."""
-
-    @torch.compiler.nested_compile_region
-    def region() -> Tensor:
-        return _HELD[0].hidden + 1
-
-    for _ in range(2):
-        _HELD[0] = _Held(x)
-        x = region()
-    _HELD[0] = _Held(torch.zeros(1))
-    return x
 
 
 def counted(x: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -15,10 +15,8 @@ class Report:
         name: The function of ``calls.py``; of a model, the function that makes it without ``make_``.
         shapes: Shapes of the inputs.
         inputs: The function of ``calls.py`` that makes the inputs.
-        model: Whether it is a model; a training step then, unless ``forward``.
-        forward: Whether a model runs forward alone.
+        model: Whether it is a model; a training step then.
         dynamic: ``dynamic=`` of ``torch.compile``.
-        dtype: Of floating inputs.
     """
 
     number: int
@@ -26,58 +24,43 @@ class Report:
     shapes: tuple[tuple[int, ...], ...]
     inputs: str = "make_floats"
     model: bool = False
-    forward: bool = False
     dynamic: bool | None = None
-    dtype: Literal["float32", "bfloat16"] = "float32"
 
 
 def _of(number: int, name: str, *shapes: tuple[int, ...], inputs: str = "make_floats") -> Report:
     return Report(number=number, name=name, shapes=shapes, inputs=inputs)
 
 
-def _model(number: int, name: str, *shapes: tuple[int, ...], forward: bool = False) -> Report:
-    return Report(number=number, name=name, shapes=shapes, model=True, forward=forward)
+def _model(number: int, name: str, *shapes: tuple[int, ...]) -> Report:
+    return Report(number=number, name=name, shapes=shapes, model=True)
 
 
-_ROTATED: Final = ((1, 2, 7, 16), (1, 1, 7, 16), (1, 7, 16), (1, 7, 16))
 REPORTS: Final = (
     _of(110611, "logarithm", (1 << 20,), inputs="make_rates"),
     _model(128319, "counting", (3, 4)),
     _of(128944, "filtered", (64,), (64,)),
-    _model(136263, "running_product", (8, 32, 500)),
     _of(136662, "accumulated", (2, 3)),
-    Report(number=138908, name="doubled", shapes=((2, 32),), dynamic=True),
     _of(143566, "shifted", (40,), inputs="make_shifts"),
     _of(143756, "set_in_dict", (64,)),
     _of(145220, "all_true", (5, 6)),
     _of(146538, "merged", (64,)),
-    _model(148073, "recurrence", (4,)),
-    _of(149307, "found", (3,)),
     _of(150114, "condition", (2, 2)),
     _model(168358, "greatest", (5,)),
     _model(169253, "noted", (3, 4)),
-    _of(171493, "scaled", (1024, 1)),
-    _of(172062, "product_gradient", (1, 100), (1, 100)),
     _of(174172, "signed", (6,)),
     _of(174371, "overlapping", (2, 2, 10)),
     _of(177630, "mixed", (2, 3, 4), (2, 4, 3)),
     _of(177839, "logit_of_part", (2, 20), inputs="make_rates"),
     _of(178095, "eighth", (64,)),
     _model(180642, "adds_in_place", (5,)),
-    _model(181366, "padded", (3,), forward=True),
     Report(
         number=181568, name="half_product", shapes=((2, 15, 32), (32, 17), (17,)), dynamic=True
     ),
-    Report(number=182225, name="rotated", shapes=_ROTATED, dynamic=True, dtype="bfloat16"),
     _model(183604, "same_twice", (5,)),
     _of(183771, "enlarged", (2, 5, 3, 2, 2), inputs="make_transposed"),
     _of(185337, "rounded", (4, 5)),
     _of(185382, "stepped", (8,), (8,)),
     _of(185515, "seen_as_bytes", (2, 3)),
-    _model(186799, "least_angle", (8, 33)),
-    _of(190764, "wrapped", (2, 2), (2, 2), (2, 2), (2, 2), inputs="make_large"),
     _of(191308, "multiplied", (2, 1, 2), (2, 2, 2), inputs="make_bytes"),
-    _of(191821, "nested", (3,)),
-    _of(193581, "selected", (1, 2, 5, 6)),
     _of(197896, "counted", (3,)),
 )

@@ -30,7 +30,7 @@ def make_run(report: Report) -> tuple[Callable[..., Any], Callable[..., list[Ten
     torch.manual_seed(0)
     draw = getattr(calls, report.inputs)
     inputs = [
-        x.to(getattr(torch, report.dtype)) if x.is_floating_point() else x
+        x.float() if x.is_floating_point() else x
         for x in draw(report.shapes, torch.Generator().manual_seed(7))
     ]
     maker = getattr(calls, f"make_{report.name}") if report.model else None
@@ -39,7 +39,7 @@ def make_run(report: Report) -> tuple[Callable[..., Any], Callable[..., list[Ten
     def run(function: Callable[..., Any]) -> list[Tensor]:
         output = function(*inputs)
         left = list(output) if isinstance(output, tuple) else [output]
-        if model is not None and not report.forward:
+        if model is not None:
             model.zero_grad()
             left[0].sum().backward()
             left += [weight.grad for weight in model.parameters()]
