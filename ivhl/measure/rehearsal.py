@@ -15,7 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ivhl.measure.case import Journal, Measurement, class_of, number
-from ivhl.measure.failures import CaseError
+from ivhl.measure.failures import CaseError, message_of
 from ivhl.measure.intervals import paired_ratio
 from ivhl.measure.job import read_job
 from ivhl.workload import load_workloads, select_cases
@@ -79,7 +79,9 @@ def attempt(job: Job, journal: Spoken) -> int:
     except Exception as error:  # noqa: BLE001  (every exception is a result of the case)
         journal.end()
         traceback.print_exc(file=sys.stdout)
-        print(f"{class_of(error, journal.phase, job)} in phase {journal.phase}")
+        # Again behind the traceback, which may end in a thousand lines of a C++ compiler.
+        said = message_of(error).partition("\n")[0]
+        print(f"{class_of(error, journal.phase, job)} in phase {journal.phase}: {said}")
         return FAILED
     journal.end()
     _print_found(journal.found)
