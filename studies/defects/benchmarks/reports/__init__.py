@@ -9,12 +9,12 @@ from ivhl.workload import Variant, Workload
 from .listed import REPORTS
 
 if TYPE_CHECKING:
-    from .listed import Report
+    from .listed import PublicReport
 
 CALLS = "benchmarks.reports.calls"
 
 
-def _workload(report: Report) -> Workload:
+def _workload(report: PublicReport) -> Workload:
     return Workload(
         name=f"reports.{report.name}",
         version=1,

@@ -7,7 +7,7 @@ from typing import Final
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Report:
+class PublicReport:
     """One report.
 
     Attributes:
@@ -27,12 +27,14 @@ class Report:
     dynamic: bool | None = None
 
 
-def _of(number: int, name: str, *shapes: tuple[int, ...], inputs: str = "make_floats") -> Report:
-    return Report(number=number, name=name, shapes=shapes, inputs=inputs)
+def _of(
+    number: int, name: str, *shapes: tuple[int, ...], inputs: str = "make_floats"
+) -> PublicReport:
+    return PublicReport(number=number, name=name, shapes=shapes, inputs=inputs)
 
 
-def _model(number: int, name: str, *shapes: tuple[int, ...]) -> Report:
-    return Report(number=number, name=name, shapes=shapes, model=True)
+def _model(number: int, name: str, *shapes: tuple[int, ...]) -> PublicReport:
+    return PublicReport(number=number, name=name, shapes=shapes, model=True)
 
 
 REPORTS: Final = (
@@ -53,7 +55,7 @@ REPORTS: Final = (
     _of(177839, "logit_of_part", (2, 20), inputs="make_rates"),
     _of(178095, "eighth", (64,)),
     _model(180642, "adds_in_place", (5,)),
-    Report(
+    PublicReport(
         number=181568, name="half_product", shapes=((2, 15, 32), (32, 17), (17,)), dynamic=True
     ),
     _model(183604, "same_twice", (5,)),

@@ -19,13 +19,13 @@ from listed import REPORTS  # type: ignore[import-not-found]
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from listed import Report
+    from listed import PublicReport
     from torch import Tensor
 
 DEADLINE_S = 300
 
 
-def make_run(report: Report) -> tuple[Callable[..., Any], Callable[..., list[Tensor]]]:
+def make_run(report: PublicReport) -> tuple[Callable[..., Any], Callable[..., list[Tensor]]]:
     """Return what to compile, and the function that calls it and returns every tensor it leaves."""
     torch.manual_seed(0)
     draw = getattr(calls, report.inputs)
@@ -60,7 +60,7 @@ def differences(eager: Tensor, compiled: Tensor) -> str:
     return ""
 
 
-def compare(report: Report) -> str:
+def compare(report: PublicReport) -> str:
     """Return what differs, and what Dynamo counted."""
     call, run = make_run(report)
     compiled = torch.compile(call, dynamic=report.dynamic)
