@@ -75,14 +75,13 @@ def compare(report: PublicReport) -> str:
     for _ in range(4):
         run(compiled)
     counters = torch._dynamo.utils.counters  # noqa: SLF001
-    breaks = sum(counters["graph_break"].values())
+    breaks, graphs = sum(counters["graph_break"].values()), counters["stats"]["unique_graphs"]
     times = {call: 1e9, compiled: 1e9}
     for _ in range(20):
         for function, fastest in times.items():
             start = time.perf_counter()
             run(function)
             times[function] = min(fastest, time.perf_counter() - start)
-    graphs = counters["stats"]["unique_graphs"]
     return (
         f"{'; '.join(said) or 'same'} | {breaks} breaks, {graphs} graphs, first call "
         f"{seconds:.1f} s, {times[call] / times[compiled]:.2f}x"
