@@ -53,6 +53,8 @@ BY_TYPE: dict[str, FailureClass] = {
     "OutOfMemoryError": "out_of_memory",
     "MemoryError": "out_of_memory",
 }
+# ``file:line:column: error: text`` of g++ and clang.
+COMPILER_ERROR = re.compile(r"^\S+:\d+:\d+: (?:fatal )?error: (?P<text>.+)$", re.MULTILINE)
 # How the warning begins that stands for the class ``recompile_limit`` where there is a speedup.
 LIMIT_REACHED = "Dynamo reached its recompile limit"
 # Phases before any compiled code runs: each has its own class.
@@ -165,8 +167,17 @@ def qualified_name(error: BaseException) -> str:
 
 
 def message_of(error: BaseException, limit: int = 2000) -> str:
-    """Return the outermost message that is not empty, cut to ``limit`` characters."""
-    return next((text for e in chain(error) if (text := str(e).strip())), "")[:limit]
+    """Return the outermost message that is not empty, cut to ``limit`` characters.
+
+    A C++ compiler's error goes to the first line: PyTorch puts the command before it, and g++ a
+    thousand lines of warnings about the headers of PyTorch 2.11.0.
+    """
+    text = next((text for e in chain(error) if (text := str(e).strip())), "")
+    if found := COMPILER_ERROR.search(text):
+        first, _, rest = text.partition("\n")
+        if found["text"] not in first:
+            text = f"{first.rstrip(':')}: {found['text']}\n{rest}"
+    return text[:limit]
 
 
 def place_of(error: BaseException) -> str:

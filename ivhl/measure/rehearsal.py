@@ -6,6 +6,7 @@ whole traceback, which a record has no room for.
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 import traceback
@@ -14,7 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ivhl.measure.case import Journal, Measurement, class_of, number
-from ivhl.measure.failures import CaseError
+from ivhl.measure.failures import CaseError, message_of
 from ivhl.measure.intervals import paired_ratio
 from ivhl.measure.job import read_job
 from ivhl.workload import load_workloads, select_cases
@@ -78,7 +79,9 @@ def attempt(job: Job, journal: Spoken) -> int:
     except Exception as error:  # noqa: BLE001  (every exception is a result of the case)
         journal.end()
         traceback.print_exc(file=sys.stdout)
-        print(f"{class_of(error, journal.phase, job)} in phase {journal.phase}")
+        # Again behind the traceback, which may end in a thousand lines of a C++ compiler.
+        said = message_of(error).partition("\n")[0]
+        print(f"{class_of(error, journal.phase, job)} in phase {journal.phase}: {said}")
         return FAILED
     journal.end()
     _print_found(journal.found)
@@ -118,15 +121,33 @@ def _print_compile(found: dict[str, Any]) -> None:
     if not facts:
         return
     total, compiled = facts["frames_total"], facts["frames_ok"]
+    again = _by_cause(facts["recompiles"])
     eagerly = f", {total - compiled} run eagerly" if total and compiled < total else ""
     print(
         f"  first call {facts['warm_s']:.1f} s: {facts['graphs']} graphs, {compiled} of {total} "
         f"frames compiled{eagerly}, {len(facts['graph_breaks'])} kinds of graph breaks, "
-        f"{len(facts['recompiles'])} of recompiles"
+        f"{len(again)} of recompiles"
     )
-    for kind in ("graph_breaks", "recompiles"):
-        for one in facts[kind]:
-            print(f"  {kind.removesuffix('s').replace('_', ' ')}, {one['count']}x: {one['text']}")
+    for one in facts["graph_breaks"]:
+        print(f"  graph break, {one['count']}x: {one['text']}")
+    for text, count in again.items():
+        print(f"  recompile, {count}x: {text}")
+
+
+def _by_cause(recompiles: list[dict[str, Any]]) -> dict[str, int]:
+    """Return how often each cause made Dynamo recompile.
+
+    Recompiles that differ in numbers alone, such as the length of a list that grows, have one cause.
+    Of each, what matters is the function and the newest guard that failed; the other lines are its
+    stack and the guards of earlier compilations.
+    """
+    texts: dict[str, str] = {}
+    counts: dict[str, int] = {}
+    for one in recompiles:
+        text = "\n".join(one["text"].splitlines()[:3])
+        text = texts.setdefault(re.sub(r"\d+", "", text), text)
+        counts[text] = counts.get(text, 0) + one["count"]
+    return counts
 
 
 if __name__ == "__main__":

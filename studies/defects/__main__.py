@@ -33,8 +33,8 @@ def main() -> int:
     folder = options.folder.resolve()
     if not folder.exists():
         clone_at(ROOT, find_commit(ROOT, "HEAD"), folder)
-        for one in CASES:
-            shutil.copytree(BENCHMARKS / one, folder / "benchmarks" / one)
+        for one in BENCHMARKS.glob("[!_]*"):
+            shutil.copytree(one, folder / "benchmarks" / one.name)
     command = [
         *(sys.executable, "-m", "ivhl", "blame", CASES[options.case], "--python", "3.12"),
         *("--torch", options.torch, "--good", options.good, "--symptom", "wrong"),

@@ -91,6 +91,7 @@ WORKLOADS = (
             ("good", "counted_up", "make_nothing"),
             ("bad", "large_steps", "make_nothing"),
             ("bad", "drops_fewer", "make_sequence"),
+            ("bad", "seen_as_bytes", "make_sequence"),
             ("bad", "needs_what_is_missing", "make_sequence"),
         )
     ),

@@ -57,6 +57,11 @@ def large_steps() -> Tensor:
     return torch.arange(0, 11, dtype=torch.int64) * 1_000_000_000
 
 
+def seen_as_bytes(x: Tensor) -> Tensor:
+    """View numbers as their bytes, of which float64 has more."""
+    return x.contiguous().view(torch.uint8)
+
+
 def drops_fewer(x: Tensor) -> Tensor:
     """Drop numbers at another rate when compiled."""
     return F.dropout(x, 0.4 if torch.compiler.is_compiling() else 0.5)

@@ -20,7 +20,7 @@ from ivhl.measure.accuracy import (
     distance,
     eager_is_sound,
     flatten,
-    how_integers_differ,
+    how_elements_differ,
     judge_by_eager,
     judge_compiled,
     judge_eager,
@@ -338,7 +338,7 @@ def test_integers_are_described_by_number_and_first_place(pairs: list[tuple[int,
     ours, theirs = (list(one) for one in zip(*pairs, strict=True))
     unequal = [n for n, (a, b) in enumerate(pairs) if a != b]
     assume(unequal)
-    text = how_integers_differ(torch.tensor(ours), torch.tensor(theirs))
+    text = how_elements_differ(torch.tensor(ours), torch.tensor(theirs))
     first = unequal[0]
     assert text == (
         f"in {len(unequal)} of {len(pairs)} elements: at [{first}] it is {ours[first]} instead of "
@@ -347,8 +347,28 @@ def test_integers_are_described_by_number_and_first_place(pairs: list[tuple[int,
 
 
 def test_a_single_boolean_is_described_without_a_place() -> None:
-    text = how_integers_differ(torch.tensor(True), torch.tensor(False))  # noqa: FBT003
+    text = how_elements_differ(torch.tensor(True), torch.tensor(False))  # noqa: FBT003
     assert text == "in 1 of 1 elements: it is True instead of False"
+
+
+def test_numbers_are_described_by_those_that_alone_are_not_finite() -> None:
+    nan, inf = math.nan, math.inf
+    theirs = torch.tensor([[nan, inf, 1.0], [-inf, 2.0, 3.0]], dtype=torch.float64)
+    for ours, text in (
+        ([[nan, inf, 1.5], [-inf, 2.0, 3.0]], ""),  # an error, which a number describes
+        (
+            [[nan, inf, 1.0], [inf, nan, 3.0]],
+            "in 2 of 6 elements: at [1, 0] it is inf instead of -inf",
+        ),
+        (
+            [[0.0, inf, 1.0], [-inf, 2.0, 3.0]],
+            "in 1 of 6 elements: at [0, 0] it is 0.0 instead of nan",
+        ),
+    ):
+        assert how_elements_differ(torch.tensor(ours), theirs) == text
+        assert how_elements_differ(torch.tensor(ours, dtype=torch.bfloat16), theirs) == text
+    eighth = torch.tensor([nan, 1.0]).to(torch.float8_e4m3fn)
+    assert "at [0] it is nan instead of 1.0" in how_elements_differ(eighth, torch.ones(2))
 
 
 def test_the_dtype_and_shape_of_what_eager_returns_are_recorded() -> None:

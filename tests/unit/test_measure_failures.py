@@ -204,3 +204,17 @@ def test_a_folder_of_the_project_may_be_called_as_ours_or_pytorchs(
     with pytest.raises(ImportError) as caught:
         importlib.import_module(f"calls_in_{folder}")
     assert place_of(caught.value) == f"{folder}/calls_in_{folder}.py:3"
+
+
+def test_the_error_of_a_cpp_compiler_is_in_the_first_line_behind_its_warnings() -> None:
+    warning = "include/vec512_int.h:1926:7: warning: overflow in conversion changes value\n"
+    error = "include/vec_n.h:143:32: error: 'blendv' is not a member of 'Vectorized'\n"
+    output = f"Command:\ng++ main.cpp\n\nOutput:\n{warning * 500}{error}{warning}"
+    for first in ("CppCompileError: C++ compile error", "backend='inductor' raised:"):
+        shown = message_of(RuntimeError(f"{first}\n\n{output}"))
+        assert shown.splitlines()[0] == (
+            f"{first.rstrip(':')}: 'blendv' is not a member of 'Vectorized'"
+        )
+        assert len(shown) == 2000
+    known = "main.cpp:1:2: error: no\nmain.cpp:3:4: error: other"
+    assert message_of(RuntimeError(known)) == known
