@@ -96,7 +96,7 @@ class ComparisonSummary(_Strict):
 
     place: tuple[str, ...]
     means: dict[Metric, ComparisonMean]
-    counts: dict[PairKind, int]
+    counts: dict[Kind, int]
     apart: str
 
 
