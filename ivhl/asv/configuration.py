@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 # must contain nothing else.
 SUITE: Final = Path(__file__).parent / "cells" / "suite"
 PLUGIN: Final = ".ivhl.asv"
+# asv's own folders in the project: its pages, and its results of ivhl's suite, which nothing reads
+# afterwards: the records have them.
+HTML: Final = ".asv/html"
+SCRATCH: Final = ".asv/results"
 # The plugin's name before 2026-11-23.
 FORMER_PLUGIN: Final = ".ivhl.asv_plugins"
 # What an asv.conf.json for other benchmarks says about the project itself.
@@ -77,7 +81,7 @@ def load_configuration(root: Path) -> dict[str, Any]:
             "repo_subdir": "" if inside == "." else inside,
             "benchmark_dir": str(SUITE),
             "env_dir": str(root / conf.get("env_dir", ".asv/env")),
-            "html_dir": str(root / conf.get("html_dir", "site")),
+            "html_dir": str(root / conf.get("html_dir", HTML)),
             "results_dir": str(root / conf.get("results_dir", "results")),
         }
     )
@@ -188,7 +192,7 @@ def write_configuration(root: Path, settings: Settings, locks: Sequence[LockStat
         SpecError: See ``load_configuration``.
     """
     conf = load_configuration(root) | {
-        "results_dir": settings.results,
+        "results_dir": str(root / SCRATCH),
         "pythons": [],
         "matrix": {},
         "include": [

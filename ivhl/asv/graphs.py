@@ -1,0 +1,291 @@
+"""Our benchmarks on asv's pages: graphs, grid, list, failures and regressions, from the records.
+
+asv would take the mean over all machines for its grid, find steps of its own in each series, and
+write a row for each combination of parameters, most of which nobody measured.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from asv.graph import Graph
+from asv.repo import get_repo
+
+from ivhl.asv.files import scalar, site_params
+from ivhl.asv.verdicts import add_verdicts
+from ivhl.measure.suite import METRICS, values_of
+from ivhl.tracker.compat import python_key, release_key
+from ivhl.tracker.wording import counted, short_message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ivhl.asv.files import Suite
+    from ivhl.measure.suite import Operation
+    from ivhl.records.record import Failure, RunRecord
+    from ivhl.tracker.regressions import Change
+    from ivhl.tracker.views.source import Source
+
+_LONGEST_MESSAGE: Final = 200
+_LISTED: Final = ("speedup", "failed")  # metrics on asv's page "Benchmark list"
+
+
+class Line(NamedTuple):
+    """What one file of a graph shows, beside the branch."""
+
+    machine: str
+    python: str
+    device: str
+    environment: str
+
+
+class Graphs:
+    """Writes our benchmarks into a site that ``asv publish`` has just written.
+
+    Args:
+        conf: asv's configuration.
+        suite: The records.
+        source: The same project, for what is judged.
+    """
+
+    def __init__(self, conf: Any, suite: Suite, source: Source) -> None:  # noqa: ANN401  (asv has no types)
+        self.html = Path(conf.html_dir)
+        self.suite = suite
+        self.source = source
+        self.index = json.loads((self.html / "index.json").read_text(encoding="utf-8"))
+        self.revisions = {h: int(r) for r, h in self.index["revision_to_hash"].items()}
+        repo = get_repo(conf)
+        self.branches = {
+            repo.get_branch_name(branch): set(repo.get_branch_commits(branch))
+            for branch in conf.branches
+        }
+        self._known: list[dict[str, Any]] = self.index["graph_param_list"]
+        self._rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+
+    def write(self, changes: Iterable[Change]) -> None:
+        """Write everything.
+
+        Args:
+            changes: What got worse, for asv's page *Regressions*.
+        """
+        (self.html / "failures").mkdir()
+        theirs = self.index["benchmarks"]
+        self.index["benchmarks"] = {}
+        for operation, records in self.suite.records.items():
+            self._write(operation, records)
+        self.index["benchmarks"] |= theirs
+        for path, rows in self._rows.items():
+            self._dump(path, sorted(rows, key=lambda row: (row["name"], row["idx"])))
+        add_verdicts(self, changes)
+        self._dump("index.json", self.index)
+
+    def path_of(self, line: Line, branch: str, benchmark: str) -> str:
+        """Return the file of a graph, and add its parameters to those of the site."""
+        ours = {**line._asdict(), "branch": branch}
+        params = {key: ours.get(key) for key in {**self.index["params"], **ours}}
+        if params not in self._known:
+            self._known.append(params)
+            for key, value in params.items():
+                values = self.index["params"].setdefault(key, [])
+                if value not in values:
+                    values.insert(0 if value is None else len(values), value)
+        return f"{Graph.get_file_path(params, benchmark)}.json"
+
+    def _write(self, operation: Operation, records: Sequence[RunRecord]) -> None:
+        torches = sorted({record.cell.torch for record in records}, key=release_key)
+        axes = (operation.sizes, operation.variants, tuple(torches))
+        by_line: dict[Line, list[RunRecord]] = defaultdict(list)
+        for record in records:
+            by_line[line_of(record)].append(record)
+        shown = self._shown(operation, by_line)
+        for metric, about in METRICS.items():
+            self.index["benchmarks"][operation.benchmark(metric)] = {
+                "name": operation.benchmark(metric),
+                "code": f"{about.title} {operation.workload}",
+                "type": "track",
+                "unit": about.unit,
+                "version": "1",
+                "param_names": ["size", "variant", "torch"],
+                "params": [[repr(value) for value in axis] for axis in axes],
+                "start": _start(operation, metric, by_line, shown[0]) if shown else {},
+                "failures": f"failures/{operation.name}.json",
+                "grid": self._grid(operation, *shown) if shown and metric == "speedup" else None,
+            }
+        self._dump(f"failures/{operation.name}.json", list(self._failures(records)))
+        for line, group in by_line.items():
+            values = {id(record): values_of(record) for record in group}
+            for branch, commits in self.branches.items():
+                at = {
+                    rev: [x for x in group if x.commit == h] for h, rev in self._on(commits, group)
+                }
+                for metric in METRICS if at else ():
+                    self._write_graph(operation, metric, (line, branch), axes, at, values)
+
+    def _on(self, commits: set[str], group: Iterable[RunRecord]) -> list[tuple[str, int]]:
+        """Return the commits of some records that are on a branch, oldest first."""
+        here = {one.commit for one in group} & commits & self.revisions.keys()
+        return sorted(((h, self.revisions[h]) for h in here), key=lambda pair: pair[1])
+
+    def _write_graph(
+        self,
+        operation: Operation,
+        metric: str,
+        where: tuple[Line, str],
+        axes: tuple[tuple[str, ...], ...],
+        at: Mapping[int, Sequence[RunRecord]],
+        values: Mapping[int, Mapping[str, Any]],
+    ) -> None:
+        sizes, variants, torches = axes
+        points = []
+        last: dict[int, tuple[int, float, int | None, float | None]] = {}
+        for revision, group in at.items():
+            point: list[float | None] = [None] * (len(sizes) * len(variants) * len(torches))
+            for record in group:
+                number = flat_index(axes, (record.size, record.variant, record.cell.torch))
+                point[number] = value = scalar(values[id(record)], METRICS[metric].value)
+                if value is not None:
+                    before = last.get(number)
+                    was = (None, None) if before is None else (before[0], before[1])
+                    last[number] = (revision, value, *was)
+            points.append([revision, point])
+        benchmark = operation.benchmark(metric)
+        self._dump(self.path_of(*where, benchmark), points)
+        if metric not in _LISTED:
+            return
+        for number, (revision, value, changed, was) in last.items():
+            if metric == "failed" and not value and not was:
+                continue
+            case = [repr(part) for part in list(product(*axes))[number]]
+            self._rows[self.path_of(*where, "summary")].append(
+                {
+                    "name": benchmark,
+                    "idx": number,
+                    "pretty_name": f"{benchmark}({', '.join(case)})",
+                    "last_rev": revision,
+                    "last_value": value,
+                    "last_err": 0,
+                    "prev_value": was,
+                    "change_rev": None if changed is None else [changed, revision],
+                }
+            )
+
+    def _shown(
+        self, operation: Operation, by_line: Mapping[Line, Sequence[RunRecord]]
+    ) -> tuple[Line, str] | None:
+        """Return the cell of the sparkline: the newest default one of the project's main place."""
+        state, main = self.source.state, self.source.page.main
+
+        def rank(cell: tuple[Line, RunRecord]) -> tuple[object, ...]:
+            line, record = cell
+            python, torch = line.python, record.cell.torch
+            return (
+                record.commit in self.revisions,
+                (line.machine, line.device) == main,
+                _is_core(operation, record),
+                python in (state.pythons or ()) and torch in (state.releases or ()),
+                python_key(python),
+                release_key(torch),
+                line,
+            )
+
+        cells = [(line, record) for line, group in by_line.items() for record in group]
+        if not cells:
+            return None
+        line, record = max(cells, key=rank)
+        return line, record.cell.torch
+
+    def _grid(self, operation: Operation, line: Line, torch: str) -> dict[str, str]:
+        """Write the sparkline of an operation; return what the grid says beside it."""
+        core = [
+            record
+            for record in sorted(self.suite.records[operation], key=self._age)
+            if _is_core(operation, record)
+            and (record.machine.name, line_of(record).device) == (line.machine, line.device)
+        ]
+        values = {
+            self.revisions[record.commit]: record.speedup.value if record.speedup else None
+            for record in core
+            if (line_of(record), record.cell.torch) == (line, torch)
+            and record.commit in self.revisions
+        }
+        self._dump(f"graphs/summary/{operation.benchmark('speedup')}.json", sorted(values.items()))
+        cells = {(line_of(record), record.cell.torch): record for record in core}
+        failing = sum(record.failure is not None for record in cells.values())
+        now = values[max(values)] if values else None
+        case = f"{operation.sizes[0]}, {operation.variants[0]}"
+        return {
+            "name": operation.name.partition(".")[2],
+            "now": "no speedup" if now is None else f"{now:.2f}x",
+            "where": f"{case}, {line.machine}, Python {line.python}, PyTorch {torch}",
+            "failed": f"fails in {failing} of {counted(len(cells), 'cell')}" if failing else "",
+            "link": operation.benchmark("failed"),
+        }
+
+    def _age(self, record: RunRecord) -> tuple[int, str]:
+        return self.revisions.get(record.commit, -1), record.recorded_at
+
+    def _failures(self, records: Iterable[RunRecord]) -> Iterator[dict[str, Any]]:
+        """Yield the failed records, the last of each case and cell first."""
+        cases: dict[tuple[object, ...], list[RunRecord]] = defaultdict(list)
+        for record in sorted(records, key=self._age):
+            cases[line_of(record), record.cell.torch, record.size, record.variant].append(record)
+        for now in (True, False):
+            for group in cases.values():
+                for record in group[-1:] if now else group[:-1]:
+                    if record.failure is not None:
+                        yield self._failure(record, record.failure, now=now)
+
+    def _failure(self, record: RunRecord, failure: Failure, *, now: bool) -> dict[str, Any]:
+        message = short_message(failure.message, _LONGEST_MESSAGE)
+        return {
+            **line_of(record)._asdict(),
+            "torch": record.cell.torch,
+            "size": record.size,
+            "variant": record.variant,
+            "revision": self.revisions.get(record.commit),
+            "commit": record.commit[:8],
+            "why": f"{failure.failure_class} in {failure.phase}: {message}",
+            "now": now,
+        }
+
+    def _dump(self, path: str, data: object) -> None:
+        target = self.html / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(json.dumps(data, separators=(",", ":")), encoding="utf-8")
+
+
+def line_of(record: RunRecord) -> Line:
+    """Return the line of a record."""
+    return Line(record.machine.name, **site_params(record))
+
+
+def flat_index(axes: Sequence[Sequence[str]], case: Sequence[str]) -> int:
+    """Return the place of a combination of parameters among all, as asv counts them."""
+    number = 0
+    for axis, value in zip(axes, case, strict=True):
+        number = number * len(axis) + axis.index(value)
+    return number
+
+
+def _is_core(operation: Operation, record: RunRecord) -> bool:
+    return (record.size, record.variant) == (operation.sizes[0], operation.variants[0])
+
+
+def _start(
+    operation: Operation, metric: str, lines: Iterable[Line], line: Line
+) -> dict[str, list[str]]:
+    """Return what a benchmark's page shows before anything is chosen."""
+    pythons = {one.python for one in lines if one._replace(python="") == line._replace(python="")}
+    return {
+        "machine": [line.machine],
+        "device": [line.device],
+        "environment": [line.environment],
+        # A line per cell for failures, and of one Python for times.
+        "python": sorted(pythons, key=python_key) if metric == "failed" else [line.python],
+        "p-size": [repr(operation.sizes[0])],
+        "p-variant": [repr(operation.variants[0])],
+    }
