@@ -101,7 +101,8 @@ class Graphs:
         by_line: dict[Line, list[RunRecord]] = defaultdict(list)
         for record in records:
             by_line[line_of(record)].append(record)
-        shown = self._shown(operation, by_line)
+        shown = self._cell(operation, records, history=True)
+        along = self._cell(operation, records, history=False)
         for metric, about in METRICS.items():
             self.index["benchmarks"][operation.benchmark(metric)] = {
                 "name": operation.benchmark(metric),
@@ -111,9 +112,9 @@ class Graphs:
                 "version": "1",
                 "param_names": ["size", "variant", "torch"],
                 "params": [[repr(value) for value in axis] for axis in axes],
-                "start": _start(operation, metric, by_line, shown[0]) if shown else {},
+                "start": _starts(operation, metric, by_line, shown, along),
                 "failures": f"failures/{operation.name}.json",
-                "grid": self._grid(operation, *shown) if shown and metric == "speedup" else None,
+                "grid": self._grid(operation, shown, along) if metric == "speedup" else None,
             }
         self._dump(f"failures/{operation.name}.json", list(self._failures(records)))
         for line, group in by_line.items():
@@ -173,55 +174,79 @@ class Graphs:
                 }
             )
 
-    def _shown(
-        self, operation: Operation, by_line: Mapping[Line, Sequence[RunRecord]]
+    def _cell(
+        self, operation: Operation, records: Iterable[RunRecord], *, history: bool
     ) -> tuple[Line, str] | None:
-        """Return the cell of the sparkline: the newest default one of the project's main place."""
+        """Return the newest default cell of the project's main place, or of another one.
+
+        Args:
+            operation: The workload.
+            records: Its records.
+            history: Whether a place with more commits in that cell comes first, if there is only
+                one in the main place.
+        """
         state, main = self.source.state, self.source.page.main
-
-        def rank(cell: tuple[Line, RunRecord]) -> tuple[object, ...]:
-            line, record = cell
-            python, torch = line.python, record.cell.torch
-            return (
-                record.commit in self.revisions,
-                (line.machine, line.device) == main,
-                _is_core(operation, record),
-                python in (state.pythons or ()) and torch in (state.releases or ()),
-                python_key(python),
-                release_key(torch),
-                line,
-            )
-
-        cells = [(line, record) for line, group in by_line.items() for record in group]
+        cells: dict[tuple[Line, str], set[int]] = defaultdict(set)
+        for record in records:
+            if _is_core(operation, record) and record.commit in self.revisions:
+                cells[line_of(record), record.cell.torch].add(self.revisions[record.commit])
         if not cells:
-            return None
-        line, record = max(cells, key=rank)
-        return line, record.cell.torch
+            return next(((line_of(record), record.cell.torch) for record in records), None)
+        newest: dict[tuple[str, str], tuple[Line, str]] = {}
+        for line, torch in sorted(
+            cells,
+            key=lambda cell: (
+                cell[0].python in (state.pythons or ()) and cell[1] in (state.releases or ()),
+                python_key(cell[0].python),
+                release_key(cell[1]),
+                cell[0],
+            ),
+        ):
+            newest[line.machine, line.device] = line, torch
 
-    def _grid(self, operation: Operation, line: Line, torch: str) -> dict[str, str]:
-        """Write the sparkline of an operation; return what the grid says beside it."""
+        def rank(place: tuple[str, str]) -> tuple[object, ...]:
+            points = len(cells[newest[place]]) if history else 0
+            return place == main and points != 1, points, place == main, place
+
+        return newest[max(newest, key=rank)]
+
+    def _grid(
+        self, operation: Operation, shown: tuple[Line, str] | None, along: tuple[Line, str] | None
+    ) -> dict[str, str]:
+        """Write the sparkline of an operation; return what the grid says beside it.
+
+        Args:
+            operation: The workload.
+            shown: The cell of the sparkline.
+            along: The place whose cells are counted.
+        """
         core = [
-            record
-            for record in sorted(self.suite.records[operation], key=self._age)
-            if _is_core(operation, record)
-            and (record.machine.name, line_of(record).device) == (line.machine, line.device)
+            r
+            for r in sorted(self.suite.records[operation], key=self._age)
+            if _is_core(operation, r)
         ]
         values = {
             self.revisions[record.commit]: record.speedup.value if record.speedup else None
             for record in core
-            if (line_of(record), record.cell.torch) == (line, torch)
-            and record.commit in self.revisions
+            if (line_of(record), record.cell.torch) == shown and record.commit in self.revisions
         }
         self._dump(f"graphs/summary/{operation.benchmark('speedup')}.json", sorted(values.items()))
-        cells = {(line_of(record), record.cell.torch): record for record in core}
-        failing = sum(record.failure is not None for record in cells.values())
+        cells = {
+            (line_of(record), record.cell.torch): record.failure is not None
+            for record in core
+            if along and line_of(record)._replace(python="") == along[0]._replace(python="")
+        }
+        failing = sum(cells.values())
         now = values[max(values)] if values else None
-        case = f"{operation.sizes[0]}, {operation.variants[0]}"
+        where = [operation.sizes[0], operation.variants[0]]
+        if shown:
+            where += [shown[0].machine, f"Python {shown[0].python}", f"PyTorch {shown[1]}"]
         return {
             "name": operation.name.partition(".")[2],
             "now": "no speedup" if now is None else f"{now:.2f}x",
-            "where": f"{case}, {line.machine}, Python {line.python}, PyTorch {torch}",
+            "where": ", ".join(where),
             "failed": f"fails in {failing} of {counted(len(cells), 'cell')}" if failing else "",
+            "speedup": operation.benchmark("speedup"),
             "link": operation.benchmark("failed"),
         }
 
@@ -275,17 +300,31 @@ def _is_core(operation: Operation, record: RunRecord) -> bool:
     return (record.size, record.variant) == (operation.sizes[0], operation.variants[0])
 
 
-def _start(
-    operation: Operation, metric: str, lines: Iterable[Line], line: Line
-) -> dict[str, list[str]]:
-    """Return what a benchmark's page shows before anything is chosen."""
-    pythons = {one.python for one in lines if one._replace(python="") == line._replace(python="")}
-    return {
-        "machine": [line.machine],
-        "device": [line.device],
-        "environment": [line.environment],
-        # A line per cell for failures, and of one Python for times.
-        "python": sorted(pythons, key=python_key) if metric == "failed" else [line.python],
-        "p-size": [repr(operation.sizes[0])],
-        "p-variant": [repr(operation.variants[0])],
-    }
+def _starts(
+    operation: Operation,
+    metric: str,
+    lines: Iterable[Line],
+    shown: tuple[Line, str] | None,
+    along: tuple[Line, str] | None,
+) -> dict[str, dict[str, list[str]]]:
+    """Return what a benchmark's page shows first, along commits and along releases."""
+    if shown is None or along is None:
+        return {}
+    starts = {}
+    for axis, line in (
+        ("commit", along[0] if metric == "failed" else shown[0]),
+        ("torch", along[0]),
+    ):
+        alike = {x.python for x in lines if x._replace(python="") == line._replace(python="")}
+        starts[axis] = {
+            "machine": [line.machine],
+            "device": [line.device],
+            "environment": [line.environment],
+            # A line per cell for failures and along releases, and of one Python along commits.
+            "python": sorted(alike, key=python_key)
+            if metric == "failed" or axis == "torch"
+            else [line.python],
+            "p-size": [repr(operation.sizes[0])],
+            "p-variant": [repr(operation.variants[0])],
+        }
+    return starts

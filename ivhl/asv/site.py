@@ -110,6 +110,11 @@ _CHANGED: dict[str, tuple[tuple[str, str], ...]] = {
         ),
     ),
     "summarygrid.js": (
+        (
+            "min: 0\n                    },",
+            "min: 0,\n                        max: 1.2 * Math.max.apply(null, data.map(function(p) {"
+            " return p[1]; }))\n                    },",
+        ),
         ("groups[group].push(bm_name);", "if (bm.grid !== null) { groups[group].push(bm_name); }"),
         (
             "var display_name = bm.pretty_name",

@@ -101,7 +101,7 @@ def _entry(
         "along": along,
         "place": f"{_WORDS[along]} {_short(change, change.before)} \N{RIGHTWARDS ARROW} "
         f"{_short(change, change.place)}",
-        "factor": change.kind
+        "factor": kind.partition(":")[0]
         if change.effect is None
         else f"{change.effect:.2f}x {change.effect_of}",
         "reason": change.reason,

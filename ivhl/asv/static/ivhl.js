@@ -60,7 +60,8 @@
         if (!params['x-axis-scale']) {
             params['x-axis-scale'] = ['even'];
         }
-        $.each(bm.start, function(key, values) {
+        var axis = params['x-axis'] && params['x-axis'][0] === 'torch' ? 'torch' : 'commit';
+        $.each(bm.start[axis] || {}, function(key, values) {
             if (params[key] === undefined) {
                 params[key] = values.slice();
             }
@@ -74,7 +75,14 @@
             table(null);
             return graphs;
         }
-        if (axis !== 0) {
+        if (!options.yaxis.transform && !$('#zoom-y-axis').hasClass('active')) {
+            options.yaxis.max *= options.yaxis.min === 0 ? 1 : 1.1;
+            options.yaxis.min = 0;
+        }
+        graphs = labelled(graphs);
+        if (axis === 0) {
+            spread(graphs, options);
+        } else {
             options.series = {lines: {show: true, lineWidth: 1}, points: {show: true}, shadowSize: 0};
             options.xaxis.categories = bm.params[axis - 1].map($.asv.convert_benchmark_param_value);
         }
@@ -95,10 +103,7 @@
         table(bm, list);
         var marks = {data: [], why: [], color: '#c00', lines: {show: false}, bars: {show: false},
                      points: {show: true, radius: 5, symbol: cross}};
-        var floor = Math.min(options.yaxis.min === undefined ? 0 : options.yaxis.min, 0);
-        if (/track_failed$/.test(name)) {
-            floor = 1;
-        }
+        var floor = /track_failed$/.test(name) ? 1 : options.yaxis.min;
         $.each(list, function(_, failure) {
             var x = axis === 0 ? x_of(failure.revision) : failure[bm.param_names[axis - 1]];
             if (axis === 0 ? failure.revision !== null : failure.now) {
@@ -108,6 +113,35 @@
             }
         });
         return marks.data.length ? graphs.concat([marks]) : graphs;
+    }
+
+    /* Only lines with values, named by what differs between them. */
+    function labelled(graphs) {
+        graphs = graphs.filter(function(graph) {
+            return graph.data.some(function(point) { return point[1] !== null; });
+        });
+        var labels = graphs.map(function(graph) { return graph.label.split('; '); });
+        return graphs.map(function(graph, k) {
+            var own = labels[k].filter(function(part) {
+                return !labels.every(function(other) { return has(other, part); });
+            });
+            return $.extend({}, graph, {label: (own.length ? own : labels[k]).join(', ').replace(/-/, ' ')});
+        });
+    }
+
+    /* A single commit has no even spacing: asv would draw nothing. */
+    function spread(graphs, options) {
+        var x = {};
+        $.each(graphs, function(_, graph) {
+            $.each(graph.data, function(_, point) { x[point[0]] = point[0]; });
+        });
+        var all = Object.keys(x);
+        if (all.length === 1) {
+            delete options.xaxis.transform;
+            delete options.xaxis.inverseTransform;
+            options.xaxis.min = x[all[0]] - 1;
+            options.xaxis.max = x[all[0]] + 1;
+        }
     }
 
     function cross(ctx, x, y, radius) {
@@ -133,6 +167,8 @@
             below.append(' ', $('<a/>').attr('href', '#' + bm.grid.link + '?x-axis=torch')
                                        .text(bm.grid.failed));
         }
+        below.append(' ', $('<a/>').attr('href', '#' + bm.grid.speedup + '?x-axis=torch')
+                                   .text('along releases'));
         below.append($('<div/>').text(bm.grid.where));
         return $('<div class="ivhl-cell"/>').append(container, below);
     }
@@ -149,9 +185,9 @@
     }
 
     function times(text) {
-        /* Failures first, then what is furthest from 1x. */
+        /* Failures that nobody expected first, then what is furthest from 1x. */
         var factor = parseFloat(text);
-        return isNaN(factor) ? Infinity : Math.abs(Math.log(factor));
+        return isNaN(factor) ? (text === 'fails' ? Infinity : -1) : Math.abs(Math.log(factor));
     }
 
     $.ivhl = {
@@ -169,7 +205,7 @@
             return item[7] ? link.attr({href: item[7].url, title: item[7].reason}) : link;
         },
         place: function(item, cell) {
-            return item[7] && item[7].along !== 'commit' ? $('<td/>').text(item[7].place) : cell;
+            return item[7] && (item[7].along !== 'commit' || item[6][0][1] === null) ? $('<td/>').text(item[7].place) : cell;
         }
     };
 })();
