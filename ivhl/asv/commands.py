@@ -29,7 +29,7 @@ from ivhl.git import published_branches
 from ivhl.pages.folder import MARKER
 from ivhl.tracker.confirmations import load_confirmations, with_confirmed
 from ivhl.tracker.project import load_state
-from ivhl.tracker.regressions import ALONG, find_changes
+from ivhl.tracker.regressions import find_changes
 from ivhl.tracker.views.source import Source
 
 if TYPE_CHECKING:
@@ -176,6 +176,7 @@ def _view_foreign(conf: Any, view: Path) -> None:  # noqa: ANN401
 def _changes(state: State, results: Path) -> tuple[Change, ...]:
     """Return what ``ivhl regressions`` lists."""
     index, order = state.history, state.commit_order
-    assert index is not None  # noqa: S101  (load_state sets it)
-    found = find_changes(index, state.spreads, order, ALONG, detect=state.detect)
+    assert index is not None  # noqa: S101  (load_state sets both)
+    assert state.detect is not None  # noqa: S101
+    found = find_changes(index, state.spreads, order, detect=state.detect)
     return with_confirmed(found, load_confirmations(results), index, order)

@@ -7,7 +7,7 @@ write a row for each combination of parameters, most of which nobody measured.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from ivhl.tracker.views.source import Source
 
 _LONGEST_MESSAGE: Final = 200
-_LISTED: Final = ("speedup", "failed")  # metrics on asv's page "Benchmark list"
+# Metrics on asv's page "Benchmark list", which takes what rises for worse.
+_LISTED: Final = ("relative_time", "failed")
 
 
 class Line(NamedTuple):
@@ -63,6 +64,9 @@ class Graphs:
             repo.get_branch_name(branch): set(repo.get_branch_commits(branch))
             for branch in conf.branches
         }
+        self._records_in = Counter(
+            line_of(record)[::2] for group in suite.records.values() for record in group
+        )
         self._known: list[dict[str, Any]] = self.index["graph_param_list"]
         self._rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
 
@@ -112,7 +116,7 @@ class Graphs:
                 "version": "1",
                 "param_names": ["size", "variant", "torch"],
                 "params": [[repr(value) for value in axis] for axis in axes],
-                "start": _starts(operation, metric, by_line, shown, along),
+                "start": _starts(operation, metric, axes[2], by_line, (shown, along)),
                 "failures": f"failures/{operation.name}.json",
                 "grid": self._grid(operation, shown, along) if metric == "speedup" else None,
             }
@@ -142,16 +146,15 @@ class Graphs:
     ) -> None:
         sizes, variants, torches = axes
         points = []
-        last: dict[int, tuple[int, float, int | None, float | None]] = {}
+        # Revision and value, and those before.
+        last: dict[int, tuple[Any, ...]] = {}
         for revision, group in at.items():
             point: list[float | None] = [None] * (len(sizes) * len(variants) * len(torches))
             for record in group:
                 number = flat_index(axes, (record.size, record.variant, record.cell.torch))
                 point[number] = value = scalar(values[id(record)], METRICS[metric].value)
                 if value is not None:
-                    before = last.get(number)
-                    was = (None, None) if before is None else (before[0], before[1])
-                    last[number] = (revision, value, *was)
+                    last[number] = revision, value, *last.get(number, (None, None))[:2]
             points.append([revision, point])
         benchmark = operation.benchmark(metric)
         self._dump(self.path_of(*where, benchmark), points)
@@ -182,8 +185,8 @@ class Graphs:
         Args:
             operation: The workload.
             records: Its records.
-            history: Whether a place with more commits in that cell comes first, if there is only
-                one in the main place.
+            history: Whether another place with several commits in that cell comes first, if the
+                main one has one commit only.
         """
         state, main = self.source.state, self.source.page.main
         cells: dict[tuple[Line, str], set[int]] = defaultdict(set)
@@ -205,8 +208,8 @@ class Graphs:
             newest[line.machine, line.device] = line, torch
 
         def rank(place: tuple[str, str]) -> tuple[object, ...]:
-            points = len(cells[newest[place]]) if history else 0
-            return place == main and points != 1, points, place == main, place
+            is_one = history and len(cells[newest[place]]) == 1
+            return not is_one, place == main, self._records_in[place], place
 
         return newest[max(newest, key=rank)]
 
@@ -303,11 +306,12 @@ def _is_core(operation: Operation, record: RunRecord) -> bool:
 def _starts(
     operation: Operation,
     metric: str,
+    torches: Iterable[str],
     lines: Iterable[Line],
-    shown: tuple[Line, str] | None,
-    along: tuple[Line, str] | None,
+    cells: tuple[tuple[Line, str] | None, tuple[Line, str] | None],
 ) -> dict[str, dict[str, list[str]]]:
     """Return what a benchmark's page shows first, along commits and along releases."""
+    shown, along = cells
     if shown is None or along is None:
         return {}
     starts = {}
@@ -326,5 +330,6 @@ def _starts(
             else [line.python],
             "p-size": [repr(operation.sizes[0])],
             "p-variant": [repr(operation.variants[0])],
+            "p-torch": [repr(torch) for torch in torches],
         }
     return starts

@@ -57,6 +57,9 @@
         if (!bm) {
             return;
         }
+        if ($(window).width() < 768) {  /* first the graph, then what one can choose */
+            $('#graph-display').append($('#graphdisplay-navigation'));
+        }
         if (!params['x-axis-scale']) {
             params['x-axis-scale'] = ['even'];
         }
@@ -120,6 +123,7 @@
         graphs = graphs.filter(function(graph) {
             return graph.data.some(function(point) { return point[1] !== null; });
         });
+        graphs.sort(function(a, b) { return a.label.localeCompare(b.label, 'en', {numeric: true}); });
         var labels = graphs.map(function(graph) { return graph.label.split('; '); });
         return graphs.map(function(graph, k) {
             var own = labels[k].filter(function(part) {
