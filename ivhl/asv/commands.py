@@ -29,7 +29,7 @@ from ivhl.git import published_branches
 from ivhl.pages.folder import MARKER
 from ivhl.tracker.confirmations import load_confirmations, with_confirmed
 from ivhl.tracker.project import load_state
-from ivhl.tracker.regressions import find_changes
+from ivhl.tracker.regressions import WORSE, find_changes, incidents_of
 from ivhl.tracker.views.source import Source
 
 if TYPE_CHECKING:
@@ -179,4 +179,6 @@ def _changes(state: State, results: Path) -> tuple[Change, ...]:
     assert index is not None  # noqa: S101  (load_state sets both)
     assert state.detect is not None  # noqa: S101
     found = find_changes(index, state.spreads, order, detect=state.detect)
-    return with_confirmed(found, load_confirmations(results), index, order)
+    every = with_confirmed(found, load_confirmations(results), index, order)
+    incidents = incidents_of(change for change in every if change.kind in WORSE)
+    return tuple(change for incident in incidents for change in incident.changes)

@@ -7,7 +7,7 @@ write a row for each combination of parameters, most of which nobody measured.
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -64,9 +64,6 @@ class Graphs:
             repo.get_branch_name(branch): set(repo.get_branch_commits(branch))
             for branch in conf.branches
         }
-        self._records_in = Counter(
-            line_of(record)[::2] for group in suite.records.values() for record in group
-        )
         self._known: list[dict[str, Any]] = self.index["graph_param_list"]
         self._rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
 
@@ -105,8 +102,7 @@ class Graphs:
         by_line: dict[Line, list[RunRecord]] = defaultdict(list)
         for record in records:
             by_line[line_of(record)].append(record)
-        shown = self._cell(operation, records, history=True)
-        along = self._cell(operation, records, history=False)
+        cell = self._cell(operation, records)
         for metric, about in METRICS.items():
             self.index["benchmarks"][operation.benchmark(metric)] = {
                 "name": operation.benchmark(metric),
@@ -116,9 +112,9 @@ class Graphs:
                 "version": "1",
                 "param_names": ["size", "variant", "torch"],
                 "params": [[repr(value) for value in axis] for axis in axes],
-                "start": _starts(operation, metric, axes[2], by_line, (shown, along)),
+                "start": _starts(operation, metric, torches, by_line, cell[0]) if cell else {},
                 "failures": f"failures/{operation.name}.json",
-                "grid": self._grid(operation, shown, along) if metric == "speedup" else None,
+                "grid": self._grid(operation, *cell) if cell and metric == "speedup" else None,
             }
         self._dump(f"failures/{operation.name}.json", list(self._failures(records)))
         for line, group in by_line.items():
@@ -177,78 +173,44 @@ class Graphs:
                 }
             )
 
-    def _cell(
-        self, operation: Operation, records: Iterable[RunRecord], *, history: bool
-    ) -> tuple[Line, str] | None:
-        """Return the newest default cell of the project's main place, or of another one.
-
-        Args:
-            operation: The workload.
-            records: Its records.
-            history: Whether another place with several commits in that cell comes first, if the
-                main one has one commit only.
-        """
+    def _cell(self, operation: Operation, records: Iterable[RunRecord]) -> tuple[Line, str] | None:
+        """Return line and PyTorch of the newest default cell, in the main place if it has one."""
         state, main = self.source.state, self.source.page.main
-        cells: dict[tuple[Line, str], set[int]] = defaultdict(set)
-        for record in records:
-            if _is_core(operation, record) and record.commit in self.revisions:
-                cells[line_of(record), record.cell.torch].add(self.revisions[record.commit])
-        if not cells:
-            return next(((line_of(record), record.cell.torch) for record in records), None)
-        newest: dict[tuple[str, str], tuple[Line, str]] = {}
-        for line, torch in sorted(
-            cells,
-            key=lambda cell: (
-                cell[0].python in (state.pythons or ()) and cell[1] in (state.releases or ()),
-                python_key(cell[0].python),
-                release_key(cell[1]),
-                cell[0],
-            ),
-        ):
-            newest[line.machine, line.device] = line, torch
 
-        def rank(place: tuple[str, str]) -> tuple[object, ...]:
-            is_one = history and len(cells[newest[place]]) == 1
-            return not is_one, place == main, self._records_in[place], place
+        def rank(cell: tuple[Line, str]) -> tuple[object, ...]:
+            (machine, python, device, _), torch = cell
+            default = python in (state.pythons or ()) and torch in (state.releases or ())
+            return (machine, device) == main, default, python_key(python), release_key(torch), cell
 
-        return newest[max(newest, key=rank)]
+        here = [record for record in records if record.commit in self.revisions]
+        core = [record for record in here if _is_core(operation, record)]
+        cells = {(line_of(record), record.cell.torch) for record in core or here or records}
+        return max(cells, key=rank, default=None)
 
-    def _grid(
-        self, operation: Operation, shown: tuple[Line, str] | None, along: tuple[Line, str] | None
-    ) -> dict[str, str]:
-        """Write the sparkline of an operation; return what the grid says beside it.
-
-        Args:
-            operation: The workload.
-            shown: The cell of the sparkline.
-            along: The place whose cells are counted.
-        """
+    def _grid(self, operation: Operation, line: Line, torch: str) -> dict[str, str]:
+        """Write the sparkline of an operation in a cell; return what the grid says beside it."""
         core = [
-            r
-            for r in sorted(self.suite.records[operation], key=self._age)
-            if _is_core(operation, r)
+            record
+            for record in sorted(self.suite.records[operation], key=self._age)
+            if _is_core(operation, record) and _is_beside(line_of(record), line)
         ]
         values = {
             self.revisions[record.commit]: record.speedup.value if record.speedup else None
             for record in core
-            if (line_of(record), record.cell.torch) == shown and record.commit in self.revisions
+            if (line_of(record), record.cell.torch) == (line, torch)
+            and record.commit in self.revisions
         }
         self._dump(f"graphs/summary/{operation.benchmark('speedup')}.json", sorted(values.items()))
-        cells = {
-            (line_of(record), record.cell.torch): record.failure is not None
-            for record in core
-            if along and line_of(record)._replace(python="") == along[0]._replace(python="")
-        }
-        failing = sum(cells.values())
+        cells = {record.cell.id: record.failure is not None for record in core}
         now = values[max(values)] if values else None
-        where = [operation.sizes[0], operation.variants[0]]
-        if shown:
-            where += [shown[0].machine, f"Python {shown[0].python}", f"PyTorch {shown[1]}"]
+        where = (line.machine, f"Python {line.python}", f"PyTorch {torch}")
         return {
             "name": operation.name.partition(".")[2],
             "now": "no speedup" if now is None else f"{now:.2f}x",
-            "where": ", ".join(where),
-            "failed": f"fails in {failing} of {counted(len(cells), 'cell')}" if failing else "",
+            "where": ", ".join((operation.sizes[0], operation.variants[0], *where)),
+            "failed": f"fails in {sum(cells.values())} of {counted(len(cells), 'cell')}"
+            if any(cells.values())
+            else "",
             "speedup": operation.benchmark("speedup"),
             "link": operation.benchmark("failed"),
         }
@@ -303,33 +265,36 @@ def _is_core(operation: Operation, record: RunRecord) -> bool:
     return (record.size, record.variant) == (operation.sizes[0], operation.variants[0])
 
 
+def _is_beside(one: Line, other: Line) -> bool:
+    """Return whether two lines differ in the Python only."""
+    return one._replace(python=other.python) == other
+
+
 def _starts(
     operation: Operation,
     metric: str,
     torches: Iterable[str],
-    lines: Iterable[Line],
-    cells: tuple[tuple[Line, str] | None, tuple[Line, str] | None],
+    by_line: Mapping[Line, Sequence[RunRecord]],
+    line: Line,
 ) -> dict[str, dict[str, list[str]]]:
     """Return what a benchmark's page shows first, along commits and along releases."""
-    shown, along = cells
-    if shown is None or along is None:
-        return {}
-    starts = {}
-    for axis, line in (
-        ("commit", along[0] if metric == "failed" else shown[0]),
-        ("torch", along[0]),
-    ):
-        alike = {x.python for x in lines if x._replace(python="") == line._replace(python="")}
-        starts[axis] = {
-            "machine": [line.machine],
-            "device": [line.device],
-            "environment": [line.environment],
-            # A line per cell for failures and along releases, and of one Python along commits.
-            "python": sorted(alike, key=python_key)
-            if metric == "failed" or axis == "torch"
-            else [line.python],
-            "p-size": [repr(operation.sizes[0])],
-            "p-variant": [repr(operation.variants[0])],
-            "p-torch": [repr(torch) for torch in torches],
-        }
-    return starts
+    beside = [one for one in by_line if _is_beside(one, line)]
+    every = sorted((one.python for one in beside), key=python_key)
+
+    def history(one: Line) -> tuple[object, ...]:
+        core = {r.commit for r in by_line[one] if _is_core(operation, r)}
+        return len(core), python_key(one.python)
+
+    longest = max(beside, key=history).python
+    shown = {
+        "machine": [line.machine],
+        "device": [line.device],
+        "environment": [line.environment],
+        "p-size": [repr(operation.sizes[0])],
+        "p-variant": [repr(operation.variants[0])],
+        "p-torch": [repr(torch) for torch in torches],
+    }
+    return {
+        "commit": shown | {"python": every if metric == "failed" else [longest]},
+        "torch": shown | {"python": every},
+    }

@@ -97,65 +97,51 @@ _CHANGED: dict[str, tuple[tuple[str, str], ...]] = {
     "asv.js": (
         (
             "function pretty_unit(x, unit) {",
-            "function pretty_unit(x, unit) {\n"
-            "        if (x === null || x === undefined) { return '\u2013'; }",
+            "function pretty_unit(x, unit) { if (x === null) { return '\u2013'; }",
         ),
         # Along releases, the last value of each one: no commit was measured with all of them.
         (
-            "convert_benchmark_param_value(x_values[k]),\n"
-            "                                 raw_series[time_idx][1][param_idx]];",
-            "convert_benchmark_param_value(x_values[k]),\n"
-            "                                 $.ivhl.at(raw_series, time_idx, param_idx,"
-            " other_indices[0])];",
+            "                                 raw_series[time_idx][1][param_idx]];\n                }\n",
+            "$.ivhl.at(raw_series, time_idx, param_idx, other_indices[0])];\n                }\n",
+        ),
+    ),
+    # A verdict is shown by its own link.
+    "asv_ui.js": (
+        (
+            "benchmark_basename, parameter_idx, revisions) {\n        /* Show the summary graph",
+            "benchmark_basename, parameter_idx, revisions) {\n        if (!graph_url) { return; }\n"
+            "        /* Show the summary graph",
         ),
     ),
     "summarygrid.js": (
-        (
-            "min: 0\n                    },",
-            "min: 0,\n                        max: 1.2 * Math.max.apply(null, data.map(function(p) {"
-            " return p[1]; }))\n                    },",
-        ),
+        ("min: 0\n", "min: 0, max: bm.grid ? $.ivhl.top(data) : null\n"),
+        ("shadowSize: 0\n", "shadowSize: 0, points: {show: !!bm.grid && data.length < 2}\n"),
         ("groups[group].push(bm_name);", "if (bm.grid !== null) { groups[group].push(bm_name); }"),
-        (
-            "var display_name = bm.pretty_name",
-            "var display_name = (bm.grid && bm.grid.name) || bm.pretty_name",
-        ),
+        ("display_name = bm.pretty_name", "display_name = (bm.grid || {}).name || bm.pretty_name"),
         (
             "group_container.append(benchmark_container(bm));",
             "group_container.append($.ivhl.grid(bm, benchmark_container(bm)));",
         ),
-        (
-            "lines: {\n                            show: true,",
-            "points: {show: data.length < 2},\n                        lines: {"
-            "\n                            show: true,",
-        ),
     ),
     "graphdisplay.js": (
+        ("var benchmark = params['benchmark'];", "var benchmark = $.ivhl.start(params);"),
         (
-            "var benchmark = params['benchmark'];",
-            "$.ivhl.start(params);\n        var benchmark = params['benchmark'];",
-        ),
-        (
-            "if (state[param].length != values.length || param == 'branch') {",
-            "if (state[param].length != values.length || param == 'branch'"
-            " || $.ivhl.is_ours(current_benchmark)) {",
+            "values.length || param == 'branch'",
+            "values.length || param == 'branch' || $.ivhl.is_ours(current_benchmark)",
         ),
         ("even_spacing ? ['even'] : []", "even_spacing ? ['even'] : ['revision']"),
         ("date_scale ? ['date'] : []", "date_scale ? ['date'] : ['revision']"),
-        ('position: "nw",', "position: \"nw\",\n                container: $('#ivhl-legend'),"),
+        ('position: "nw",', "container: $('#ivhl-legend'),"),
         (
             "var plot = $.plot(graph_div, graphs, options);",
-            "var drawn = $.ivhl.drawn(current_benchmark, graphs, state, benchmark_param_selection,\n"
-            "                                 x_coordinate_axis, get_x_from_revision, options);\n"
+            "var drawn = $.ivhl.drawn(current_benchmark, graphs, state, benchmark_param_selection,"
+            " x_coordinate_axis, get_x_from_revision, options);\n"
             "        var plot = $.plot(graph_div, drawn, options);",
         ),
+        ("$.plot(graph_div, graphs, new_options)", "$.plot(graph_div, drawn, new_options)"),
         (
-            "plot = $.plot(graph_div, graphs, new_options);",
-            "plot = $.plot(graph_div, drawn, new_options);",
-        ),
-        (
-            "if (commit_hash) {\n                        var unit",
-            "if (commit_hash || $.ivhl.is_ours(current_benchmark)) {\n                        var unit",
+            "if (commit_hash) {\n                        var",
+            "if (commit_hash || $.ivhl.is_ours(current_benchmark)) {\n                        var",
         ),
         (
             '$.asv.pretty_unit(y, unit) + " @ " + commit_hash);',
@@ -169,22 +155,8 @@ _CHANGED: dict[str, tuple[tuple[str, str], ...]] = {
     "regressions.js": (
         ("main_div.append(group_div);", "main_div.append($.ivhl.lead(data, group_div));"),
         (
-            "row.append($('<td/>').append(benchmark_link));\n\n"
-            "                var date_fmt = new Date($.asv.main_json.revision_to_date[revs[1]]);",
-            "row.append($('<td/>').append($.ivhl.link(item, benchmark_link)));\n\n"
-            "                var date_fmt = $.ivhl.date(item,"
-            " $.asv.main_json.revision_to_date[revs[1]]);",
-        ),
-        (
-            "row.append(commit_td);\n\n                row.append($('<td/>').text("
-            "factor.toFixed(2) + 'x'));",
-            "row.append($.ivhl.place(item, commit_td));\n\n                row.append($('<td/>').text("
-            "$.ivhl.factor(item, factor)));",
-        ),
-        (
-            "$.asv.ui.hover_graph(benchmark_link, graph_url, benchmark_basename, parameter_idx, [revs]);",
-            "if (graph_url) { $.asv.ui.hover_graph(benchmark_link, graph_url, benchmark_basename,"
-            " parameter_idx, [revs]); }",
+            "row.append($('<td/>').text(factor.toFixed(2) + 'x'));",
+            "$.ivhl.verdict(item, row, factor);",
         ),
         (
             "return parseFloat(a.replace(/x/, '')) - parseFloat(b.replace(/x/, ''));",

@@ -20,7 +20,6 @@ from asv.feed import ATOM_NS, FeedEntry, write_atom
 from ivhl.asv.files import scalar
 from ivhl.measure.suite import METRICS, values_of
 from ivhl.records.text import printable
-from ivhl.tracker.regressions import WORSE
 from ivhl.tracker.wording import shown_reason
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def add_verdicts(graphs: Graphs, changes: Iterable[Change]) -> None:
     found = [
         _entry(graphs, *by_name[change.case.workload], change)
         for change in changes
-        if change.kind in WORSE and change.case.workload in by_name
+        if change.case.workload in by_name
     ]
     path = graphs.html / FILE
     theirs = json.loads(path.read_text(encoding="utf-8"))["regressions"]

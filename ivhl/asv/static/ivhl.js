@@ -55,7 +55,7 @@
         var bm = ours(params.benchmark);
         fill = bm !== null;
         if (!bm) {
-            return;
+            return params.benchmark;
         }
         if ($(window).width() < 768) {  /* first the graph, then what one can choose */
             $('#graph-display').append($('#graphdisplay-navigation'));
@@ -69,6 +69,7 @@
                 params[key] = values.slice();
             }
         });
+        return params.benchmark;
     }
 
     /* The lines, and a cross for each failed case that is selected. */
@@ -129,7 +130,9 @@
             var own = labels[k].filter(function(part) {
                 return !labels.every(function(other) { return has(other, part); });
             });
-            return $.extend({}, graph, {label: (own.length ? own : labels[k]).join(', ').replace(/-/, ' ')});
+            return $.extend({}, graph, {label: (own.length ? own : labels[k]).map(function(part) {
+                return part.replace('-', ' ');
+            }).join(', ')});
         });
     }
 
@@ -157,8 +160,12 @@
 
     function tip(item, value, commit, axis) {
         var text = item.series.why ? item.series.why[item.dataIndex] :
-            (item.series.label ? item.series.label + ': ' : '') + value;
+            (fill ? item.series.label + ': ' : '') + value;
         return axis === 0 && commit ? text + ' @ ' + commit : text;
+    }
+
+    function top(data) {
+        return 1.2 * Math.max.apply(null, [0].concat(data.map(function(point) { return point[1]; }))) || 1;
     }
 
     /* A cell of the grid: what asv shows, the last value, where, and how many cells fail. */
@@ -188,6 +195,18 @@
         return $('<div/>').append($('<p/>').text(text), count > own ? group : null);
     }
 
+    function verdict(item, row, factor) {
+        var own = item[7];
+        row.append($('<td/>').text(own ? own.factor : factor.toFixed(2) + 'x'));
+        if (own) {
+            row.find('a').first().attr({href: own.url, title: own.reason});
+            row.children().eq(1).text($.asv.format_date_yyyymmdd_hhmm(new Date(own.at)));
+            if (own.along !== 'commit' || item[6][0][1] === null) {
+                row.children().eq(2).text(own.place);
+            }
+        }
+    }
+
     function times(text) {
         /* Failures that nobody expected first, then what is furthest from 1x. */
         var factor = parseFloat(text);
@@ -202,14 +221,8 @@
         grid: grid,
         lead: lead,
         times: times,
-        is_ours: function(name) { return ours(name) !== null; },
-        date: function(item, date) { return new Date(item[7] ? item[7].at : date); },
-        factor: function(item, factor) { return item[7] ? item[7].factor : factor.toFixed(2) + 'x'; },
-        link: function(item, link) {
-            return item[7] ? link.attr({href: item[7].url, title: item[7].reason}) : link;
-        },
-        place: function(item, cell) {
-            return item[7] && (item[7].along !== 'commit' || item[6][0][1] === null) ? $('<td/>').text(item[7].place) : cell;
-        }
+        top: top,
+        verdict: verdict,
+        is_ours: function(name) { return ours(name) !== null; }
     };
 })();
