@@ -118,60 +118,62 @@ class Graphs:
             }
         self._dump(f"failures/{operation.name}.json", list(self._failures(records)))
         for line, group in by_line.items():
-            values = {id(record): values_of(record) for record in group}
             for branch, commits in self.branches.items():
-                at = {
-                    rev: [x for x in group if x.commit == h] for h, rev in self._on(commits, group)
-                }
-                for metric in METRICS if at else ():
-                    self._write_graph(operation, metric, (line, branch), axes, at, values)
-
-    def _on(self, commits: set[str], group: Iterable[RunRecord]) -> list[tuple[str, int]]:
-        """Return the commits of some records that are on a branch, oldest first."""
-        here = {one.commit for one in group} & commits & self.revisions.keys()
-        return sorted(((h, self.revisions[h]) for h in here), key=lambda pair: pair[1])
+                here = commits & self.revisions.keys()
+                points: dict[int, dict[int, dict[str, Any]]] = defaultdict(dict)
+                for one in group:
+                    if one.commit in here:
+                        number = flat_index(axes, (one.size, one.variant, one.cell.torch))
+                        points[self.revisions[one.commit]][number] = values_of(one)
+                for metric in METRICS if points else ():
+                    self._write_graph(operation, metric, (line, branch), axes, points)
 
     def _write_graph(
         self,
         operation: Operation,
         metric: str,
         where: tuple[Line, str],
-        axes: tuple[tuple[str, ...], ...],
-        at: Mapping[int, Sequence[RunRecord]],
-        values: Mapping[int, Mapping[str, Any]],
+        axes: Sequence[Sequence[str]],
+        points: Mapping[int, Mapping[int, Mapping[str, Any]]],
     ) -> None:
-        sizes, variants, torches = axes
-        points = []
+        """Write a graph, and the rows of the list.
+
+        Args:
+            operation: The workload.
+            metric: What is drawn.
+            where: Line and branch.
+            axes: Parameters of the benchmark.
+            points: Values of the cases by revision and number of the combination of parameters.
+        """
+        cases = list(product(*axes))
+        data: list[list[Any]] = []
         # Revision and value, and those before.
         last: dict[int, tuple[Any, ...]] = {}
-        for revision, group in at.items():
-            point: list[float | None] = [None] * (len(sizes) * len(variants) * len(torches))
-            for record in group:
-                number = flat_index(axes, (record.size, record.variant, record.cell.torch))
-                point[number] = value = scalar(values[id(record)], METRICS[metric].value)
+        for revision, values in sorted(points.items()):
+            drawn: list[float | None] = [None] * len(cases)
+            for number, found in values.items():
+                drawn[number] = value = scalar(found, METRICS[metric].value)
                 if value is not None:
                     last[number] = revision, value, *last.get(number, (None, None))[:2]
-            points.append([revision, point])
+            data.append([revision, drawn])
         benchmark = operation.benchmark(metric)
-        self._dump(self.path_of(*where, benchmark), points)
+        self._dump(self.path_of(*where, benchmark), data)
         if metric not in _LISTED:
             return
-        for number, (revision, value, changed, was) in last.items():
-            if metric == "failed" and not value and not was:
-                continue
-            case = [repr(part) for part in list(product(*axes))[number]]
-            self._rows[self.path_of(*where, "summary")].append(
-                {
-                    "name": benchmark,
-                    "idx": number,
-                    "pretty_name": f"{benchmark}({', '.join(case)})",
-                    "last_rev": revision,
-                    "last_value": value,
-                    "last_err": 0,
-                    "prev_value": was,
-                    "change_rev": None if changed is None else [changed, revision],
-                }
-            )
+        self._rows[self.path_of(*where, "summary")] += (
+            {
+                "name": benchmark,
+                "idx": number,
+                "pretty_name": f"{benchmark}({', '.join(map(repr, cases[number]))})",
+                "last_rev": revision,
+                "last_value": value,
+                "last_err": 0,
+                "prev_value": was,
+                "change_rev": None if changed is None else [changed, revision],
+            }
+            for number, (revision, value, changed, was) in last.items()
+            if value or was  # not each case that works
+        )
 
     def _cell(self, operation: Operation, records: Iterable[RunRecord]) -> tuple[Line, str] | None:
         """Return line and PyTorch of the newest default cell, in the main place if it has one."""

@@ -101,16 +101,15 @@ _CHANGED: dict[str, tuple[tuple[str, str], ...]] = {
         ),
         # Along releases, the last value of each one: no commit was measured with all of them.
         (
-            "                                 raw_series[time_idx][1][param_idx]];\n                }\n",
+            "  raw_series[time_idx][1][param_idx]];\n                }\n",
             "$.ivhl.at(raw_series, time_idx, param_idx, other_indices[0])];\n                }\n",
         ),
     ),
     # A verdict is shown by its own link.
     "asv_ui.js": (
         (
-            "benchmark_basename, parameter_idx, revisions) {\n        /* Show the summary graph",
-            "benchmark_basename, parameter_idx, revisions) {\n        if (!graph_url) { return; }\n"
-            "        /* Show the summary graph",
+            "benchmark_basename, parameter_idx, revisions) {\n        /*",
+            "benchmark_basename, parameter_idx, revisions) { if (!graph_url) return;\n        /*",
         ),
     ),
     "summarygrid.js": (
@@ -134,9 +133,11 @@ _CHANGED: dict[str, tuple[tuple[str, str], ...]] = {
         ('position: "nw",', "container: $('#ivhl-legend'),"),
         (
             "var plot = $.plot(graph_div, graphs, options);",
-            "var drawn = $.ivhl.drawn(current_benchmark, graphs, state, benchmark_param_selection,"
-            " x_coordinate_axis, get_x_from_revision, options);\n"
-            "        var plot = $.plot(graph_div, drawn, options);",
+            (
+                "var drawn = $.ivhl.drawn(current_benchmark, graphs, state,"
+                " benchmark_param_selection, x_coordinate_axis, get_x_from_revision, options);\n"
+                "        var plot = $.plot(graph_div, drawn, options);"
+            ),
         ),
         ("$.plot(graph_div, graphs, new_options)", "$.plot(graph_div, drawn, new_options)"),
         (

@@ -16,7 +16,7 @@ from ivhl.asv.run import log_of
 from ivhl.bench import write_record
 from ivhl.bench.progress import Display
 from ivhl.bench.state import RunState
-from ivhl.errors import IvhlError, ResultsError, SpecError
+from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.check import first_mistake, not_locked
 from ivhl.git import find_commit
 from ivhl.image.build import build_image, list_images, present_image
