@@ -130,7 +130,7 @@ class Suite:
 def is_ours(name: str, benchmark: Mapping[str, Any]) -> bool:
     """Return whether a benchmark in a list is one of ivhl's suite, and not one of the project's."""
     metric = name.rpartition(".track_")[2]
-    ours = metric in METRICS and benchmark.get("param_names") in (["size", "variant"], ["case"])
+    ours = metric in METRICS and benchmark.get("param_names") == ["size", "variant"]
     return ours or name.startswith(_FORMER)
 
 
