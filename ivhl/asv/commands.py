@@ -26,6 +26,7 @@ from ivhl.asv.files import Suite, write_foreign, write_ours, write_places
 from ivhl.asv.site import join_asv_site
 from ivhl.errors import IvhlError
 from ivhl.git import published_branches
+from ivhl.matrix.project import find_root
 from ivhl.pages.folder import MARKER
 from ivhl.tracker.confirmations import load_confirmations, with_confirmed
 from ivhl.tracker.project import load_state
@@ -88,7 +89,7 @@ def _running(run: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(run)
     def wrapped(cls: Any, conf: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         if Path(conf.benchmark_dir).resolve() == SUITE.resolve():
-            conf.ivhl_results = conf.results_dir
+            conf.ivhl_results = str(results_of(conf))
             conf.results_dir = str(root_of(conf) / SCRATCH)
         return run(cls, conf, *args, **kwargs)
 
@@ -129,14 +130,14 @@ def _publishing(run: Callable[..., Any]) -> Callable[..., Any]:
 
         conf.html_dir = html_dir(conf)
         root, state = _load(conf)
-        if (root / conf.repo).is_dir():
+        if Path(conf.repo).is_dir():
             # asv stops if a branch does not exist, as in the checkout of a pull request.
             conf.branches = published_branches(root, conf.branches)
         suite = Suite(state.records, state.workloads)
         with tempfile.TemporaryDirectory(prefix="ivhl-asv-") as name:
             _view_foreign(conf, Path(name))
             write_places(root, Path(name), suite)
-            results, conf.results_dir = Path(conf.results_dir), name
+            results, conf.results_dir = results_of(conf), name
             status = run(cls, conf, *args, **kwargs)
         if not status:
             Graphs(conf, suite, Source(state)).write(_changes(state, results))
@@ -148,28 +149,39 @@ def _publishing(run: Callable[..., Any]) -> Callable[..., Any]:
 
 def html_dir(conf: Any) -> str:  # noqa: ANN401
     """Return asv's folder of pages: never that of ``ivhl publish``, which asv would delete."""
-    folder = root_of(conf) / conf.html_dir
-    if folder != root_of(conf) / "site" and not (folder / MARKER).exists():
+    root, folder = root_of(conf), Path(conf.html_dir).absolute()
+    if folder != root / "site" and not (folder / MARKER).exists():
         return str(folder)
-    log.info(f"{conf.html_dir} is the site of ivhl publish; asv's pages are in {HTML}")
-    return str(root_of(conf) / HTML)
+    log.info(f"{conf.html_dir} is the site of ivhl publish; asv's pages are in {root / HTML}")
+    return str(root / HTML)
 
 
 def root_of(conf: Any) -> Path:  # noqa: ANN401
-    """Return the root of the project: asv changes into the folder of its configuration."""
-    return Path(getattr(conf, "ivhl_root", None) or Path.cwd())
+    """Return the root of the project: asv runs in the folder of its configuration.
+
+    Raises:
+        SpecError: If that is in no project.
+    """
+    return Path(getattr(conf, "ivhl_root", None) or find_root())
+
+
+def results_of(conf: Any) -> Path:  # noqa: ANN401
+    """Return the folder of the records; asv's own results are in ``conf.results_dir``."""
+    root = root_of(conf)
+    beside = Path(conf.results_dir).absolute() if Path.cwd() == root else root / "results"
+    return Path(getattr(conf, "ivhl_results", beside))
 
 
 def _load(conf: Any) -> tuple[Path, State]:  # noqa: ANN401
     root = root_of(conf)
-    state = load_state(root, root / conf.results_dir)
+    state = load_state(root, results_of(conf))
     for problem in state.problems:
         log.warning(problem)
     return root, state
 
 
 def _view_foreign(conf: Any, view: Path) -> None:  # noqa: ANN401
-    for problem in write_foreign(root_of(conf) / conf.results_dir, view):
+    for problem in write_foreign(Path(conf.results_dir), view):
         log.warning(f"left out: {problem.seen_from(root_of(conf))}")
 
 

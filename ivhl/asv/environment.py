@@ -16,7 +16,7 @@ import asv.util
 from asv.console import log
 from asv.environment import Environment, EnvironmentUnavailable
 
-from ivhl.asv.commands import KNOWN
+from ivhl.asv.commands import KNOWN, results_of
 from ivhl.asv.files import write_machine
 from ivhl.asv.installed import altered_files
 from ivhl.asv.machine import asv_machine
@@ -361,7 +361,7 @@ def settings_of(conf: Any, root: Path) -> Settings:  # noqa: ANN401
         project = load_project(root)
         path = root / ".asv" / "settings.json"
         machine = this_machine(KNOWN.get("machine", os.uname().nodename))
-        results = (root / getattr(conf, "ivhl_results", conf.results_dir)).resolve()
+        results = results_of(conf).resolve()
         write_machine(results, machine.name, asv_machine(machine))
         write_settings(
             path,

@@ -65,6 +65,7 @@ class Graphs:
             for branch in conf.branches
         }
         self._known: list[dict[str, Any]] = self.index["graph_param_list"]
+        self.index["theirs"] = len(self._known)
         self._rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
 
     def write(self, changes: Iterable[Change]) -> None:
@@ -84,8 +85,8 @@ class Graphs:
         add_verdicts(self, changes)
         self._dump("index.json", self.index)
 
-    def path_of(self, line: Line, branch: str, benchmark: str) -> str:
-        """Return the file of a graph, and add its parameters to those of the site."""
+    def _number_of(self, line: Line, branch: str) -> int:
+        """Return the number of a set of parameters in the list of the site; add it if it is new."""
         ours = {**line._asdict(), "branch": branch}
         params = {key: ours.get(key) for key in {**self.index["params"], **ours}}
         if params not in self._known:
@@ -94,7 +95,10 @@ class Graphs:
                 values = self.index["params"].setdefault(key, [])
                 if value not in values:
                     values.insert(0 if value is None else len(values), value)
-        return f"{Graph.get_file_path(params, benchmark)}.json"
+        return self._known.index(params)
+
+    def _path_of(self, number: int, benchmark: str) -> str:
+        return f"{Graph.get_file_path(self._known[number], benchmark)}.json"
 
     def _write(self, operation: Operation, records: Sequence[RunRecord]) -> None:
         torches = sorted({record.cell.torch for record in records}, key=release_key)
@@ -103,6 +107,7 @@ class Graphs:
         for record in records:
             by_line[line_of(record)].append(record)
         cell = self._cell(operation, records)
+        graphs: list[int] = []
         for metric, about in METRICS.items():
             self.index["benchmarks"][operation.benchmark(metric)] = {
                 "name": operation.benchmark(metric),
@@ -114,6 +119,7 @@ class Graphs:
                 "params": [[repr(value) for value in axis] for axis in axes],
                 "start": _starts(operation, metric, torches, by_line, cell[0]) if cell else {},
                 "failures": f"failures/{operation.name}.json",
+                "graphs": graphs,
                 "grid": self._grid(operation, *cell) if cell and metric == "speedup" else None,
             }
         self._dump(f"failures/{operation.name}.json", list(self._failures(records)))
@@ -125,14 +131,17 @@ class Graphs:
                     if one.commit in here:
                         number = flat_index(axes, (one.size, one.variant, one.cell.torch))
                         points[self.revisions[one.commit]][number] = values_of(one)
-                for metric in METRICS if points else ():
-                    self._write_graph(operation, metric, (line, branch), axes, points)
+                if not points:
+                    continue
+                graphs.append(self._number_of(line, branch))
+                for metric in METRICS:
+                    self._write_graph(operation, metric, graphs[-1], axes, points)
 
     def _write_graph(
         self,
         operation: Operation,
         metric: str,
-        where: tuple[Line, str],
+        number: int,
         axes: Sequence[Sequence[str]],
         points: Mapping[int, Mapping[int, Mapping[str, Any]]],
     ) -> None:
@@ -141,7 +150,7 @@ class Graphs:
         Args:
             operation: The workload.
             metric: What is drawn.
-            where: Line and branch.
+            number: See ``_number_of``.
             axes: Parameters of the benchmark.
             points: Values of the cases by revision and number of the combination of parameters.
         """
@@ -151,27 +160,27 @@ class Graphs:
         last: dict[int, tuple[Any, ...]] = {}
         for revision, values in sorted(points.items()):
             drawn: list[float | None] = [None] * len(cases)
-            for number, found in values.items():
-                drawn[number] = value = scalar(found, METRICS[metric].value)
+            for case, found in values.items():
+                drawn[case] = value = scalar(found, METRICS[metric].value)
                 if value is not None:
-                    last[number] = revision, value, *last.get(number, (None, None))[:2]
+                    last[case] = revision, value, *last.get(case, (None, None))[:2]
             data.append([revision, drawn])
         benchmark = operation.benchmark(metric)
-        self._dump(self.path_of(*where, benchmark), data)
+        self._dump(self._path_of(number, benchmark), data)
         if metric not in _LISTED:
             return
-        self._rows[self.path_of(*where, "summary")] += (
+        self._rows[self._path_of(number, "summary")] += (
             {
                 "name": benchmark,
-                "idx": number,
-                "pretty_name": f"{benchmark}({', '.join(map(repr, cases[number]))})",
+                "idx": case,
+                "pretty_name": f"{benchmark}({', '.join(map(repr, cases[case]))})",
                 "last_rev": revision,
                 "last_value": value,
                 "last_err": 0,
                 "prev_value": was,
                 "change_rev": None if changed is None else [changed, revision],
             }
-            for number, (revision, value, changed, was) in last.items()
+            for case, (revision, value, changed, was) in last.items()
             if value or was  # not each case that works
         )
 

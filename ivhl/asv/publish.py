@@ -205,10 +205,15 @@ def _write_asv(root: Path, conf: dict[str, Any]) -> tuple[tuple[Problem, ...], s
     with folder_beside(html) as folder:
         written = folder / "asv.conf.json"
         new = folder / "html"
-        written.write_text(json.dumps(conf | {"html_dir": str(new)}), encoding="utf-8")
+        changed = {
+            "html_dir": str(new),
+            "ivhl_results": conf["results_dir"],
+            "results_dir": conf["asv_results_dir"],
+        }
+        written.write_text(json.dumps(conf | changed), encoding="utf-8")
         text = _run_asv(root, written, new)
         exchange(new, html)
-    unreadable = unreadable_files(Path(conf["results_dir"]))
+    unreadable = unreadable_files(Path(conf["asv_results_dir"]))
     return tuple(problem.seen_from(root) for problem in unreadable), text
 
 

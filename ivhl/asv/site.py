@@ -128,6 +128,14 @@ _CHANGED: dict[str, tuple[tuple[str, str], ...]] = {
             "values.length || param == 'branch'",
             "values.length || param == 'branch' || $.ivhl.is_ours(current_benchmark)",
         ),
+        # The console has an error for each graph that is not there.
+        (
+            "main_json.graph_param_list, function (params) {\n                    var ok = true;",
+            (
+                "main_json.graph_param_list, function (params, index) {\n"
+                "                    var ok = $.ivhl.has_graph(current_benchmark, index);"
+            ),
+        ),
         ("even_spacing ? ['even'] : []", "even_spacing ? ['even'] : ['revision']"),
         ("date_scale ? ['date'] : []", "date_scale ? ['date'] : ['revision']"),
         ('position: "nw",', "container: $('#ivhl-legend'),"),

@@ -50,6 +50,11 @@
         return series[row][1][index];
     }
 
+    function has_graph(name, index) {
+        var bm = ours(name);
+        return bm ? has(bm.graphs, index) : index < $.asv.main_json.theirs;
+    }
+
     /* What the page of a benchmark shows before anything was chosen. */
     function start(params) {
         var bm = ours(params.benchmark);
@@ -175,7 +180,7 @@
         }
         var below = $('<div class="ivhl-below"/>').append($('<b/>').text(bm.grid.now));
         if (bm.grid.failed) {
-            below.append(' ', $('<a/>').attr('href', '#' + bm.grid.link + '?x-axis=torch')
+            below.append(' ', $('<a class="ivhl-fails"/>').attr('href', '#' + bm.grid.link + '?x-axis=torch')
                                        .text(bm.grid.failed));
         }
         below.append(' ', $('<a/>').attr('href', '#' + bm.grid.speedup + '?x-axis=torch')
@@ -223,6 +228,7 @@
         times: times,
         top: top,
         verdict: verdict,
+        has_graph: has_graph,
         is_ours: function(name) { return ours(name) !== null; }
     };
 })();
