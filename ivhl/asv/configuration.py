@@ -59,7 +59,7 @@ def load_configuration(root: Path) -> dict[str, Any]:
         if not _names_plugin(conf):
             # For asv benchmarks of the project's own, with results and a site of their own.
             conf = {key: conf[key] for key in _OF_THE_PROJECT & conf.keys()}
-        elif (path.parent / conf.get("benchmark_dir", "benchmarks")).resolve() != SUITE.resolve():
+        elif not _is_of_our_suite(conf, path.parent):
             # The same, with one site for theirs and ours.
             conf = {key: conf[key] for key in _OF_ONE_SITE & conf.keys()}
     top = top_level(root)
@@ -94,6 +94,11 @@ def _file(root: Path) -> Path:
             if inner.is_file() and _names_plugin(_read(inner)):
                 return inner
     return path
+
+
+def _is_of_our_suite(conf: Mapping[str, Any], folder: Path) -> bool:
+    suite = (folder / conf.get("benchmark_dir", SUITE)).resolve()
+    return suite == SUITE.resolve() and conf.get("environment_type") in (None, "", "locked")
 
 
 def _names_plugin(conf: Mapping[str, Any]) -> bool:
