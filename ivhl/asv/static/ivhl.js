@@ -15,6 +15,11 @@
         return $.inArray(value, values) !== -1;
     }
 
+    /* As asv has the names of categories, which flot inserts as HTML. */
+    function escaped(text) {
+        return $('<span/>').text(text).html();
+    }
+
     function chosen(bm, selection, failure) {
         /* Whether the parameters of a benchmark that a failure has are selected */
         return bm.param_names.every(function(name, k) {
@@ -93,7 +98,9 @@
             spread(graphs, options);
         } else {
             options.series = {lines: {show: true, lineWidth: 1}, points: {show: true}, shadowSize: 0};
-            options.xaxis.categories = bm.params[axis - 1].map($.asv.convert_benchmark_param_value);
+            options.xaxis.categories = bm.params[axis - 1].map(function(value) {
+                return escaped($.asv.convert_benchmark_param_value(value));
+            });
         }
         if (failures[bm.failures] === undefined) {
             failures[bm.failures] = null;
@@ -114,7 +121,7 @@
                      points: {show: true, radius: 5, symbol: cross}};
         var floor = /track_failed$/.test(name) ? 1 : options.yaxis.min;
         $.each(list, function(_, failure) {
-            var x = axis === 0 ? x_of(failure.revision) : failure[bm.param_names[axis - 1]];
+            var x = axis === 0 ? x_of(failure.revision) : escaped(failure[bm.param_names[axis - 1]]);
             if (axis === 0 ? failure.revision !== null : failure.now) {
                 marks.data.push([x, floor]);
                 marks.why.push('Python ' + failure.python + ', PyTorch ' + failure.torch + ', ' +
