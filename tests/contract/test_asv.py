@@ -17,6 +17,7 @@ import asv.results
 import asv.util
 import pytest
 from asv.commands import run
+from asv.commands.check import Check
 from asv.commands.compare import Compare
 from asv.commands.preview import Preview
 from asv.commands.publish import Publish
@@ -115,7 +116,7 @@ def test_methods_are_wrapped_once() -> None:
     for _ in range(2):
         ivhl.asv.setup()
     assert not hasattr(asv.machine.Machine.save.__wrapped__, "__wrapped__")
-    for command in (Compare, Preview, Publish, Run, Show):
+    for command in (Check, Compare, Preview, Publish, Run, Show):
         assert next(iter(inspect.signature(command.run).parameters)) == "conf"
         assert command.run.__module__.startswith("asv.commands")  # whatever wraps it
 
