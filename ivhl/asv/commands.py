@@ -24,7 +24,7 @@ from asv.util import UserError
 
 from ivhl.asv.configuration import HTML, SCRATCH, SUITE
 from ivhl.asv.files import Suite, write_foreign, write_ours, write_places
-from ivhl.asv.site import join_asv_site
+from ivhl.asv.site import check_replaceable, join_asv_site
 from ivhl.errors import IvhlError
 from ivhl.git import published_branches
 from ivhl.matrix.project import find_root
@@ -141,6 +141,7 @@ def _publishing(run: Callable[..., Any]) -> Callable[..., Any]:
         from ivhl.asv.graphs import Graphs  # noqa: PLC0415  (only here)
 
         conf.html_dir = html_dir(conf)
+        check_replaceable(Path(conf.html_dir))
         root, state = _load(conf)
         if Path(conf.repo).is_dir():
             # asv stops if a branch does not exist, as in the checkout of a pull request.

@@ -18,6 +18,7 @@ from asv.repo import get_repo
 from ivhl.asv.files import scalar, site_params
 from ivhl.asv.verdicts import add_verdicts
 from ivhl.measure.suite import METRICS, values_of
+from ivhl.records.text import visible
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.wording import counted, short_message
 
@@ -241,7 +242,7 @@ class Graphs:
                         yield self._failure(record, record.failure, now=now)
 
     def _failure(self, record: RunRecord, failure: Failure, *, now: bool) -> dict[str, Any]:
-        message = short_message(failure.message, _LONGEST_MESSAGE)
+        message = visible(short_message(failure.message, _LONGEST_MESSAGE))
         return {
             **line_of(record)._asdict(),
             "torch": record.cell.torch,

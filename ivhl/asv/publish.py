@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ivhl.asv.configuration import load_configuration
+from ivhl.asv.site import check_replaceable, linked_to_ours
 from ivhl.errors import ResultsError, explained, system_error_in
 from ivhl.pages.build import write_pages
 from ivhl.pages.folder import exchange, folder_beside, mark, replaceable
@@ -122,8 +123,6 @@ def _take_asv(html: Path, target: Path) -> str:
 
     Empty if there are none.
     """
-    from ivhl.asv.site import linked_to_ours  # noqa: PLC0415  (only here)
-
     try:
         made = json.loads((html / "info.json").read_text(encoding="utf-8"))["timestamp"] / 1000
         index = linked_to_ours((html / "index.html").read_text(encoding="utf-8"))
@@ -202,6 +201,7 @@ def _write_asv(root: Path, conf: dict[str, Any]) -> tuple[tuple[Problem, ...], s
     from ivhl.asv.unreadable import unreadable_files  # noqa: PLC0415  (it imports asv)
 
     html = Path(conf["html_dir"])
+    check_replaceable(html)
     with folder_beside(html) as folder:
         written = folder / "asv.conf.json"
         new = folder / "html"

@@ -249,6 +249,19 @@ def write_vendored(html_dir: Path) -> None:
             (target / source.name).write_bytes(source.read_bytes())
 
 
+def check_replaceable(html_dir: Path) -> None:
+    """Refuse a folder that asv would delete and did not make.
+
+    Raises:
+        ResultsError: If it has files and none of asv's.
+    """
+    if html_dir.exists() and not (html_dir / "asv.js").is_file() and any(html_dir.iterdir()):
+        raise ResultsError(
+            f"{html_dir} exists and is not a site made by asv, which would delete it",
+            hint="choose another folder: html_dir in asv.conf.json, or --html-dir",
+        )
+
+
 def join_asv_site(html_dir: Path) -> None:
     """Let asv's page show our records, work without a network, and take no name for HTML.
 

@@ -19,7 +19,7 @@ from asv.feed import ATOM_NS, FeedEntry, write_atom
 
 from ivhl.asv.files import scalar
 from ivhl.measure.suite import METRICS, values_of
-from ivhl.records.text import printable
+from ivhl.records.text import printable, visible
 from ivhl.tracker.wording import shown_reason
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _entry(
     if commits and None not in revisions:
         url["commits"] = "-".join(commits)
     entry = graphs.source.expected(change)
-    kind = change.kind if entry is None else f"{change.kind}, expected: {entry.why}"
+    kind = change.kind if entry is None else f"{change.kind}, expected: {visible(entry.why)}"
     place = ", ".join(
         (f"{kind} on {case.machine}", *(f"{_WORDS[k]} {v}" for k, v in where.items()))
     )
@@ -103,7 +103,7 @@ def _entry(
         "factor": kind.partition(":")[0]
         if change.effect is None
         else f"{change.effect:.2f}x {change.effect_of}",
-        "reason": change.reason,
+        "reason": visible(change.reason),
         "at": change.at,
         "url": f"#{benchmark}?{urlencode(url)}",
     }

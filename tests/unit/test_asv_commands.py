@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from ivhl.asv.files import Suite
 from ivhl.asv.publish import publish
 from ivhl.cli import app
+from ivhl.errors import ResultsError
 from ivhl.measure.suite import operation_of
 from ivhl.records.files import append_record, record_file
 from ivhl.records.store import load_records
@@ -238,6 +239,33 @@ def test_asv_never_writes_into_our_site(root: Path) -> None:
     assert before == {path: path.read_bytes() for path in site.rglob("*") if path.is_file()}
     assert (root / ".asv" / "html" / "index.html").is_file()
     assert "has no site; next: asv publish" in asv(root, "preview", "-o", "none").stdout
+
+
+def test_asv_deletes_no_folder_that_it_did_not_make(root: Path) -> None:
+    precious = root / "html" / "thesis.tex"
+    precious.parent.mkdir()
+    precious.touch()
+    said = asv(root, "publish", "--no-pull")
+    assert said.returncode == 1
+    assert "is not a site made by asv" in said.stdout
+    assert "next: choose another folder" in said.stdout
+    conf = root / "asv.conf.json"
+    conf.write_text(conf.read_text().replace('"version": 1', '"html_dir": "html", "version": 1'))
+    with pytest.raises(ResultsError, match="is not a site made by asv"):
+        publish(root, root / "site", asv=True)
+    assert precious.exists()
+
+
+def test_a_character_that_nobody_sees_is_written_out(root: Path) -> None:
+    commit = git(root, "rev-parse", "HEAD")
+    failed = make_failure("wrong", commit=commit, workload="ops.hidden")
+    assert failed.failure
+    message = f"a{chr(0x200B)}b"
+    add(root, replace(failed, failure=replace(failed.failure, message=message)))
+    assert asv(root, "publish", "--no-pull").returncode == 0
+    (listed,) = json.loads((root / "html/failures/ops.hidden.json").read_text())
+    assert chr(0x200B) not in listed["why"]
+    assert "200b" in listed["why"]
 
 
 def test_a_workload_that_was_renamed_keeps_its_history(root: Path) -> None:
