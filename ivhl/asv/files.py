@@ -239,6 +239,8 @@ def results_of(root: Path, view: Path, place: Place, record: RunRecord) -> Any: 
         variables,
     )
     found.load_data(str(view))
+    # A link to the project's own file: asv would write into that.
+    (view / found._filename).unlink(missing_ok=True)  # noqa: SLF001  (asv has no name for it)
     return found
 
 
