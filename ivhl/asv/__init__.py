@@ -1,4 +1,4 @@
-"""What makes asv use our cells, keep our failures and publish our pages.
+"""What makes asv use our cells, and read our records.
 
 Named in ``asv.conf.json`` as ``".ivhl.asv"``: asv imports only names with a leading dot as
 ordinary modules, and then calls their ``setup``. Importing this package imports nothing of asv,
@@ -21,6 +21,6 @@ if version("asv") != SUPPORTED_ASV:
 
 def setup() -> None:
     """Register our classes, since asv looks for subclasses of its own, and wrap its methods."""
-    from ivhl.asv import capture, environment, publisher  # noqa: F401, PLC0415  (see above)
+    from ivhl.asv import commands, environment  # noqa: F401, PLC0415  (see above)
 
-    capture.install()
+    commands.install()

@@ -15,7 +15,7 @@ from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import read_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ivhl.matrix.locks import LockState
     from ivhl.measure.settings import Settings
@@ -24,10 +24,19 @@ if TYPE_CHECKING:
 # must contain nothing else.
 SUITE: Final = Path(__file__).parent / "cells" / "suite"
 PLUGIN: Final = ".ivhl.asv"
+# asv's own folders in the project: its pages, and its results of ivhl's suite, which nothing reads
+# afterwards: the records have them.
+HTML: Final = ".asv/html"
+SCRATCH: Final = ".asv/results"
 # The plugin's name before 2026-11-23.
 FORMER_PLUGIN: Final = ".ivhl.asv_plugins"
 # What an asv.conf.json for other benchmarks says about the project itself.
 _OF_THE_PROJECT: Final = frozenset({"project", "project_url", "show_commit_url", "branches"})
+_OF_ONE_SITE: Final = (
+    _OF_THE_PROJECT
+    | {"plugins", "results_dir", "html_dir", "hash_length"}
+    | {"regressions_first_commits", "regressions_thresholds"}
+)
 # A parameter of asv's graphs: results of a GPU and of the CPU must not be in one graph.
 DEVICE_VARIABLE: Final = "IVHL_DEVICE"
 # Of the format of the configuration: asv's ``Config.api_version``.
@@ -43,28 +52,19 @@ def load_configuration(root: Path) -> dict[str, Any]:
         SpecError: If the root is in no git repository, or ``asv.conf.json`` is there and cannot be
             read, or is in the format of an earlier ivhl.
     """
-    path = root / "asv.conf.json"
+    path = _file(root)
     conf: dict[str, Any] = {}
     if path.is_file():
-        try:
-            conf = _read(path)
-        except Exception as error:
-            raise SpecError(f"{path} cannot be read: {error}", hint="correct it") from error
-        if mistakes := _mistakes(conf):
-            raise SpecError(
-                "\n".join(f"{path.name}: {mistake}" for mistake in mistakes),
-                hint=f"correct {path}; asv's documentation has its keys",
-            )
-        if FORMER_PLUGIN in conf.get("plugins", ()):
-            raise SpecError(
-                f"{path}: plugins: {FORMER_PLUGIN!r} is now {PLUGIN!r}",
-                hint=f'write "plugins": ["{PLUGIN}"]; the project needs no copy of asv benchmarks',
-            )
-        if not any(name.startswith(PLUGIN) for name in conf.get("plugins", ())):
+        conf = _checked(path)
+        if not _names_plugin(conf):
             # For asv benchmarks of the project's own, with results and a site of their own.
             conf = {key: conf[key] for key in _OF_THE_PROJECT & conf.keys()}
+        elif not _is_of_our_suite(conf, path.parent):
+            # The same, with one site for theirs and ours.
+            conf = {key: conf[key] for key in _OF_ONE_SITE & conf.keys()}
     top = top_level(root)
     inside = root.resolve().relative_to(top).as_posix()
+    asv_results = path.parent / conf.get("results_dir", "results")
     return (
         {"project": load_project(root).name, "branches": [default_branch(root)]}
         | conf
@@ -77,10 +77,50 @@ def load_configuration(root: Path) -> dict[str, Any]:
             "repo_subdir": "" if inside == "." else inside,
             "benchmark_dir": str(SUITE),
             "env_dir": str(root / conf.get("env_dir", ".asv/env")),
-            "html_dir": str(root / conf.get("html_dir", "site")),
-            "results_dir": str(root / conf.get("results_dir", "results")),
+            "html_dir": str(path.parent / conf["html_dir"] if "html_dir" in conf else root / HTML),
+            "results_dir": str(asv_results if path.parent == root else root / "results"),
+            "asv_results_dir": str(asv_results),
         }
     )
+
+
+def _file(root: Path) -> Path:
+    """Return the project's ``asv.conf.json``: many have it in the folder of their asv suite."""
+    path = root / "asv.conf.json"
+    if path.is_file():
+        return path
+    for inner in sorted(root.glob("*/asv.conf.json")):
+        with suppress(Exception):  # one that cannot be read is somebody else's
+            if inner.is_file() and _names_plugin(_read(inner)):
+                return inner
+    return path
+
+
+def _is_of_our_suite(conf: Mapping[str, Any], folder: Path) -> bool:
+    suite = (folder / conf.get("benchmark_dir", SUITE)).resolve()
+    return suite == SUITE.resolve() and conf.get("environment_type") in (None, "", "locked")
+
+
+def _names_plugin(conf: Mapping[str, Any]) -> bool:
+    return any(name.startswith(PLUGIN) for name in conf.get("plugins", ()))
+
+
+def _checked(path: Path) -> dict[str, Any]:
+    try:
+        conf: dict[str, Any] = _read(path)
+    except Exception as error:
+        raise SpecError(f"{path} cannot be read: {error}", hint="correct it") from error
+    if mistakes := _mistakes(conf):
+        raise SpecError(
+            "\n".join(f"{path.name}: {mistake}" for mistake in mistakes),
+            hint=f"correct {path}; asv's documentation has its keys",
+        )
+    if FORMER_PLUGIN in conf.get("plugins", ()):
+        raise SpecError(
+            f"{path}: plugins: {FORMER_PLUGIN!r} is now {PLUGIN!r}",
+            hint=f'write "plugins": ["{PLUGIN}"]; the project needs no copy of asv benchmarks',
+        )
+    return conf
 
 
 def _read(path: Path) -> Any:  # noqa: ANN401  (JSON)
@@ -188,7 +228,7 @@ def write_configuration(root: Path, settings: Settings, locks: Sequence[LockStat
         SpecError: See ``load_configuration``.
     """
     conf = load_configuration(root) | {
-        "results_dir": settings.results,
+        "results_dir": str(root / SCRATCH),
         "pythons": [],
         "matrix": {},
         "include": [

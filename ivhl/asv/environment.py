@@ -16,8 +16,10 @@ import asv.util
 from asv.console import log
 from asv.environment import Environment, EnvironmentUnavailable
 
-from ivhl.asv.capture import KNOWN
+from ivhl.asv.commands import KNOWN, results_of
+from ivhl.asv.files import write_machine
 from ivhl.asv.installed import altered_files
+from ivhl.asv.machine import asv_machine
 from ivhl.errors import IvhlError
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.interpreter import find_interpreter
@@ -358,14 +360,17 @@ def settings_of(conf: Any, root: Path) -> Settings:  # noqa: ANN401
     if VARIABLE not in os.environ:
         project = load_project(root)
         path = root / ".asv" / "settings.json"
+        machine = this_machine(KNOWN.get("machine", os.uname().nodename))
+        results = results_of(conf).resolve()
+        write_machine(results, machine.name, asv_machine(machine))
         write_settings(
             path,
             Settings.of_checkout(
                 root,
                 project=project.name,
                 workloads=project.workloads,
-                machine=this_machine(KNOWN.get("machine", os.uname().nodename)),
-                results=(root / conf.results_dir).resolve(),
+                machine=machine,
+                results=results,
             ),
         )
         os.environ[VARIABLE] = str(path)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ivhl.asv.configuration import load_configuration
+from ivhl.asv.site import check_replaceable, linked_to_ours
 from ivhl.errors import ResultsError, explained, system_error_in
-from ivhl.git import published_branches
 from ivhl.pages.build import write_pages
 from ivhl.pages.folder import exchange, folder_beside, mark, replaceable
 from ivhl.tracker.annotations import Annotation, load_annotations
@@ -31,9 +31,8 @@ if TYPE_CHECKING:
 
     from ivhl.records.store import Problem
 
-# Folder of asv's pages in the site, and in it when they were made.
+# Folder of asv's pages in the site.
 _ASV = "asv"
-_MADE = "made.txt"
 # Unless it is asked for, a new site gets asv's pages only up to so many files of results: asv takes
 # minutes for more, ours take seconds.
 _FEW_FILES = 400
@@ -86,30 +85,22 @@ def publish(root: Path, output: Path, *, asv: bool | None = None) -> Published:
         new.mkdir()
         bad: tuple[Problem, ...] = ()
         text = ""
-        renewed = _wants_asv(output, results) if asv is None else asv
+        html = Path(conf["html_dir"])
+        renewed = _wants_asv(html, results) if asv is None else asv
         without: tuple[str, ...] = ()
         if renewed:
             try:
-                bad, text = _write_asv(root, conf, folder, new / _ASV)
-                (new / _ASV / _MADE).write_text(now, encoding="utf-8")
+                bad, text = _write_asv(root, conf)
             except ResultsError:
                 if asv:
                     raise
                 # Nobody asked for them, and ours do not need them.
-                shutil.rmtree(new / _ASV, ignore_errors=True)
                 renewed, without = False, (_WITHOUT_ASV,)
-        elif (output / _ASV / _MADE).is_file():
-            shutil.copytree(output / _ASV, new / _ASV, copy_function=_link)
-        when = new / _ASV / _MADE
-        made = when.read_text(encoding="utf-8") if when.is_file() else ""
+        made = _take_asv(html, new / _ASV)
         with collector_paused():
             source, left_out = _write_ours(
                 root, results, (*bad, *without), (new, output), (now, made)
             )
-        if renewed and (new / "feed.xml").is_file():
-            from ivhl.asv.verdicts import write_verdicts  # noqa: PLC0415  (it imports asv)
-
-            write_verdicts(new / _ASV, source.changes, new / "feed.xml", source.expected)
         mark(new)
         exchange(new, output)
     off_branch = sorted(
@@ -120,10 +111,28 @@ def publish(root: Path, output: Path, *, asv: bool | None = None) -> Published:
     )
 
 
-def _wants_asv(output: Path, results: Path) -> bool:
-    if (output / _ASV / _MADE).is_file():
+def _wants_asv(html: Path, results: Path) -> bool:
+    if (html / "vendor").is_dir():
         return False
-    return sum(1 for _ in results.glob("*/*.json")) <= _FEW_FILES
+    found = (*results.glob("*/*.json"), *results.glob("*/records/*.jsonl"))
+    return len(found) <= _FEW_FILES
+
+
+def _take_asv(html: Path, target: Path) -> str:
+    """Take the pages that ``asv publish`` wrote into the site; return when they were made.
+
+    Empty if there are none.
+    """
+    try:
+        made = json.loads((html / "info.json").read_text(encoding="utf-8"))["timestamp"] / 1000
+        index = linked_to_ours((html / "index.html").read_text(encoding="utf-8"))
+        shutil.copytree(html, target, copy_function=_link)
+    except (OSError, ValueError, KeyError):
+        shutil.rmtree(target, ignore_errors=True)
+        return ""
+    (target / "index.html").unlink()  # a link: the page of `asv preview` has no others beside it
+    (target / "index.html").write_text(index, encoding="utf-8")
+    return f"{datetime.fromtimestamp(made, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _link(source: str, target: str) -> None:
@@ -187,51 +196,25 @@ def _clear(new: Path) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def _write_asv(
-    root: Path, conf: dict[str, Any], folder: Path, new: Path
-) -> tuple[tuple[Problem, ...], str]:
-    """Run ``asv publish`` into a new folder; return what it left out, and its output."""
+def _write_asv(root: Path, conf: dict[str, Any]) -> tuple[tuple[Problem, ...], str]:
+    """Let ``asv publish`` write its pages anew; return what it left out, and its output."""
     from ivhl.asv.unreadable import unreadable_files  # noqa: PLC0415  (it imports asv)
 
-    results = Path(conf["results_dir"])
-    unreadable = unreadable_files(results)
-    if unreadable or not (results / "benchmarks.json").is_file():
-        results = _view(results, {problem.path for problem in unreadable}, folder / "results")
-    conf = conf | {
-        # asv omits commits that are on no branch's first-parent line, and stops if a branch does
-        # not exist, as in the checkout of a pull request.
-        "branches": published_branches(root, conf.get("branches") or []),
-        # Its list of regressions is replaced by ours (``verdicts``): asv need not make one.
-        "regressions_first_commits": {".*": None},
-        "results_dir": str(results),
-        "html_dir": str(new),
-    }
-    written = folder / "asv.conf.json"
-    written.write_text(json.dumps(conf), encoding="utf-8")
-    text = _run_asv(root, written, new)
+    html = Path(conf["html_dir"])
+    check_replaceable(html)
+    with folder_beside(html) as folder:
+        written = folder / "asv.conf.json"
+        new = folder / "html"
+        changed = {
+            "html_dir": str(new),
+            "ivhl_results": conf["results_dir"],
+            "results_dir": conf["asv_results_dir"],
+        }
+        written.write_text(json.dumps(conf | changed), encoding="utf-8")
+        text = _run_asv(root, written, new)
+        exchange(new, html)
+    unreadable = unreadable_files(Path(conf["asv_results_dir"]))
     return tuple(problem.seen_from(root) for problem in unreadable), text
-
-
-def _view(results: Path, without: set[Path], view: Path) -> Path:
-    """Make a copy of ``results`` without some files, and return its folder.
-
-    asv itself leaves out a machine without a readable ``machine.json``.
-    """
-    from asv.benchmarks import Benchmarks  # noqa: PLC0415  (only here)
-
-    view.mkdir()
-    for path in sorted(results.rglob("*")):
-        if path.is_file() and path not in without:
-            target = view / path.relative_to(results)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(path, target)
-            except OSError:  # another file system
-                shutil.copy2(path, target)
-    benchmarks = view / "benchmarks.json"
-    if not benchmarks.exists():  # asv stops without it
-        benchmarks.write_text(json.dumps({"version": Benchmarks.api_version}), encoding="utf-8")
-    return view
 
 
 def _run_asv(root: Path, configuration: Path, html_dir: Path) -> str:

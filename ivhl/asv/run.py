@@ -14,6 +14,7 @@ from ivhl.asv.configuration import write_configuration
 from ivhl.errors import ResultsError
 from ivhl.measure.process import ProcessTree
 from ivhl.measure.settings import VARIABLE, write_settings
+from ivhl.measure.suite import operation_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -95,5 +96,9 @@ def run_asv(
 
 def benchmark_regex(cases: Sequence[Case]) -> str:
     """Return a regular expression for these cases; asv starts a process for each value it reads."""
-    names = "|".join(re.escape(case.name) for case in cases)
-    return rf"\('(?:{names})'\)$"
+    names = "|".join(
+        re.escape(f"{operation_of(case.workload.name, case.workload).name}.")
+        + rf"track_\w+\({re.escape(f'{case.size!r}, {case.variant.name!r}')}"
+        for case in cases
+    )
+    return rf"^(?:{names})\)$"

@@ -1,4 +1,4 @@
-"""Change asv's page: link it to ours, load no file from another host, run no script from a record.
+"""Change asv's page: show our records well, load no file from elsewhere, run no script of a record.
 
 asv has no hook for this, so the text of its files is replaced at several places. Each place must
 occur as often as listed: another version of asv raises an error instead of making a broken site.
@@ -19,6 +19,12 @@ from ivhl.errors import ResultsError
 if TYPE_CHECKING:
     from pathlib import Path
 
+_SCRIPT = '<link href="asv.css" rel="stylesheet" type="text/css"/>'
+_OURS = (
+    f'<script src="ivhl.js"></script>\n    {_SCRIPT}\n    <link href="ivhl.css" rel="stylesheet"/>'
+)
+_GRAPH = '<div id="graph">'
+_SIDE = '<div id="ivhl-side"><div id="ivhl-legend"></div><div id="ivhl-failures"></div></div>'
 _NAV_BEFORE = '<li id="nav-li-graphdisplay">'
 # asv's pages are in a folder of the site.
 _NAV = (
@@ -85,18 +91,101 @@ _INSERTED: dict[str, tuple[tuple[str, str], ...]] = {
         ('\'>" + tag + "</div>"', f'\'>" + {_text("tag")} + "</div>"'),
     ),
 }
+# Places where our records need more than asv has, with what ``static/ivhl.js`` does there instead.
+# For benchmarks of others each does what asv does.
+_CHANGED: dict[str, tuple[tuple[str, str], ...]] = {
+    "asv.js": (
+        (
+            "function pretty_unit(x, unit) {",
+            "function pretty_unit(x, unit) { if (x === null) { return '\u2013'; }",
+        ),
+        # Along releases, the last value of each one: no commit was measured with all of them.
+        (
+            "  raw_series[time_idx][1][param_idx]];\n                }\n",
+            "$.ivhl.at(raw_series, time_idx, param_idx, other_indices[0])];\n                }\n",
+        ),
+    ),
+    # A verdict is shown by its own link.
+    "asv_ui.js": (
+        (
+            "benchmark_basename, parameter_idx, revisions) {\n        /*",
+            "benchmark_basename, parameter_idx, revisions) { if (!graph_url) return;\n        /*",
+        ),
+    ),
+    "summarygrid.js": (
+        ("min: 0\n", "min: 0, max: bm.grid ? $.ivhl.top(data) : null\n"),
+        ("shadowSize: 0\n", "shadowSize: 0, points: {show: !!bm.grid && data.length < 2}\n"),
+        ("groups[group].push(bm_name);", "if (bm.grid !== null) { groups[group].push(bm_name); }"),
+        ("display_name = bm.pretty_name", "display_name = (bm.grid || {}).name || bm.pretty_name"),
+        (
+            "group_container.append(benchmark_container(bm));",
+            "group_container.append($.ivhl.grid(bm, benchmark_container(bm)));",
+        ),
+    ),
+    "graphdisplay.js": (
+        ("var benchmark = params['benchmark'];", "var benchmark = $.ivhl.start(params);"),
+        (
+            "values.length || param == 'branch'",
+            "values.length || param == 'branch' || $.ivhl.is_ours(current_benchmark)",
+        ),
+        # The console has an error for each graph that is not there.
+        (
+            "main_json.graph_param_list, function (params) {\n                    var ok = true;",
+            (
+                "main_json.graph_param_list, function (params, index) {\n"
+                "                    var ok = $.ivhl.has_graph(current_benchmark, index);"
+            ),
+        ),
+        ("even_spacing ? ['even'] : []", "even_spacing ? ['even'] : ['revision']"),
+        ("date_scale ? ['date'] : []", "date_scale ? ['date'] : ['revision']"),
+        ('position: "nw",', "container: $('#ivhl-legend'),"),
+        (
+            "var plot = $.plot(graph_div, graphs, options);",
+            (
+                "var drawn = $.ivhl.drawn(current_benchmark, graphs, state,"
+                " benchmark_param_selection, x_coordinate_axis, get_x_from_revision, options);\n"
+                "        var plot = $.plot(graph_div, drawn, options);"
+            ),
+        ),
+        ("$.plot(graph_div, graphs, new_options)", "$.plot(graph_div, drawn, new_options)"),
+        (
+            "if (commit_hash) {\n                        var",
+            "if (commit_hash || $.ivhl.is_ours(current_benchmark)) {\n                        var",
+        ),
+        (
+            '$.asv.pretty_unit(y, unit) + " @ " + commit_hash);',
+            "$.ivhl.tip(item, $.asv.pretty_unit(y, unit), commit_hash, x_coordinate_axis));",
+        ),
+        (
+            "if (previous_hash !== commit_hash) {",
+            "if (previous_hash !== commit_hash && x_coordinate_axis == 0) {",
+        ),
+    ),
+    "regressions.js": (
+        ("main_div.append(group_div);", "main_div.append($.ivhl.lead(data, group_div));"),
+        (
+            "row.append($('<td/>').text(factor.toFixed(2) + 'x'));",
+            "$.ivhl.verdict(item, row, factor);",
+        ),
+        (
+            "return parseFloat(a.replace(/x/, '')) - parseFloat(b.replace(/x/, ''));",
+            "return $.ivhl.times(a) - $.ivhl.times(b);",
+        ),
+    ),
+}
 _ELSEWHERE = re.compile(r"<(?:script|link|img)\b[^>]*\b(?:src|href)=\"https?://[^>]*>")
 
 
 def patch_index(html: str) -> str:
-    """Return asv's ``index.html`` with links to our pages and with local files only.
+    """Return asv's ``index.html`` with our script and with local files only.
 
     Raises:
         ResultsError: If the page differs from that of the supported asv.
     """
     html = _replace_once(html, re.compile(re.escape(_CHARSET)), _META)
     html = _replace_once(html, _INLINE, "")
-    html = _replace_once(html, re.compile(re.escape(_NAV_BEFORE)), _NAV + _NAV_BEFORE)
+    html = _replace_once(html, re.compile(re.escape(_SCRIPT)), _OURS)
+    html = _replace_once(html, re.compile(re.escape(_GRAPH)), f"{_SIDE}\n        {_GRAPH}")
     for name, ending in VENDORED.items():
         address = rf'"https://[^"]*/{re.escape(ending)}"'
         if name.endswith(".css"):
@@ -112,8 +201,17 @@ def patch_index(html: str) -> str:
     return html
 
 
+def linked_to_ours(html: str) -> str:
+    """Return a page from ``patch_index`` with links to the site of ``ivhl publish`` around it.
+
+    Raises:
+        ResultsError: If the page differs from that of the supported asv.
+    """
+    return _replace_once(html, re.compile(re.escape(_NAV_BEFORE)), _NAV + _NAV_BEFORE)
+
+
 def patch_script(name: str, text: str) -> str:
-    """Return one of asv's scripts, inserting text where asv inserts HTML.
+    """Return one of asv's scripts, changed at the places of ``_INSERTED`` and ``_CHANGED``.
 
     Args:
         name: Its file name, e.g. ``summarylist.js``.
@@ -122,7 +220,7 @@ def patch_script(name: str, text: str) -> str:
     Raises:
         ResultsError: If the script differs from that of the supported asv.
     """
-    for old, new in _INSERTED.get(name, ()):
+    for old, new in (*_INSERTED.get(name, ()), *_CHANGED.get(name, ())):
         if text.count(old) != 1:
             raise _changed(name, f"must contain {old!r} once (found {text.count(old)} times)")
         text = text.replace(old, new)
@@ -144,22 +242,35 @@ def _changed(name: str, what: str) -> ResultsError:
 
 
 def write_vendored(html_dir: Path) -> None:
-    """Write the files that asv's page loads, with their licences, into ``vendor/``."""
-    target = html_dir / "vendor"
-    target.mkdir(exist_ok=True)
-    for source in files("ivhl.asv").joinpath("vendor").iterdir():
-        (target / source.name).write_bytes(source.read_bytes())
+    """Write the files that asv's page loads: ours, and those of others with their licences."""
+    for folder, target in (("static", html_dir), ("vendor", html_dir / "vendor")):
+        target.mkdir(exist_ok=True)
+        for source in files("ivhl.asv").joinpath(folder).iterdir():
+            (target / source.name).write_bytes(source.read_bytes())
+
+
+def check_replaceable(html_dir: Path) -> None:
+    """Refuse a folder that asv would delete and did not make.
+
+    Raises:
+        ResultsError: If it has files and none of asv's.
+    """
+    if html_dir.exists() and not (html_dir / "asv.js").is_file() and any(html_dir.iterdir()):
+        raise ResultsError(
+            f"{html_dir} exists and is not a site made by asv, which would delete it",
+            hint="choose another folder: html_dir in asv.conf.json, or --html-dir",
+        )
 
 
 def join_asv_site(html_dir: Path) -> None:
-    """Link asv's page to ours, make it work without a network, and let no name become HTML.
+    """Let asv's page show our records, work without a network, and take no name for HTML.
 
     Raises:
         ResultsError: If asv's page differs from that of the supported asv.
     """
     index = html_dir / "index.html"
     index.write_text(patch_index(index.read_text(encoding="utf-8")), encoding="utf-8")
-    for name in _INSERTED:
+    for name in {*_INSERTED, *_CHANGED}:
         script = html_dir / name
         script.write_text(patch_script(name, script.read_text(encoding="utf-8")), encoding="utf-8")
     # Nothing leads there any more: it explains that a file from another host did not load.

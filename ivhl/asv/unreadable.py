@@ -20,19 +20,6 @@ if TYPE_CHECKING:
 _LONGEST_PART: Final = 240  # a part of a path has at most 255, and asv adds an ending
 
 
-def set_aside_unreadable(results: Path) -> tuple[Problem, ...]:
-    """Rename asv's result files that asv cannot read, so that asv writes them again.
-
-    One such file stops every later ``asv run``. The records contain all their data. Files of others
-    stay as they are: a project may have had a folder ``results`` before it had ivhl.
-    """
-    others = set(foreign_files(results))
-    unreadable = tuple(one for one in unreadable_files(results) if one.path not in others)
-    for problem in unreadable:
-        problem.path.rename(problem.path.with_name(f"{problem.path.name}.unreadable"))
-    return unreadable
-
-
 def foreign_files(results: Path) -> tuple[Path, ...]:
     """Return the files in the results folder that asv would read, and that neither made."""
     return tuple(

@@ -1,106 +1,162 @@
-"""Our verdicts on asv's page *Regressions*, in place of asv's own: nobody is told two things.
+"""What ``ivhl regressions`` lists, on asv's page *Regressions* and in its feed.
 
 asv looks at each of its graphs by itself. It knows neither that a commit changes nothing of a case,
-nor that two records were measured in different ways, nor on which side a ratio moved.
+nor that two records were measured in different ways, nor on which side a ratio moved. So our
+verdicts stand there, and asv's own only for the project's own asv suite.
 """
 
 from __future__ import annotations
 
 import json
+import tempfile
+from datetime import datetime
+from html import escape
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+from xml.etree import ElementTree as ET
 
-from asv.graph import Graph
+from asv.feed import ATOM_NS, FeedEntry, write_atom
+
+from ivhl.asv.files import scalar
+from ivhl.measure.suite import METRICS, values_of
+from ivhl.records.text import printable, visible
+from ivhl.tracker.wording import shown_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
+    from collections.abc import Iterable
 
-    from ivhl.tracker.changes import Kind
-    from ivhl.tracker.expectations import Expectation
+    from ivhl.asv.graphs import Graphs
+    from ivhl.measure.suite import Operation
+    from ivhl.records.record import RunRecord
+    from ivhl.tracker.metrics import Metric
     from ivhl.tracker.regressions import Change
 
 FILE: Final = "regressions.json"
 FEED: Final = "regressions.xml"
-# The graph that a change is shown in: asv calls what rises a regression. A series that stopped has
-# no jump that asv could draw.
-_GRAPHS: Final[dict[Kind, str]] = {
-    "fails": "track_failed",
-    "degraded": "track_relative_time",
-    "slower": "track_relative_time",
+# The graph in which a change is seen, by what its effect is a factor of.
+_GRAPHS: Final[dict[Metric, str]] = {
+    "eager": "eager_time",
+    "compiled": "compiled_time",
+    "cold": "compile_time",
+    "memory": "peak_memory",
 }
+_WORDS: Final = {"commit": "commit", "torch": "PyTorch", "python": "Python"}
+_HASH: Final = 8
 
 
-def write_verdicts(
-    site: Path,
-    changes: Iterable[Change],
-    feed: Path,
-    expected: Callable[[Change], Expectation | None] = lambda _: None,
-) -> None:
-    """Replace the list behind asv's page *Regressions*, and its feed.
+def add_verdicts(graphs: Graphs, changes: Iterable[Change]) -> None:
+    """Add what got worse to the list behind asv's page, and to its feed.
 
     Args:
-        site: A site that ``asv publish`` wrote.
-        changes: What ``find_changes`` found; asv has commits only, and lists what got worse.
-        feed: Our feed, in the folder above.
-        expected: Returns the known failure that a change is, if it is one.
+        graphs: The site.
+        changes: What ``ivhl regressions`` found.
     """
-    main = json.loads((site / "index.json").read_text(encoding="utf-8"))
-    found = (_entry(site, main, change, expected(change)) for change in changes)
-    listed = [entry for entry in found if entry is not None]
-    (site / FILE).write_text(json.dumps({"regressions": listed}), encoding="utf-8")
-    text = feed.read_text(encoding="utf-8").replace('href="', 'href="../')
-    (site / FEED).write_text(text, encoding="utf-8")
+    by_name = {one.workload: (one, rs) for one, rs in graphs.suite.records.items()}
+    found = [
+        _entry(graphs, *by_name[change.case.workload], change)
+        for change in changes
+        if change.case.workload in by_name
+    ]
+    path = graphs.html / FILE
+    theirs = json.loads(path.read_text(encoding="utf-8"))["regressions"]
+    path.write_text(json.dumps({"regressions": [*found, *theirs]}), encoding="utf-8")
+    _add_to_feed(graphs, found)
 
 
 def _entry(
-    site: Path, main: Mapping[str, Any], change: Change, entry: Expectation | None
-) -> list[object] | None:
-    """Return a change as asv lists it; ``None`` if it is not one that asv has a graph of."""
-    if change.along != "commit" or change.kind not in _GRAPHS:
-        return None
-    benchmark = _benchmark(main, _GRAPHS[change.kind])
-    place = next((int(r) for r, h in main["revision_to_hash"].items() if h == change.place), None)
-    params = next((p for p in main["graph_param_list"] if _is_of(p, change)), None)
-    case = repr(change.case.name)
-    if benchmark is None or place is None or params is None or case not in benchmark["params"][0]:
-        return None
-    number = benchmark["params"][0].index(case)
-    path = Graph.get_file_path(params, benchmark["name"])
-    values = _values(site / f"{path}.json", number)
-    before = [revision for revision in values if revision < place]
-    if place not in values or not before:
-        return None
-    last, was, now = values[max(values)], values[max(before)], values[place]
-    # Those in which the project has several: asv's links name no others.
-    shown = {name: value for name, value in params.items() if len(main["params"][name]) > 1}
-    where = f"Python {change.case.python}, PyTorch {change.case.torch}, {change.case.machine}"
-    kind = change.kind if entry is None else f"fails, expected: {entry.why}"
-    text = f"{benchmark['name']}({change.case.name}: {kind} on {where})"
-    jump = [max(before), place, was, now]
-    return [text, f"{path}.json", shown, number, last, min(values.values()), [jump]]
-
-
-def _benchmark(main: Mapping[str, Any], ending: str) -> dict[str, Any] | None:
-    for name, benchmark in main["benchmarks"].items():
-        if name.endswith(f".{ending}"):
-            return {**benchmark, "name": name}
-    return None
-
-
-def _is_of(params: Mapping[str, str], change: Change) -> bool:
-    case = change.case
-    wanted = {"machine": case.machine, "python": case.python, "torch": case.torch}
-    existing = params.get("environment") == "existing"
-    return existing == case.existing and all(params.get(n) == value for n, value in wanted.items())
-
-
-def _values(graph: Path, number: int) -> dict[int, float]:
-    """Return the values of one case in a graph, by revision."""
-    if not graph.is_file():
-        return {}
-    points = json.loads(graph.read_text(encoding="utf-8"))
-    return {
-        revision: values[number]
-        for revision, values in points
-        if isinstance(values, list) and values[number] is not None
+    graphs: Graphs, operation: Operation, records: list[RunRecord], change: Change
+) -> list[Any]:
+    """Return a change as asv lists it, and with it what asv has no place for."""
+    case, along = change.case, change.along
+    metric = "failed" if change.kind == "fails" else _GRAPHS.get(change.effect_of, "speedup")
+    benchmark = operation.benchmark(metric)
+    ends = [_record_at(records, change, name) for name in (change.before, change.place)]
+    was, now = (
+        None if one is None else scalar(values_of(one), METRICS[metric].value) for one in ends
+    )
+    revisions = [None if one is None else graphs.revisions.get(one.commit) for one in ends]
+    where = {name: value for name in ("python", "torch") if (value := getattr(case, name))}
+    url = {"machine": case.machine, "device": case.device}
+    url |= {"environment": "existing" if case.existing else "locked"}
+    url |= {"p-size": repr(case.size), "p-variant": repr(case.variant)}
+    if "python" in where:
+        url["python"] = case.python
+    if along == "torch":
+        url["x-axis"] = "torch"
+    elif "torch" in where:
+        url["p-torch"] = repr(case.torch)
+    commits = [h[:_HASH] for h in (change.before, change.place)] if along == "commit" else []
+    if commits and None not in revisions:
+        url["commits"] = "-".join(commits)
+    entry = graphs.source.expected(change)
+    kind = change.kind if entry is None else f"{change.kind}, expected: {visible(entry.why)}"
+    place = ", ".join(
+        (f"{kind} on {case.machine}", *(f"{_WORDS[k]} {v}" for k, v in where.items()))
+    )
+    name = f"{benchmark}({case.size}, {case.variant}: {place})"
+    ours = {
+        "kind": change.kind,
+        "state": change.state,
+        "along": along,
+        "place": f"{_WORDS[along]} {_short(change, change.before)} \N{RIGHTWARDS ARROW} "
+        f"{_short(change, change.place)}",
+        "factor": kind.partition(":")[0]
+        if change.effect is None
+        else f"{change.effect:.2f}x {change.effect_of}",
+        "reason": visible(change.reason),
+        "at": change.at,
+        "url": f"#{benchmark}?{urlencode(url)}",
     }
+    jump = [*(revisions if along == "commit" else (None, None)), was, now]
+    branch = next((b for b, commits in graphs.branches.items() if change.place in commits), None)
+    params = {"branch": branch or next(iter(graphs.branches))}
+    return [name, "", params, None, now, was, [jump], ours]
+
+
+def _short(change: Change, name: str) -> str:
+    return name[:_HASH] if change.along == "commit" else name
+
+
+def _record_at(records: Iterable[RunRecord], change: Change, name: str) -> RunRecord | None:
+    """Return the record at one end of a change; of several commits, the newest one."""
+    case, along = change.case, change.along
+    ends = [
+        record
+        for record in records
+        if (record.machine.name, record.size, record.variant)
+        == (case.machine, case.size, case.variant)
+        and (along == "python" or record.cell.python == case.python)
+        and (along == "torch" or record.cell.torch == case.torch)
+        and name
+        == {"commit": record.commit, "torch": record.cell.torch}.get(along, record.cell.python)
+    ]
+    # The end after the change is known by its time, and the other end is of the same commit.
+    exact = [record for record in ends if record.recorded_at == change.at]
+    return max(exact or ends, key=lambda record: record.recorded_at, default=None)
+
+
+def _add_to_feed(graphs: Graphs, found: Iterable[list[Any]]) -> None:
+    entries = [
+        FeedEntry(
+            f"{name} {ours['place']}",
+            datetime.fromisoformat(ours["at"]),
+            f"index.html{ours['url']}",
+            escape(shown_reason(printable(ours["reason"]))),
+            [name, ours["place"]],
+        )
+        for name, *_, ours in found
+    ]
+    project = graphs.index["project"]
+    feed = graphs.html / FEED
+    with tempfile.NamedTemporaryFile(suffix=".xml") as file:
+        write_atom(
+            file.name,
+            entries,
+            author="ivhl",
+            title=f"{project} regressions",
+            address=f"{project}.asv",
+        )
+        tree = ET.parse(file.name)  # noqa: S314  (we have just written it)
+    if feed.is_file():
+        tree.getroot().extend(ET.parse(feed).getroot().findall(f"{ATOM_NS}entry"))  # noqa: S314
+    tree.write(feed, encoding="utf-8", xml_declaration=True)

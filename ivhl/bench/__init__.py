@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ivhl.asv.machine import save_machine
+from ivhl.asv.files import write_machine
+from ivhl.asv.machine import asv_machine, save_machine
 from ivhl.asv.run import log_of, run_asv
-from ivhl.asv.unreadable import set_aside_unreadable
 from ivhl.bench.checks import (
     check_device,
     check_machine,
@@ -33,7 +33,7 @@ from ivhl.matrix.spec import load_matrix
 from ivhl.measure.alone import only_run_here, only_user_of_gpu, only_writer
 from ivhl.measure.outcome import failed_everywhere
 from ivhl.measure.settings import Settings
-from ivhl.records.files import append_record, without_links
+from ivhl.records.files import append_record
 from ivhl.workload import broken_benchmarks, load_workloads
 
 if TYPE_CHECKING:
@@ -142,10 +142,7 @@ def bench(request: Request, console: Console, executor: Executor | None = None) 
     settings = executor.check(settings, request.python)
     with only_run_here(root), only_writer(results), only_user_of_gpu(device, console.print):
         shutil.rmtree(settings.scratch, ignore_errors=True)  # left by killed runs
-        for path in (results / settings.machine.name).glob("*"):
-            without_links(path, results)  # asv writes its files in place
-        for problem in set_aside_unreadable(results):
-            console.print(f"warning: set aside: {problem}", markup=False, soft_wrap=True)
+        write_machine(results, settings.machine.name, asv_machine(settings.machine))
         # One asv run measures the same cases in all its cells: group cells with equal cases.
         by_name = {case.name: case for case in cases}
         for lock in locks:

@@ -90,7 +90,6 @@ def _as_dict(imported: Imported) -> dict[str, object]:
             for batch in imported.new
         ],
         "refused": [asdict(one) for one in imported.refused],
-        "set_aside": [str(problem) for problem in imported.set_aside],
     }
 
 
@@ -107,8 +106,6 @@ def _print(imported: Imported) -> None:
         console.print(table)
     new, had = imported.new.total(), imported.had.total()
     console.print(f"{counted(new, 'new record')}, {had} already present")
-    for problem in imported.set_aside:
-        console.print(f"warning: set aside: {problem}", markup=False)
     for (rule, hint), places in _by_reason(imported.refused).items():
         console.print(f"refused: {rule}", markup=False, style="red")
         for place in places[:_PLACES_SHOWN]:

@@ -1,4 +1,4 @@
-"""Import records of other machines into the results, and write asv's files for them."""
+"""Import records of other machines into the results."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ivhl.asv.files import place_of, write_asv_results, write_machine
-from ivhl.asv.unreadable import set_aside_unreadable
+from ivhl.asv.files import write_machine
 from ivhl.bench.checks import check_room
 from ivhl.fleet.check import Offered, load_known, read_line, refusal
 from ivhl.fleet.merge import FullError, merge_records, remove_unfinished
 from ivhl.fleet.sources import Refused, read_sources
-from ivhl.machine.identity import this_machine
 from ivhl.matrix.project import load_project
 from ivhl.measure.alone import only_run_here, only_writer
-from ivhl.measure.settings import Settings
 from ivhl.records.files import record_file
-from ivhl.records.store import load_records
+from ivhl.records.store import device_type, is_existing, load_records
 from ivhl.tracker.provenance import digest_of, keep_provenance, load_provenance
 from ivhl.tracker.wording import counted
 from ivhl.workload import load_workloads
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
 
     from ivhl.fleet.signed import Attested
     from ivhl.fleet.sources import ImportLimits
-    from ivhl.records.store import Problem
 
 
 # Of unreadable lines. A source can consist of them, and each takes memory and a line of output.
@@ -56,13 +52,11 @@ class Imported:
         new: Number of new records by batch.
         had: Number of records by batch that were here already, or occurred twice.
         refused: Lines and files that were refused, with the reason.
-        set_aside: asv's files that could not be read, and were renamed.
     """
 
     new: Counter[Batch]
     had: Counter[Batch]
     refused: tuple[Refused, ...]
-    set_aside: tuple[Problem, ...]
 
 
 def import_records(
@@ -133,24 +127,9 @@ def import_records(
         refused += full.values()
         taken = [offer for offer in taken if _file_of(results, offer) not in full]
         _keep_provenance(results, taken, attested)
-        set_aside = set_aside_unreadable(results)
         for name in sorted({offer.record.machine.name for offer in taken}):
             write_machine(results, name, known.machines[name])
-        if taken:
-            write_asv_results(
-                root,
-                Settings.of_checkout(
-                    root,
-                    project=project.name,
-                    workloads=project.workloads,
-                    # Nothing is measured here, and this host's name may not be a valid one.
-                    machine=this_machine("importing"),
-                    results=results,
-                ),
-                load_records(results).records,
-                {place_of(offer.record) for offer in taken},
-            )
-    return Imported(new, had, tuple(refused), set_aside)
+    return Imported(new, had, tuple(refused))
 
 
 def _too_many_machines(results: Path, taken: Iterable[Offered]) -> tuple[str, ...]:
@@ -202,9 +181,14 @@ def _merge(
     files: dict[tuple[Path, Batch], list[Offered]] = {}
     for offer in taken:
         record = offer.record
-        place = place_of(record)
         path = _file_of(results, offer)
-        batch = Batch(place.machine, place.device, place.commit, record.cell.id, place.existing)
+        batch = Batch(
+            record.machine.name,
+            device_type(record),
+            record.commit,
+            record.cell.id,
+            is_existing(record),
+        )
         files.setdefault((path, batch), []).append(offer)
     new: Counter[Batch] = Counter()
     had: Counter[Batch] = Counter()

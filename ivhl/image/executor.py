@@ -12,13 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ivhl.asv.files import place_of, write_asv_results, write_machine
-from ivhl.asv.machine import asv_machine
 from ivhl.asv.run import log_of
 from ivhl.bench import write_record
 from ivhl.bench.progress import Display
 from ivhl.bench.state import RunState
-from ivhl.errors import IvhlError, ResultsError, SpecError
+from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.check import first_mistake, not_locked
 from ivhl.git import find_commit
 from ivhl.image.build import build_image, list_images, present_image
@@ -37,7 +35,7 @@ from ivhl.measure.outcome import failed_everywhere, what_runs_eagerly
 from ivhl.records.files import record_file
 from ivhl.records.lines import read_plain
 from ivhl.records.reader import read_record, records_in
-from ivhl.records.store import Key, case_name, device_type, key_of, load_records
+from ivhl.records.store import Key, case_name, device_type, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -162,10 +160,7 @@ class DockerExecutor:
         except BaseException:
             with suppress(EngineError):
                 remove_leftovers(connect(), self._run)
-            with suppress(IvhlError):  # the first error is raised
-                self._write_asv_files(settings, locks, commit)
             raise
-        self._write_asv_files(settings, locks, commit)
         return tuple(dict.fromkeys((*lost, *state.left())))
 
     def _order(self, settings: Settings, lock: LockState, commit: str) -> Order:
@@ -220,24 +215,6 @@ class DockerExecutor:
         recipe = make_recipe(self._root, lock, device=device, base=self._base, commit=commit)
         there = None if fresh else present_image(self.client, recipe)
         return there or build_image(self.client, recipe, self._sources, show)
-
-    def _write_asv_files(
-        self, settings: Settings, locks: Sequence[LockState], commit: str
-    ) -> None:
-        """Write asv's files for the measured cells, as an import does."""
-        results = Path(settings.results)
-        ids = {lock.cell.id for lock in locks}
-        records = load_records(results).records
-        places = {
-            place_of(record)
-            for record in records
-            if (record.machine.name, record.commit) == (settings.machine.name, commit)
-            and record.cell.id in ids
-            and record.conditions.image is not None
-        }
-        if places:
-            write_machine(results, settings.machine.name, asv_machine(settings.machine))
-            write_asv_results(self._root, settings, records, places)
 
 
 def run_label(root: Path) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import signal
 import sys
 from dataclasses import asdict
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ivhl.measure.outcome import what_runs_eagerly
 from ivhl.measure.runner import CaseEvent, run_cases, run_in_turns
@@ -22,22 +23,109 @@ from ivhl.measure.settings import (
 )
 from ivhl.records.answers import read_records
 from ivhl.records.record import Cell, RunRecord
-from ivhl.workload import Case, every_case, load_workloads
+from ivhl.workload import Case, Workload, core_variant, every_case, load_workloads
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 Values = dict[str, dict[str, Any]]
 
 
-def case_names() -> list[str]:
-    """Return the names of all cases of this device, at every size.
+class AsvMetric(NamedTuple):
+    """One ``track_`` benchmark of each workload.
+
+    Attributes:
+        value: Its key in ``values_of``.
+    """
+
+    value: str
+    unit: str
+    title: str
+
+
+METRICS: Final[dict[str, AsvMetric]] = {
+    "speedup": AsvMetric("speedup", "x", "Eager over compiled: higher is better."),
+    "relative_time": AsvMetric("relative", "compiled/eager", "Compiled over eager."),
+    "failed": AsvMetric("failed", "failed", "1 if the case failed, else 0."),
+    "eager_time": AsvMetric("eager_s", "seconds", "Seconds per eager call."),
+    "compiled_time": AsvMetric("compiled_s", "seconds", "Seconds per compiled call."),
+    "compile_time": AsvMetric("compile_s", "seconds", "Seconds of the first call, empty cache."),
+    "peak_memory": AsvMetric(
+        "compiled_peak", "bytes", "Bytes that one compiled call holds beyond its inputs."
+    ),
+}
+_PACKAGED: Final = 3  # benchmarks.SUBJECT.NAME.calls: parts before the last
+
+
+class Operation(NamedTuple):
+    """One workload as asv has it.
+
+    Attributes:
+        workload: Its name in the records.
+        name: Its name in asv: subject and last part of its name, e.g. ``field.intensity``.
+        sizes: The default size first.
+        variants: The core variant first.
+    """
+
+    workload: str
+    name: str
+    sizes: tuple[str, ...]
+    variants: tuple[str, ...]
+
+    def benchmark(self, metric: str) -> str:
+        """Return the name of the benchmark of a metric, e.g. ``field.intensity.track_failed``."""
+        return f"{self.name}.track_{metric}"
+
+
+def subject_of(name: str, workload: Workload | None) -> str:
+    """Return the subject of a workload, as ``tracker.views.source`` has it for our pages."""
+    parts = workload.make_inputs.partition(":")[0].split(".") if workload else []
+    return parts[-3] if len(parts) > _PACKAGED else name.partition(".")[0]
+
+
+def operation_of(
+    name: str,
+    workload: Workload | None,
+    device: str = "cpu",
+    recorded: Iterable[tuple[str, str]] = (),
+) -> Operation:
+    """Return a workload as asv has it.
+
+    Args:
+        name: Its name in the records.
+        workload: Its declaration; ``None`` if the project no longer has one.
+        device: ``cpu`` or ``cuda``: it decides which variants are declared.
+        recorded: Size and variant of its records: only these are parameters then.
+    """
+    sizes: list[str] = []
+    variants: list[str] = []
+    if workload is not None:
+        sizes = [workload.default_size, *workload.sizes]
+        variants = [core_variant(workload)]
+        variants += [case.variant.name for case in every_case((workload,), device)]
+    if pairs := sorted(set(recorded)):
+        known = {size for size, _ in pairs}, {variant for _, variant in pairs}
+        sizes = [size for size in (*sizes, *sorted(known[0])) if size in known[0]]
+        variants = [one for one in (*variants, *sorted(known[1])) if one in known[1]]
+    parts = [subject_of(name, workload), name.rpartition(".")[2]]
+    return Operation(
+        name,
+        ".".join(re.sub(r"\W", "_", part, flags=re.ASCII) or "_" for part in parts),
+        tuple(dict.fromkeys(sizes)),
+        tuple(dict.fromkeys(filter(None, variants))),
+    )
+
+
+def operations() -> tuple[Operation, ...]:
+    """Return all workloads of this device, with every size and variant.
 
     Not only those of this run: asv's history breaks when the parameters change.
     """
     settings = read_settings()
     workloads = load_workloads(settings.workloads)
-    return [case.name for case in every_case(workloads, settings.effort.device)]
+    every = [operation_of(w.name, w, settings.effort.device) for w in workloads]
+    return tuple(one for one in every if one.variants)
 
 
 def measure_cell() -> Values:

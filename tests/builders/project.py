@@ -85,7 +85,7 @@ def make_project(root: Path) -> list[str]:
                 "repo": ".",
                 "branches": ["main"],
                 "environment_type": "existing",
-                "plugins": [".ivhl.asv.publisher"],
+                "plugins": [".ivhl.asv"],
                 "results_dir": "results",
             }
         )

@@ -18,14 +18,12 @@ import pytest
 
 from ivhl.asv.configuration import load_configuration
 from ivhl.asv.publish import _failed, publish
-from ivhl.asv.unreadable import foreign_files, set_aside_unreadable
+from ivhl.asv.unreadable import foreign_files
 from ivhl.errors import ResultsError, SpecError, explained
 from ivhl.pages.build import MADE_FROM
 from ivhl.records.files import append_record, record_file
 from ivhl.records.store import load_records
 from ivhl.tracker.annotations import Annotation, annotate
-from ivhl.tracker.changes import KINDS
-from ivhl.tracker.regressions import find_changes
 from ivhl.tracker.views.facts import fact_groups
 from tests.builders.project import git, make_commits, make_project, write_asv_results
 from tests.builders.records import interval, make_failure, make_record
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.changes import Kind
-    from ivhl.tracker.regressions import Change
 
 
 def configure(root: Path, **changes: object) -> None:
@@ -90,19 +86,19 @@ def test_unreadable_results_are_named_and_all_others_published(root: Path) -> No
     assert str(root) not in page
     index = json.loads((root / "site" / "asv" / "index.json").read_text())
     assert list(index["machines"]) == ["bench"]
-    assert len(index["graph_param_list"]) == 15
+    assert len(index["graph_param_list"]) == 15 + 3  # theirs by release, ours with all
 
 
 def test_a_failed_publish_keeps_the_old_site_and_reports_why(root: Path) -> None:
     publish(root, root / "site")
     (root / "site" / "mark").touch()
-    configure(root, plugins=[".ivhl.asv.publisher", ".no_such_plugin"])
+    configure(root, plugins=[".ivhl.asv", ".no_such_plugin"])
     with pytest.raises(ResultsError, match="no_such_plugin") as error:
         publish(root, root / "site", asv=True)
     assert "the earlier site" in error.value.hint
     assert (root / "site" / "mark").exists()
     assert leftovers(root) == []
-    configure(root, plugins=[".ivhl.asv.publisher"])
+    configure(root, plugins=[".ivhl.asv"])
     publish(root, root / "site")
     assert not (root / "site" / "mark").exists()
     assert leftovers(root) == []
@@ -184,7 +180,10 @@ def test_a_configuration_of_other_benchmarks_gives_what_it_says_of_the_project(r
     configure(root, plugins=[], branches=["feature"], results_dir="theirs", html_dir="pages")
     conf = load_configuration(root)
     assert conf["branches"] == ["feature"]
-    assert (conf["results_dir"], conf["html_dir"]) == (str(root / "results"), str(root / "site"))
+    assert (conf["results_dir"], conf["html_dir"]) == (
+        str(root / "results"),
+        str(root / ".asv/html"),
+    )
     assert conf["plugins"] == [".ivhl.asv"]
 
 
@@ -200,7 +199,7 @@ def test_asvs_pages_are_kept_until_they_are_asked_for(root: Path) -> None:
     assert first.asv in (root / "site" / "asv.html").read_text()
     assert publish(root, root / "site", asv=True).renewed
     assert index.stat().st_ino != before
-    shutil.rmtree(root / "site")
+    shutil.rmtree(root / ".asv")
     without = publish(root, root / "site", asv=False)
     assert (without.asv, index.exists()) == ("", False)
     assert "This site has none" in (root / "site" / "asv.html").read_text()
@@ -277,41 +276,6 @@ def test_the_error_for_an_old_configuration_says_what_to_write(root: Path) -> No
 def test_an_unwritable_output_is_named(root: Path) -> None:
     with pytest.raises(ResultsError, match="cannot create a folder in /proc"):
         publish(root, Path("/proc/site"))
-
-
-def test_asvs_page_of_regressions_shows_our_verdicts(root: Path) -> None:
-    publish(root, root / "site", asv=True)
-    asv = root / "site" / "asv"
-    listed = json.loads((asv / "regressions.json").read_text())["regressions"]
-    main = json.loads((asv / "index.json").read_text())
-    (place,) = {jump[1] for *_, jumps in listed for jump in jumps}
-    assert main["revision_to_hash"][str(place)] == commits_of(root)[0]
-    for text, graph, params, number, _, _, jumps in listed:
-        name, _, what = text.partition("(")
-        assert "ops.gp_evolve/small/real-compiled: slower on Python" in what
-        assert f"PyTorch {params['torch']}" in what
-        case = main["benchmarks"][name]["params"][0][number]
-        assert case == "'ops.gp_evolve/small/real-compiled'"
-        assert (asv / graph).is_file()
-        assert jumps[0][3] / jumps[0][2] == pytest.approx(2.15 / 1.2, rel=0.1)
-    assert {params["python"] for _, _, params, *_ in listed} == {"3.12", "3.13", "3.14"}
-    feed = (asv / "regressions.xml").read_text()
-    assert 'href="../regressions.html' in feed
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_change_passes_asvs_page(
-    root: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def renamed(*args: Any, **options: Any) -> tuple[Change, ...]:  # noqa: ANN401
-        return tuple(replace(one, kind=kind) for one in find_changes(*args, **options))
-
-    monkeypatch.setattr("ivhl.tracker.views.source.find_changes", renamed)
-    publish(root, root / "site", asv=True)
-    listed = json.loads((root / "site/asv/regressions.json").read_text())["regressions"]
-    # asv lists what got worse. A series that stopped has no point to show there.
-    assert not listed or kind in ("fails", "degraded", "slower")
-    assert listed or kind not in ("degraded", "slower")
 
 
 def commits_of(root: Path) -> list[str]:
@@ -481,14 +445,11 @@ def test_a_site_that_was_published_after_each_change_is_the_one_published_at_onc
     assert files_of(root / "again") == at_once
 
 
-def test_files_of_the_project_in_its_results_are_left_alone(root: Path) -> None:
-    ours = root / "results" / "bench" / "broken.json"
-    ours.write_text("{")
+def test_files_of_the_project_in_its_results_are_named(root: Path) -> None:
     for name in ("metrics.json", "run-1/metrics.json", "benchmarks/deep/x.json"):
         path = root / "results" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text('{"accuracy": 0.9')
-    assert [one.path for one in set_aside_unreadable(root / "results")] == [ours]
     assert [path.name for path in foreign_files(root / "results")] == [
         "x.json", "metrics.json", "metrics.json",
     ]  # fmt: skip

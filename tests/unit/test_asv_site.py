@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ivhl.asv.site import VENDORED, patch_index, patch_script, write_vendored
+from ivhl.asv.site import VENDORED, linked_to_ours, patch_index, patch_script, write_vendored
 from ivhl.errors import ResultsError
 
 if TYPE_CHECKING:
@@ -23,8 +23,11 @@ ROW = re.compile(r"^\| `(?P<name>[^`]+)` \|.*\| `(?P<digest>[0-9a-f]{64})` \|$",
 
 def test_the_page_of_the_installed_asv_can_be_patched() -> None:
     patched = patch_index(INDEX)
-    assert patched.count('href="../index.html"') == 1
-    assert patched.count('href="../matrix.html"') == 1
+    assert '"../' not in patched  # `asv preview` has asv's pages only
+    assert patched.count('id="ivhl-side"') == 1
+    linked = linked_to_ours(patched)
+    assert linked.count('href="../index.html"') == 1
+    assert linked.count('href="../matrix.html"') == 1
     assert "integrity=" not in patched
     assert not re.search(r"<(script|link)[^>]*https?://", patched)
 
@@ -33,7 +36,7 @@ def test_every_file_that_the_page_loads_is_written(tmp_path: Path) -> None:
     write_vendored(tmp_path)
     loaded = re.findall(r'(?:src|href)="(vendor/[^"]+)"', patch_index(INDEX))
     assert sorted(loaded) == sorted(f"vendor/{name}" for name in VENDORED)
-    assert all((tmp_path / name).is_file() for name in loaded)
+    assert all((tmp_path / name).is_file() for name in (*loaded, "ivhl.js", "ivhl.css"))
 
 
 def test_vendored_files_match_the_readme() -> None:
@@ -77,7 +80,7 @@ def test_vendored_files_match_the_digests_in_asvs_page() -> None:
 def test_a_page_of_another_asv_is_an_error(old: str, new: str, told: str) -> None:
     assert old in INDEX
     with pytest.raises(ResultsError, match=told):
-        patch_index(INDEX.replace(old, new))
+        linked_to_ours(patch_index(INDEX.replace(old, new)))
 
 
 def test_only_scripts_of_the_site_run_on_asvs_page() -> None:
@@ -112,7 +115,15 @@ def test_every_script_of_the_installed_asv_inserts_names_as_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["asv_ui.js", "summarylist.js", "summarygrid.js", "graphdisplay.js"]
+    "name",
+    [
+        "asv.js",
+        "asv_ui.js",
+        "summarylist.js",
+        "summarygrid.js",
+        "graphdisplay.js",
+        "regressions.js",
+    ],
 )
 def test_a_script_of_another_asv_is_an_error(name: str) -> None:
     text = files("asv").joinpath("www", name).read_text(encoding="utf-8")

@@ -211,8 +211,7 @@ def test_a_machine_with_the_name_of_a_file_is_refused(root: Path, name: str) -> 
 def test_a_folder_with_the_name_of_a_file_of_asv_is_no_file_of_asv(root: Path) -> None:
     folder = root / "results" / "x.json"
     folder.mkdir(parents=True)
-    done = take(root, with_values(a_record(root)))
-    assert done.set_aside == ()
+    take(root, with_values(a_record(root)))
     assert folder.is_dir()
 
 

@@ -1,4 +1,4 @@
-"""One asv parameter per case, one ``track_`` method per metric.
+"""A class for each workload, with a ``track_`` method for each metric.
 
 Does not import torch, because asv imports this module often.
 """
@@ -7,62 +7,35 @@ from __future__ import annotations
 
 from typing import Any
 
-from ivhl.measure.suite import Values, case_names, measure_cell, value
+from ivhl.measure.suite import METRICS, Operation, Values, measure_cell, operations, value
+
+version = "1"
 
 
-class Compiled:
-    """Compares compiled with eager in every case of every workload."""
+def setup_cache() -> Values:
+    """Measure all cases, each in its own processes and with its own time limit."""
+    return measure_cell()
 
-    params = case_names()
-    param_names = ("case",)
-    version = "1"
 
-    def setup_cache(self) -> Values:
-        """Measure all cases, each in its own processes and with its own time limit."""
-        return measure_cell()
+setup_cache.timeout = 24 * 3600  # type: ignore[attr-defined]  # asv reads it
 
-    setup_cache.timeout = 24 * 3600  # type: ignore[attr-defined]  # asv reads it
 
-    def track_relative_time(self, cell: Values, case: str) -> Any:  # noqa: ANN401
-        """Compiled over eager: lower is better, as asv's step detection expects."""
-        return value(cell, case, "relative")
+def _track(operation: Operation, metric: str) -> Any:  # noqa: ANN401  (asv has no types)
+    def track(_: object, cell: Values, size: str, variant: str) -> Any:  # noqa: ANN401
+        return value(cell, f"{operation.workload}/{size}/{variant}", METRICS[metric].value)
 
-    track_relative_time.unit = "compiled/eager"  # type: ignore[attr-defined]
+    track.benchmark_name = operation.benchmark(metric)  # type: ignore[attr-defined]  # as the three below
+    track.__doc__, track.unit = METRICS[metric].title, METRICS[metric].unit  # type: ignore[attr-defined]
+    return track
 
-    def track_speedup(self, cell: Values, case: str) -> Any:  # noqa: ANN401
-        """Eager over compiled; asv.conf.json excludes it from asv's regression detection."""
-        return value(cell, case, "speedup")
 
-    track_speedup.unit = "x"  # type: ignore[attr-defined]
-
-    def track_failed(self, cell: Values, case: str) -> Any:  # noqa: ANN401
-        """1 if the case failed, so that asv reports a new failure as a regression."""
-        return value(cell, case, "failed")
-
-    track_failed.unit = "failed"  # type: ignore[attr-defined]
-    # ivhl.asv.capture uses this value if the cell could not be made.
-    track_failed.on_failure = 1  # type: ignore[attr-defined]
-
-    def track_eager_time(self, cell: Values, case: str) -> Any:  # noqa: ANN401
-        """Seconds per eager call."""
-        return value(cell, case, "eager_s")
-
-    track_eager_time.unit = "seconds"  # type: ignore[attr-defined]
-
-    def track_compiled_time(self, cell: Values, case: str) -> Any:  # noqa: ANN401
-        """Seconds per compiled call."""
-        return value(cell, case, "compiled_s")
-
-    track_compiled_time.unit = "seconds"  # type: ignore[attr-defined]
-
-    def track_compile_time(self, cell: Values, case: str) -> Any:  # noqa: ANN401
-        """Seconds of the first call with an empty cache."""
-        return value(cell, case, "compile_s")
-
-    track_compile_time.unit = "seconds"  # type: ignore[attr-defined]
-
-    def track_peak_memory(self, cell: Values, case: str) -> Any:  # noqa: ANN401
-        """Bytes that one compiled call holds beyond its inputs."""
-        return value(cell, case, "compiled_peak")
-
-    track_peak_memory.unit = "bytes"  # type: ignore[attr-defined]
+for _operation in operations():
+    globals()[_operation.name.replace(".", "_")] = type(
+        _operation.name,
+        (),
+        {
+            "params": (_operation.sizes, _operation.variants),
+            "param_names": ("size", "variant"),
+            **{f"track_{metric}": _track(_operation, metric) for metric in METRICS},
+        },
+    )

@@ -1,0 +1,312 @@
+"""Our benchmarks on asv's pages: graphs, grid, list, failures and regressions, from the records.
+
+asv would take the mean over all machines for its grid, find steps of its own in each series, and
+write a row for each combination of parameters, most of which nobody measured.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from asv.graph import Graph
+from asv.repo import get_repo
+
+from ivhl.asv.files import scalar, site_params
+from ivhl.asv.verdicts import add_verdicts
+from ivhl.measure.suite import METRICS, values_of
+from ivhl.records.text import visible
+from ivhl.tracker.compat import python_key, release_key
+from ivhl.tracker.wording import counted, short_message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ivhl.asv.files import Suite
+    from ivhl.measure.suite import Operation
+    from ivhl.records.record import Failure, RunRecord
+    from ivhl.tracker.regressions import Change
+    from ivhl.tracker.views.source import Source
+
+_LONGEST_MESSAGE: Final = 200
+# Metrics on asv's page "Benchmark list", which takes what rises for worse.
+_LISTED: Final = ("relative_time", "failed")
+
+
+class Line(NamedTuple):
+    """What one file of a graph shows, beside the branch."""
+
+    machine: str
+    python: str
+    device: str
+    environment: str
+
+
+class Graphs:
+    """Writes our benchmarks into a site that ``asv publish`` has just written.
+
+    Args:
+        conf: asv's configuration.
+        suite: The records.
+        source: The same project, for what is judged.
+    """
+
+    def __init__(self, conf: Any, suite: Suite, source: Source) -> None:  # noqa: ANN401  (asv has no types)
+        self.html = Path(conf.html_dir)
+        self.suite = suite
+        self.source = source
+        self.index = json.loads((self.html / "index.json").read_text(encoding="utf-8"))
+        self.revisions = {h: int(r) for r, h in self.index["revision_to_hash"].items()}
+        repo = get_repo(conf)
+        self.branches = {
+            repo.get_branch_name(branch): set(repo.get_branch_commits(branch))
+            for branch in conf.branches
+        }
+        self._known: list[dict[str, Any]] = self.index["graph_param_list"]
+        self.index["theirs"] = len(self._known)
+        self._rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+
+    def write(self, changes: Iterable[Change]) -> None:
+        """Write everything.
+
+        Args:
+            changes: What got worse, for asv's page *Regressions*.
+        """
+        (self.html / "failures").mkdir()
+        theirs = self.index["benchmarks"]
+        self.index["benchmarks"] = {}
+        for operation, records in self.suite.records.items():
+            self._write(operation, records)
+        self.index["benchmarks"] |= theirs
+        for path, rows in self._rows.items():
+            self._dump(path, sorted(rows, key=lambda row: (row["name"], row["idx"])))
+        add_verdicts(self, changes)
+        self._dump("index.json", self.index)
+
+    def _number_of(self, line: Line, branch: str) -> int:
+        """Return the number of a set of parameters in the list of the site; add it if it is new."""
+        ours = {**line._asdict(), "branch": branch}
+        params = {key: ours.get(key) for key in {**self.index["params"], **ours}}
+        if params not in self._known:
+            self._known.append(params)
+            for key, value in params.items():
+                values = self.index["params"].setdefault(key, [])
+                if value not in values:
+                    values.insert(0 if value is None else len(values), value)
+        return self._known.index(params)
+
+    def _path_of(self, number: int, benchmark: str) -> str:
+        return f"{Graph.get_file_path(self._known[number], benchmark)}.json"
+
+    def _write(self, operation: Operation, records: Sequence[RunRecord]) -> None:
+        torches = sorted({record.cell.torch for record in records}, key=release_key)
+        axes = (operation.sizes, operation.variants, tuple(torches))
+        by_line: dict[Line, list[RunRecord]] = defaultdict(list)
+        for record in records:
+            by_line[line_of(record)].append(record)
+        cell = self._cell(operation, records)
+        graphs: list[int] = []
+        for metric, about in METRICS.items():
+            self.index["benchmarks"][operation.benchmark(metric)] = {
+                "name": operation.benchmark(metric),
+                "code": f"{about.title} {operation.workload}",
+                "type": "track",
+                "unit": about.unit,
+                "version": "1",
+                "param_names": ["size", "variant", "torch"],
+                "params": [[repr(value) for value in axis] for axis in axes],
+                "start": _starts(operation, metric, torches, by_line, cell[0]) if cell else {},
+                "failures": f"failures/{operation.name}.json",
+                "graphs": graphs,
+                "grid": self._grid(operation, *cell) if cell and metric == "speedup" else None,
+            }
+        self._dump(f"failures/{operation.name}.json", list(self._failures(records)))
+        for line, group in by_line.items():
+            for branch, commits in self.branches.items():
+                here = commits & self.revisions.keys()
+                points: dict[int, dict[int, dict[str, Any]]] = defaultdict(dict)
+                for one in group:
+                    if one.commit in here:
+                        number = flat_index(axes, (one.size, one.variant, one.cell.torch))
+                        points[self.revisions[one.commit]][number] = values_of(one)
+                if not points:
+                    continue
+                graphs.append(self._number_of(line, branch))
+                for metric in METRICS:
+                    self._write_graph(operation, metric, graphs[-1], axes, points)
+
+    def _write_graph(
+        self,
+        operation: Operation,
+        metric: str,
+        number: int,
+        axes: Sequence[Sequence[str]],
+        points: Mapping[int, Mapping[int, Mapping[str, Any]]],
+    ) -> None:
+        """Write a graph, and the rows of the list.
+
+        Args:
+            operation: The workload.
+            metric: What is drawn.
+            number: See ``_number_of``.
+            axes: Parameters of the benchmark.
+            points: Values of the cases by revision and number of the combination of parameters.
+        """
+        cases = list(product(*axes))
+        data: list[list[Any]] = []
+        # Revision and value, and those before.
+        last: dict[int, tuple[Any, ...]] = {}
+        for revision, values in sorted(points.items()):
+            drawn: list[float | None] = [None] * len(cases)
+            for case, found in values.items():
+                drawn[case] = value = scalar(found, METRICS[metric].value)
+                if value is not None:
+                    last[case] = revision, value, *last.get(case, (None, None))[:2]
+            data.append([revision, drawn])
+        benchmark = operation.benchmark(metric)
+        self._dump(self._path_of(number, benchmark), data)
+        if metric not in _LISTED:
+            return
+        self._rows[self._path_of(number, "summary")] += (
+            {
+                "name": benchmark,
+                "idx": case,
+                "pretty_name": f"{benchmark}({', '.join(map(repr, cases[case]))})",
+                "last_rev": revision,
+                "last_value": value,
+                "last_err": 0,
+                "prev_value": was,
+                "change_rev": None if changed is None else [changed, revision],
+            }
+            for case, (revision, value, changed, was) in last.items()
+            if value or was  # not each case that works
+        )
+
+    def _cell(self, operation: Operation, records: Iterable[RunRecord]) -> tuple[Line, str] | None:
+        """Return line and PyTorch of the newest default cell, in the main place if it has one."""
+        state, main = self.source.state, self.source.page.main
+
+        def rank(cell: tuple[Line, str]) -> tuple[object, ...]:
+            (machine, python, device, _), torch = cell
+            default = python in (state.pythons or ()) and torch in (state.releases or ())
+            return (machine, device) == main, default, python_key(python), release_key(torch), cell
+
+        here = [record for record in records if record.commit in self.revisions]
+        core = [record for record in here if _is_core(operation, record)]
+        cells = {(line_of(record), record.cell.torch) for record in core or here or records}
+        return max(cells, key=rank, default=None)
+
+    def _grid(self, operation: Operation, line: Line, torch: str) -> dict[str, str]:
+        """Write the sparkline of an operation in a cell; return what the grid says beside it."""
+        core = [
+            record
+            for record in sorted(self.suite.records[operation], key=self._age)
+            if _is_core(operation, record) and _is_beside(line_of(record), line)
+        ]
+        values = {
+            self.revisions[record.commit]: record.speedup.value if record.speedup else None
+            for record in core
+            if (line_of(record), record.cell.torch) == (line, torch)
+            and record.commit in self.revisions
+        }
+        self._dump(f"graphs/summary/{operation.benchmark('speedup')}.json", sorted(values.items()))
+        cells = {record.cell.id: record.failure is not None for record in core}
+        now = values[max(values)] if values else None
+        where = (line.machine, f"Python {line.python}", f"PyTorch {torch}")
+        return {
+            "name": operation.name.partition(".")[2],
+            "now": "no speedup" if now is None else f"{now:.2f}x",
+            "where": ", ".join((operation.sizes[0], operation.variants[0], *where)),
+            "failed": f"fails in {sum(cells.values())} of {counted(len(cells), 'cell')}"
+            if any(cells.values())
+            else "",
+            "speedup": operation.benchmark("speedup"),
+            "link": operation.benchmark("failed"),
+        }
+
+    def _age(self, record: RunRecord) -> tuple[int, str]:
+        return self.revisions.get(record.commit, -1), record.recorded_at
+
+    def _failures(self, records: Iterable[RunRecord]) -> Iterator[dict[str, Any]]:
+        """Yield the failed records, the last of each case and cell first."""
+        cases: dict[tuple[object, ...], list[RunRecord]] = defaultdict(list)
+        for record in sorted(records, key=self._age):
+            cases[line_of(record), record.cell.torch, record.size, record.variant].append(record)
+        for now in (True, False):
+            for group in cases.values():
+                for record in group[-1:] if now else group[:-1]:
+                    if record.failure is not None:
+                        yield self._failure(record, record.failure, now=now)
+
+    def _failure(self, record: RunRecord, failure: Failure, *, now: bool) -> dict[str, Any]:
+        message = visible(short_message(failure.message, _LONGEST_MESSAGE))
+        return {
+            **line_of(record)._asdict(),
+            "torch": record.cell.torch,
+            "size": record.size,
+            "variant": record.variant,
+            "revision": self.revisions.get(record.commit),
+            "commit": record.commit[:8],
+            "why": f"{failure.failure_class} in {failure.phase}: {message}",
+            "now": now,
+        }
+
+    def _dump(self, path: str, data: object) -> None:
+        target = self.html / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(json.dumps(data, separators=(",", ":")), encoding="utf-8")
+
+
+def line_of(record: RunRecord) -> Line:
+    """Return the line of a record."""
+    return Line(record.machine.name, **site_params(record))
+
+
+def flat_index(axes: Sequence[Sequence[str]], case: Sequence[str]) -> int:
+    """Return the place of a combination of parameters among all, as asv counts them."""
+    number = 0
+    for axis, value in zip(axes, case, strict=True):
+        number = number * len(axis) + axis.index(value)
+    return number
+
+
+def _is_core(operation: Operation, record: RunRecord) -> bool:
+    return (record.size, record.variant) == (operation.sizes[0], operation.variants[0])
+
+
+def _is_beside(one: Line, other: Line) -> bool:
+    """Return whether two lines differ in the Python only."""
+    return one._replace(python=other.python) == other
+
+
+def _starts(
+    operation: Operation,
+    metric: str,
+    torches: Iterable[str],
+    by_line: Mapping[Line, Sequence[RunRecord]],
+    line: Line,
+) -> dict[str, dict[str, list[str]]]:
+    """Return what a benchmark's page shows first, along commits and along releases."""
+    beside = [one for one in by_line if _is_beside(one, line)]
+    every = sorted((one.python for one in beside), key=python_key)
+
+    def history(one: Line) -> tuple[object, ...]:
+        core = {r.commit for r in by_line[one] if _is_core(operation, r)}
+        return len(core), python_key(one.python)
+
+    longest = max(beside, key=history).python
+    shown = {
+        "machine": [line.machine],
+        "device": [line.device],
+        "environment": [line.environment],
+        "p-size": [repr(operation.sizes[0])],
+        "p-variant": [repr(operation.variants[0])],
+        "p-torch": [repr(torch) for torch in torches],
+    }
+    return {
+        "commit": shown | {"python": every if metric == "failed" else [longest]},
+        "torch": shown | {"python": every},
+    }
