@@ -29,9 +29,10 @@ from ivhl.errors import IvhlError
 from ivhl.git import published_branches
 from ivhl.matrix.project import find_root
 from ivhl.pages.folder import MARKER
+from ivhl.tracker.changes import WORSE
 from ivhl.tracker.confirmations import load_confirmations, with_confirmed
 from ivhl.tracker.project import load_state
-from ivhl.tracker.regressions import WORSE, find_changes, incidents_of
+from ivhl.tracker.regressions import find_changes, incidents_of
 from ivhl.tracker.views.source import Source
 
 if TYPE_CHECKING:
