@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
-from ivhl.tracker.foreign_names import with_names
-from ivhl.tracker.version_values import NEWEST_PATCH, CaseTest, Undecided, VersionsOfCell, value_of
+from ivhl.version_checks.names import with_names
+from ivhl.version_checks.values import NEWEST_PATCH, CaseTest, Undecided, VersionsOfCell, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from ivhl.tracker.trees import SourceFile, Trees
+    from ivhl.syntax import SourceFile, Trees
 
 _COMPILERS: Final = frozenset({"torch.compile", "torch._dynamo.optimize"})
 # Of `torch.compile`: a method of this name that takes nothing else may be that of a module.

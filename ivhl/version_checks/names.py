@@ -7,7 +7,7 @@ from collections import defaultdict
 from copy import copy
 from typing import TYPE_CHECKING, Final
 
-from ivhl.tracker.trees import FIELDS, blocks_of, children_of, nodes_in, statements_in
+from ivhl.version_checks.walks import FIELDS, blocks_of, children_of, nodes_in, statements_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

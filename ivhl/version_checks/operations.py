@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import ivhl
 from ivhl.matrix.spec import read_plain
-from ivhl.tracker.compiling import dotted, operations_of
+from ivhl.version_checks.sites import dotted, operations_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
