@@ -136,8 +136,8 @@ def _run(root: Path, path: Path, found: Found, place: str, asked: _Asked) -> Non
     from ivhl.version_checks.trial import (  # noqa: PLC0415
         Attempt,
         conclusion,
+        find_tests,
         run_without,
-        tests_of,
     )
 
     if not path.is_dir():
@@ -169,7 +169,7 @@ def _run(root: Path, path: Path, found: Found, place: str, asked: _Asked) -> Non
         )
     # A script is run from the folder of the copy: its path must be whole.
     scripts = [str(Path(one).resolve()) for one in asked.tests if Path(one).is_file()]
-    tests = tuple(scripts) if scripts else asked.tests or tests_of(path, check)
+    tests = tuple(scripts) if scripts else asked.tests or find_tests(path, check)
     _check_tests(path, tests)
     console = Terminal(highlight=False, soft_wrap=True)
     console.print(Text(printable(f"{check.place}: {check.source}"), "bold"))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from ivhl.version_checks.conditions import last_name
-from ivhl.version_checks.names import attributes, bindings, bound_in
+from ivhl.version_checks.names import attributes, bindings, bound_in, last_name
 from ivhl.version_checks.walks import statements_in
 
 if TYPE_CHECKING:

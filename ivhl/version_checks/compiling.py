@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, Final
 
-from ivhl.version_checks.conditions import first_name, last_name
+from ivhl.version_checks.names import first_name, last_name
 from ivhl.version_checks.walks import nodes_in, statements_in
 
 if TYPE_CHECKING:

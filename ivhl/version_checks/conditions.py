@@ -7,57 +7,32 @@ and ``not`` unless the rest decides.
 from __future__ import annotations
 
 import ast
-import operator
 import re
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Literal
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
-from ivhl.version_checks.names import with_names
-from ivhl.version_checks.values import NEWEST_PATCH, CaseTest, Undecided, VersionsOfCell, value_of
+from ivhl.version_checks.names import Names, last_name, with_names
+from ivhl.version_checks.values import (
+    CaseTest,
+    TorchVersion,
+    Undecided,
+    Value,
+    VersionsOfCell,
+    value_of,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-VersionAxis = Literal["python", "torch"]
-_OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
-    ">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt,
-    "==": operator.eq, "!=": operator.ne,
-}  # fmt: skip
-_STARTS: Final = ("starts with", "does not start with")
-_NEGATED: Final = {
-    ">=": "<", "<": ">=", "<=": ">", ">": "<=", "==": "!=", "!=": "==",
-    _STARTS[0]: _STARTS[1], _STARTS[1]: _STARTS[0],
-}  # fmt: skip
-_SWAPPED: Final = {">=": "<=", "<=": ">=", ">": "<", "<": ">", "==": "==", "!=": "!="}
 _SIGNS: Final[dict[type[ast.cmpop], str]] = {
     ast.GtE: ">=", ast.Gt: ">", ast.LtE: "<=", ast.Lt: "<", ast.Eq: "==", ast.NotEq: "!=",
 }  # fmt: skip
+_NEGATED: Final = {
+    ">=": "<", "<": ">=", "<=": ">", ">": "<=", "==": "!=", "!=": "==", "": "not", "not": "",
+}  # fmt: skip
+_SWAPPED: Final = {">=": "<=", "<=": ">=", ">": "<", "<": ">", "==": "==", "!=": "!="}
 _WORDS: Final = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<", "eq": "==", "ne": "!="}
-_NAMES: Final[dict[VersionAxis, str]] = {"python": "Python", "torch": "PyTorch"}
-# Calls that only bring a version into another form: one that compares as versions do, numbers.
-_VERSIONS: Final = frozenset(
-    {"Version", "parse", "LooseVersion", "StrictVersion", "TorchVersion", "parse_version"}
-)
-_NUMBERS: Final = frozenset({"tuple", "list", "int", "float", "map"})
-_FORMS: Final = _VERSIONS | _NUMBERS | {"str"}
-_ALL: Final = 99
-# Expressions that are a version, and whether they are plain texts.
-_SUBJECTS: Final[tuple[tuple[str, VersionAxis, bool], ...]] = (
-    (r"(sys\.)?version_info", "python", False),
-    (r"platform\.python_version(_tuple)?\(\)|sys\.version", "python", True),
-    (r"torch(\.torch_version)?\.__version__|torch_version\.__version__", "torch", False),
-    (r"torch\.version\.__version__", "torch", True),
-    (r"(importlib\.|importlib_)?(metadata\.)?version\(['\"]torch['\"]\)", "torch", True),
-    (r"(pkg_resources\.)?get_distribution\(['\"]torch['\"]\)\.version", "torch", True),
-)
-# The last names of these expressions.
-_SUBJECT_NAMES: Final = frozenset(
-    {"version_info", "python_version", "python_version_tuple", "version", "__version__"}
-)
 # Names of constants that other packages define: TORCH_GE_2_6, IS_PYTHON_LT_3_13.
 _NAMED: Final = re.compile(
     r".*(?P<axis>torch|python|_py|^py)(?:_?version)?_?(?:(?P<ge>greater_(?:or_)?equal(?:_than)?|ge|gte"
@@ -67,83 +42,6 @@ _NAMED: Final = re.compile(
 )
 # What `import torch` has had since which release, if somebody asks with hasattr.
 _SINCE: Final = {"torch.compile": "2.0.0", "torch._dynamo": "2.0.0", "torch.compiler": "2.1.0"}
-
-
-@dataclass(frozen=True, slots=True)
-class VersionTest:
-    """A comparison of one version with a constant.
-
-    Attributes:
-        numbers: How many numbers of the version are compared, as a tuple; 0 for the version.
-        number: The only one that is compared, from 0; ``None`` for all.
-        letters: How many letters of its text are compared; 0 for all.
-        textual: Whether two texts are compared, letter by letter: ``"2.15" < "2.6"``.
-    """
-
-    axis: VersionAxis
-    sign: str
-    value: tuple[int, ...] | str | float
-    numbers: int = 0
-    number: int | None = None
-    letters: int = 0
-    textual: bool = False
-
-    def holds(self, python: str, torch: str) -> bool | None:
-        """Return whether it holds in a cell; ``None`` if its version is no version."""
-        try:
-            return self._holds(python.removesuffix("t") if self.axis == "python" else torch)
-        except (ValueError, IndexError):
-            return None
-
-    def _holds(self, given: str) -> bool:
-        given, release = self._compared(given)
-        value = self.value
-        if self.sign in _STARTS:
-            return given.startswith(str(value)) == (self.sign == _STARTS[0])
-        mine: Any = release
-        wanted: Any = value
-        if isinstance(value, float):
-            mine = float(given)
-        elif isinstance(value, str):
-            mine, wanted = (given, value) if self.textual else (_version(given), _version(value))
-        elif self.letters or self.number is not None:
-            mine, wanted = int(given), value[0]
-        elif self.axis == "torch" and not self.numbers:  # TorchVersion compares as versions do
-            mine, wanted = _version(given), _version(".".join(map(str, value)))
-        return bool(_OPERATORS[self.sign](mine, wanted))
-
-    def _compared(self, given: str) -> tuple[str, tuple[int, ...]]:
-        """Return the part of a version that is compared, as text and as numbers."""
-        release = _version(given).release
-        if self.axis == "python" and len(release) < 3:  # noqa: PLR2004  (major, minor, patch)
-            release = (*release, NEWEST_PATCH)
-            given = ".".join(map(str, release))
-        if self.letters:
-            return given[: self.letters], release
-        if self.number is not None:
-            return str(release[self.number]), release
-        if self.numbers:
-            release = release[: self.numbers]
-            given = ".".join(map(str, release))
-        return given, release
-
-    def __invert__(self) -> VersionTest:
-        """Return its opposite."""
-        return replace(self, sign=_NEGATED[self.sign])
-
-    def __str__(self) -> str:
-        """Return e.g. ``Python >=3.13``."""
-        value = self.value
-        text = ".".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        which = ("major", "minor", "patch")[self.number] if self.number is not None else ""
-        if self.letters:
-            which = (
-                f"(its first {self.letters} letters)" if self.letters > 1 else "(its first letter)"
-            )
-        elif self.textual and self.sign not in _STARTS:
-            which = f"{which} (as text)".strip()
-        space = " " if self.sign in _STARTS else ""
-        return f"{_NAMES[self.axis]} {which + ' ' if which else ''}{self.sign}{space}{text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,47 +115,53 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """An expression on versions that is no plain comparison: its value in a cell is computed.
+    """A condition on versions, whose value in a cell is computed.
 
     Attributes:
+        what: What is compared; of any other expression its source.
+        sign: By which sign, ``""`` if the expression is no comparison, ``not`` if it is negated.
+        value: With which constant, as text.
         node: The expression, or the case of a ``match``.
         names: What names in it stand for.
+        subject: The source of what is compared: of one subject, conditions can be each other's
+            opposite.
     """
 
-    node: ast.expr
-    names: Names
-    negated: bool = False
+    what: str
+    sign: str
+    value: str
+    node: ast.expr = field(compare=False)
+    names: Names = field(compare=False)
+    negated: bool = field(default=False, compare=False)
+    subject: str = ""
 
     def holds(self, python: str, torch: str) -> bool | None:
         """Return whether it holds in a cell; ``None`` if that cannot be computed there."""
-        found = self.in_cell(VersionsOfCell(python, torch))
-        return None if found is None else found != self.negated
-
-    def in_cell(self, cell: VersionsOfCell) -> bool | None:
-        """Return whether the expression is true in a cell, which notes if a version was asked."""
         try:
-            return bool(value_of(self.node, cell, self.names.find))
+            found = value_of(self.node, VersionsOfCell(python, torch), self.names)
         except Undecided:
             return None
+        return bool(found) != self.negated
 
     def __invert__(self) -> Computed:
         """Return its opposite."""
-        return replace(self, negated=not self.negated)
+        return replace(self, sign=_NEGATED[self.sign], negated=not self.negated)
 
     def __str__(self) -> str:
-        """Return the source."""
-        text = source_of(self.node)
-        return f"not `{text}`" if self.negated else f"`{text}`"
+        """Return e.g. ``Python >=3.13``, or the source."""
+        if not self.value:
+            return f"not `{self.what}`" if self.negated else f"`{self.what}`"
+        return f"{self.what} {self.sign}{self.value}"
 
 
-Condition = VersionTest | Computed | Unknown | Always | Joined
+Condition = Computed | Unknown | Always | Joined
 
 
 def speaks_of_versions(condition: Condition) -> bool:
     """Return whether a condition looks at the version of Python or PyTorch."""
     if isinstance(condition, Joined):
         return any(map(speaks_of_versions, condition.parts))
-    return isinstance(condition, VersionTest | Computed)
+    return isinstance(condition, Computed)
 
 
 def source_of(node: ast.expr) -> str:
@@ -266,64 +170,6 @@ def source_of(node: ast.expr) -> str:
         return ast.unparse(node)[:80]
     guard = "" if node.guard is None else f" if {ast.unparse(node.guard)}"
     return f"match {ast.unparse(node.subject)}: case {ast.unparse(node.pattern)}{guard}"[:80]
-
-
-@dataclass(frozen=True, slots=True)
-class _Subject:
-    """An expression that is a version, or numbers of one."""
-
-    axis: VersionAxis
-    numbers: int = 0
-    number: int | None = None
-    letters: int = 0
-    textual: bool = False
-
-    def compared(self, sign: str, value: tuple[int, ...] | str | float) -> VersionTest:
-        """Return its comparison with a constant."""
-        return VersionTest(
-            self.axis, sign, value, self.numbers, self.number, self.letters, self.textual
-        )
-
-
-class Names:
-    """What names stand for: constants of modules that hold a condition or a version.
-
-    Args:
-        own: Name to its expression in the same file.
-        others: Name to its expression in other files, where all that bind it mean the same.
-    """
-
-    def __init__(
-        self, own: Mapping[str, ast.expr], others: Mapping[str, ast.expr] | None = None
-    ) -> None:
-        self._own = own
-        self._others = others or {}
-        self._hidden: frozenset[str] = frozenset()
-        self._inner: dict[str, Names] = {}
-
-    def find(self, name: str) -> ast.expr | None:
-        """Return the expression that a name stands for."""
-        if name.removeprefix("self.") in self._hidden:
-            return None
-        return self._own.get(name) or self._others.get(name)
-
-    def meaning(self, node: ast.expr) -> ast.expr | None:
-        """Return what a name or a dotted name stands for; of PyTorch's own ones nothing."""
-        if isinstance(node, ast.Attribute) and _is_super(node.value):
-            return self.find(f"super().{node.attr}")
-        first = first_name(node) if isinstance(node, ast.Attribute) else None
-        if first == "torch":
-            return None
-        own = self.find(f"self.{last_name(node)}") if first == "self" else None
-        return own or self.find(last_name(node))
-
-    def without(self, name: str) -> Names:
-        """Return these names but for one, whose meaning is looked at: it is not part of itself."""
-        inner = self._inner.get(name)
-        if inner is None:
-            inner = self._inner[name] = Names(self._own, self._others)
-            inner._hidden = self._hidden | {name}
-        return inner
 
 
 def condition_of(node: ast.expr, names: Names, depth: int = 0) -> Condition:  # noqa: PLR0911
@@ -349,7 +195,7 @@ def condition_of(node: ast.expr, names: Names, depth: int = 0) -> Condition:  # 
     if isinstance(node, ast.Constant):
         return Always(bool(node.value))
     if isinstance(node, ast.Compare):
-        return _comparisons(node, names, depth) or _computed(node, names)
+        return _comparisons(node, names) or _computed(node, names)
     if isinstance(node, ast.Call):
         return _call(node, names, depth) or _computed(node, names)
     if isinstance(node, ast.Name | ast.Attribute) and depth < _DEEPEST:
@@ -374,9 +220,9 @@ def _may_ask(node: ast.AST, names: Names) -> bool:
             name = last_name(one) if isinstance(one, ast.expr) else ""
             if _ASKING.search(name):
                 return True
-            if name and name not in seen:
+            if isinstance(one, ast.Name | ast.Attribute) and name not in seen:
                 seen.add(name)
-                if (found := names.find(name)) is not None:
+                if (found := names.meaning(one)) is not None:
                     left.append(found)
     return False
 
@@ -388,14 +234,59 @@ _TRIED: Final = (("3.12", "2.5.1"), ("3.13", "2.6.0"), ("3.14t", "2.15.0"))
 
 def _computed(node: ast.expr, names: Names) -> Computed | Unknown:
     """Return an expression whose value depends on versions, where it can be computed."""
-    if not _may_ask(node, names):
-        return Unknown(source_of(node))
-    found = Computed(node, names)
-    for tried in _TRIED:
-        cell = VersionsOfCell(*tried)
-        if found.in_cell(cell) is not None and cell.asked:
-            return found
-    return Unknown(source_of(node))
+    source = source_of(node)
+    if _may_ask(node, names):
+        for tried in _TRIED:
+            cell = VersionsOfCell(*tried)
+            with suppress(Undecided):
+                value_of(node, cell, names)
+                if cell.asked:
+                    return Computed(source, "", "", node, names)
+    return Unknown(source)
+
+
+def _comparison(left: ast.expr, sign: str, right: ast.expr, names: Names) -> Condition | None:
+    """Return the comparison of a version with a constant; ``None`` if it is none."""
+    (op,) = (kind for kind, text in _SIGNS.items() if text == sign)
+    node = ast.copy_location(ast.Compare(left, [op()], [right]), left)
+    for subject, constant, mine in ((left, right, sign), (right, left, _SWAPPED[sign])):
+        if not _may_ask(subject, names):
+            continue
+        for tried in _TRIED:
+            cell, none = VersionsOfCell(*tried), VersionsOfCell(*tried)
+            with suppress(Undecided):
+                mean, value = value_of(subject, cell, names), value_of(constant, none, names)
+                value_of(node, cell, names)
+                if len(cell.asked) == 1 and not none.asked and (text := _text(value)):
+                    source = source_of(subject)
+                    what = _called(source, cell.asked.pop(), mean)
+                    return Computed(what, mine, text, node, names, subject=source)
+    return None
+
+
+def _called(source: str, name: str, value: Value) -> str:
+    """Return how a message names what is compared, by its value in a cell."""
+    if isinstance(value, Version | TorchVersion | tuple | list):
+        return name
+    return f"{name} (as text)" if isinstance(value, str) else f"`{source}`"
+
+
+def _text(value: Value) -> str:
+    """Return a constant version as text; empty if it is none."""
+    if isinstance(value, tuple | list):
+        return ".".join(map(str, value))
+    return str(value) if isinstance(value, str | Version | int | float) else ""
+
+
+def of_version(axis: Literal["Python", "PyTorch"], sign: str, release: str) -> Condition:
+    """Return the condition that a version compares so with another one; unknown if that is none."""
+    try:
+        Version(release)
+    except InvalidVersion:
+        return Unknown(f"{axis} {sign}{release}")
+    mine = "torch.__version__" if axis == "PyTorch" else "platform.python_version()"
+    text = f"Version({mine}) {sign} Version({release!r})"
+    return condition_of(ast.parse(text, mode="eval").body, Names({}))
 
 
 def joined(word: Literal["and", "or"], *parts: Condition) -> Condition:
@@ -418,75 +309,37 @@ def joined(word: Literal["and", "or"], *parts: Condition) -> Condition:
     return left[0] if len(left) == 1 else Joined(word, left)
 
 
-def _by_name(name: str) -> VersionTest | None:
+def _by_name(name: str) -> Condition | None:
     """Return what a constant of another package says by its name."""
     found = _NAMED.fullmatch(name)
     if found is None:
         return None
-    word = next(word for word in ("ge", "lt", "gt", "le") if found[word])
-    axis: VersionAxis = "torch" if found["axis"].lower() == "torch" else "python"
-    numbers = tuple(map(int, found["value"].split("_")))
-    if axis == "python":
-        return VersionTest(axis, _WORDS[word], numbers)
-    return VersionTest(axis, _WORDS[word], ".".join(map(str, numbers)))
+    sign = next(_WORDS[word] for word in ("ge", "lt", "gt", "le") if found[word])
+    release = found["value"].replace("_", ".")
+    return of_version("PyTorch" if found["axis"].lower() == "torch" else "Python", sign, release)
 
 
 _DEEPEST: Final = 8
 
 
-def _comparisons(node: ast.Compare, names: Names, depth: int) -> Condition | None:
+def _comparisons(node: ast.Compare, names: Names) -> Condition | None:
     """Return a chain of comparisons, e.g. ``(3, 8) <= sys.version_info < (3, 13)``."""
     sides = [node.left, *node.comparators]
     parts: list[Condition] = []
     for left, op, right in zip(sides, node.ops, sides[1:], strict=False):
-        if isinstance(op, ast.In | ast.NotIn):
-            part = _one_of(left, right, names, depth)
-            part = ~part if part is not None and isinstance(op, ast.NotIn) else part
-        elif (sign := _SIGNS.get(type(op))) is not None:
-            part = _comparison(left, sign, right, names, depth)
-        else:
-            part = None
+        sign = _SIGNS.get(type(op))
+        part = None if sign is None else _comparison(left, sign, right, names)
         if part is None:
             return None
         parts.append(part)
     return joined("and", *parts)
 
 
-def _comparison(
-    left: ast.expr, sign: str, right: ast.expr, names: Names, depth: int
-) -> Condition | None:
-    for one, other, mine in ((left, right, sign), (right, left, _SWAPPED[sign])):
-        subject, value = _subject(one, names, depth), _value(other, names)
-        if subject is not None and value is not None:
-            return subject.compared(mine, value)
-        if (
-            last_name(one) == "hexversion"
-            and ast.unparse(one) == "sys.hexversion"
-            and isinstance(other, ast.Constant)
-        ):
-            number = other.value
-            if isinstance(number, int):  # 0x030D00F0 is 3.13.0, final
-                return VersionTest("python", mine, tuple(number >> n & 255 for n in (24, 16, 8)))
-    return None
-
-
-def _one_of(left: ast.expr, right: ast.expr, names: Names, depth: int) -> Condition | None:
-    """Return ``sys.version_info[:2] in [(3, 12), (3, 13)]``."""
-    subject = _subject(left, names, depth)
-    if subject is None or not isinstance(right, ast.Tuple | ast.List | ast.Set):
-        return None
-    values = [_value(one, names) for one in right.elts]
-    tests = tuple(subject.compared("==", value) for value in values if value is not None)
-    return joined("or", *tests) if tests and len(tests) == len(values) else None
-
-
 def _call(node: ast.Call, names: Names, depth: int) -> Condition | None:
     """Return what a call asks: a function of the project or of Python, or a well-known helper."""
     name = last_name(node.func)
-    if name == "startswith" and isinstance(node.func, ast.Attribute) and node.args:
-        return _start(node.func.value, node.args[0], names, depth)
     if name in _WORDS and len(node.args) == 2:  # noqa: PLR2004  (operator.ge)
-        return _comparison(node.args[0], _WORDS[name], node.args[1], names, depth)
+        return _comparison(node.args[0], _WORDS[name], node.args[1], names)
     if depth < _DEEPEST and isinstance(found := names.meaning(node.func), ast.Lambda):
         body = _applied(found, node)
         meant = None if body is None else condition_of(body, names.without(name), depth + 1)
@@ -500,38 +353,37 @@ def _call(node: ast.Call, names: Names, depth: int) -> Condition | None:
 def _helper(node: ast.Call, names: Names) -> Condition | None:  # noqa: PLR0911
     """Return what well-known helpers ask, e.g. ``is_torch_version(">=", "2.1")``."""
     name = last_name(node.func)
-    texts = [_value(argument, names) for argument in node.args]
-    if name == "hasattr" and len(node.args) == 2:  # noqa: PLR2004
-        feature = f"{ast.unparse(node.args[0])}.{texts[1]}"
-        if feature in ("torch.__version__", "torch.version.git_version"):
-            return Always()
-        return VersionTest("torch", ">=", _SINCE[feature]) if feature in _SINCE else None
-    if name == "is_torch_version" and len(texts) == 2 and texts[0] in _OPERATORS:  # noqa: PLR2004
-        return VersionTest("torch", str(texts[0]), texts[1]) if texts[1] else None
-    if name in ("is_torch_greater_or_equal", "is_torch_greater_or_equal_than") and texts:
-        return VersionTest("torch", ">=", texts[0]) if texts[0] else None
+    given = [_constant(argument, names) for argument in node.args]
+    texts = [one if isinstance(one, str) else "" for one in given]
+    match name, texts:
+        case "hasattr", [_, feature]:
+            whole = f"{ast.unparse(node.args[0])}.{feature}"
+            if whole in ("torch.__version__", "torch.version.git_version"):
+                return Always()
+            return of_version("PyTorch", ">=", _SINCE[whole]) if whole in _SINCE else None
+        case "is_torch_version", [sign, release] if sign in _SWAPPED:
+            return of_version("PyTorch", sign, release)
+        case "is_torch_greater_or_equal" | "is_torch_greater_or_equal_than", [release, *_]:
+            return of_version("PyTorch", ">=", release)
+        case "compare_version" | "compare_versions", ["torch", sign, release, *_]:
+            sign = _WORDS.get(last_name(node.args[1]).strip("_")) or sign
+            return of_version("PyTorch", sign, release) if sign in _SWAPPED else None
+        case "RequirementCache" | "withPackage" | "package_available", [requirement, *_]:
+            return _required(requirement)
     if named := re.fullmatch(r"torch_version_(ge|gt|le|lt)", name):
-        numbers = [a.value for a in node.args if isinstance(a, ast.Constant)]
-        given = tuple(n for n in numbers if isinstance(n, int))
-        return VersionTest("torch", _WORDS[named[1]], given) if given else None
-    if name in ("compare_version", "compare_versions") and len(node.args) >= 3:  # noqa: PLR2004
-        sign = _WORDS.get(last_name(node.args[1]).strip("_")) or str(texts[1])
-        if texts[0] == "torch" and sign in _OPERATORS and texts[2]:
-            return VersionTest("torch", sign, texts[2])
-    if name in ("RequirementCache", "withPackage", "package_available") and texts:
-        return _required(texts[0])
+        numbers = ".".join(str(one) for one in given if isinstance(one, int))
+        return of_version("PyTorch", _WORDS[named[1]], numbers)
     return None
 
 
-def _start(of: ast.expr, given: ast.expr, names: Names, depth: int) -> Condition | None:
-    """Return ``torch.__version__.startswith("2.5")``."""
-    subject = _subject(of, names, depth)
-    each = given.elts if isinstance(given, ast.Tuple) else [given]
-    texts = [one.value for one in each if isinstance(one, ast.Constant)]
-    if subject is None or not texts or not all(isinstance(text, str) for text in texts):
+def _constant(node: ast.expr, names: Names) -> Value:
+    """Return the value of an expression that asks for no version; ``None`` if it has none."""
+    cell = VersionsOfCell(*_TRIED[0])
+    try:
+        value = value_of(node, cell, names)
+    except Undecided:
         return None
-    whole = replace(subject, textual=True)
-    return joined("or", *(whole.compared(_STARTS[0], str(text)) for text in texts))
+    return None if cell.asked else value
 
 
 def _applied(function: ast.Lambda, call: ast.Call) -> ast.expr | None:
@@ -548,156 +400,14 @@ def _applied(function: ast.Lambda, call: ast.Call) -> ast.expr | None:
     return with_names(function.body, given)
 
 
-def _required(text: object) -> Condition | None:
+def _required(text: str) -> Condition | None:
     try:
-        requirement = Requirement(str(text))
+        requirement = Requirement(text)
     except InvalidRequirement:
         return None
-    if requirement.name != "torch" or not requirement.specifier:
-        return None
     parts = [
-        VersionTest("torch", one.operator, one.version)
+        of_version("PyTorch", one.operator, one.version)
         for one in requirement.specifier
-        if one.operator in _OPERATORS
+        if one.operator in _SWAPPED
     ]
-    return Joined("and", tuple(parts)) if len(parts) > 1 else parts[0] if parts else None
-
-
-def _is_super(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and last_name(node.func) == "super"
-
-
-def first_name(node: ast.expr) -> str:
-    """Return the first part of a dotted name."""
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return last_name(node)
-
-
-def last_name(node: ast.expr) -> str:
-    """Return the last part of a dotted name; empty for anything else."""
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-_PARTS: Final[dict[str, Callable[[_Subject], _Subject]]] = {
-    "release": lambda of: replace(of, numbers=of.numbers or _ALL),
-    "base_version": lambda of: replace(of, textual=True),
-    "public": lambda of: replace(of, textual=True),
-    "major": lambda of: _Subject(of.axis, number=0),
-    "minor": lambda of: _Subject(of.axis, number=1),
-    "micro": lambda of: _Subject(of.axis, number=2),
-}
-
-
-def _subject(node: ast.expr, names: Names, depth: int) -> _Subject | None:  # noqa: PLR0911
-    """Return which version an expression is; ``None`` if it is none."""
-    if isinstance(node, ast.NamedExpr):
-        return _subject(node.value, names, depth)
-    if (known := _known_subject(node)) is not None:
-        return known
-    if isinstance(node, ast.Call):
-        return _formed(node, names, depth)
-    if isinstance(node, ast.GeneratorExp | ast.ListComp):
-        of = _subject(node.generators[0].iter, names, depth)
-        return of and replace(of, textual=False, numbers=of.numbers or _ALL)
-    if isinstance(node, ast.Tuple):
-        return _together([_subject(one, names, depth) for one in node.elts])
-    if (
-        isinstance(node, ast.Attribute)
-        and node.attr in _PARTS
-        and (of := _subject(node.value, names, depth))
-    ):
-        return _PARTS[node.attr](of)
-    if isinstance(node, ast.Subscript):
-        return _part(node, names, depth)
-    if isinstance(node, ast.Name | ast.Attribute) and depth < _DEEPEST:
-        found = names.meaning(node)
-        return None if found is None else _subject(found, names, depth + 1)
-    return None
-
-
-def _known_subject(node: ast.expr) -> _Subject | None:
-    """Return which version an expression is by its source."""
-    # Writing down everything that is compared would take long.
-    if last_name(getattr(node, "func", node)) in _SUBJECT_NAMES:
-        text = ast.unparse(node)
-        for pattern, axis, textual in _SUBJECTS:
-            if re.fullmatch(pattern, text):
-                return _Subject(axis, textual=textual)
-    return None
-
-
-def _formed(node: ast.Call, names: Names, depth: int) -> _Subject | None:
-    """Return the version that a call brings into another form."""
-    name = last_name(node.func)
-    if name in ("split", "replace", "join") and isinstance(node.func, ast.Attribute):
-        given = node.args[0] if name == "join" and node.args else node.func.value
-        of = _subject(given, names, depth)
-        return of and replace(of, textual=True)
-    if name not in _FORMS or not node.args:
-        return None
-    of = _subject(node.args[-1], names, depth)  # of map(int, ...) too
-    if of is None:
-        return None
-    if name in ("tuple", "list", "map"):
-        texts = name != "map" and of.textual
-        return replace(of, textual=texts, numbers=of.numbers or _ALL)
-    return replace(of, textual=name == "str")
-
-
-def _together(parts: list[_Subject | None]) -> _Subject | None:
-    """Return ``(MAJOR, MINOR)`` as the numbers of a version."""
-    axes = {part.axis for part in parts if part is not None}
-    numbers = [part.number for part in parts if part is not None]
-    if len(axes) != 1 or numbers != list(range(len(parts))):
-        return None
-    return _Subject(axes.pop(), len(parts))
-
-
-def _part(node: ast.Subscript, names: Names, depth: int) -> _Subject | None:
-    of = _subject(node.value, names, depth)
-    if of is None:
-        return None
-    # Letters of a text are no numbers of a version.
-    plain = re.search(r"__version__$|version\([^)]*\)$|sys\.version$", ast.unparse(node.value))
-    where = node.slice
-    if isinstance(where, ast.Slice) and isinstance(where.upper, ast.Constant):
-        first = where.lower.value if isinstance(where.lower, ast.Constant) else where.lower
-        n = where.upper.value
-        if first in (None, 0) and isinstance(n, int) and n > 0:
-            cut = _Subject(of.axis, n, textual=of.textual)
-            return _Subject(of.axis, letters=n, textual=True) if plain else cut
-    elif isinstance(where, ast.Constant) and isinstance(where.value, int) and where.value >= 0:
-        if re.search(r"split\((['\"](\+|\+cu|a|dev|rc)['\"])?\)$", ast.unparse(node.value)):
-            return of  # what is before a local version
-        if not plain:
-            return _Subject(of.axis, 0, where.value, textual=of.textual)
-        return _Subject(of.axis, letters=1, textual=True) if where.value == 0 else None
-    return None
-
-
-def _value(node: ast.expr, names: Names, depth: int = 0) -> tuple[int, ...] | str | float | None:
-    """Return a constant version."""
-    if isinstance(node, ast.Call) and last_name(node.func) in _FORMS and len(node.args) == 1:
-        return _value(node.args[0], names, depth)
-    if isinstance(node, ast.Constant):
-        value = node.value
-        if isinstance(value, str | float):
-            return value
-        return (value,) if type(value) is int else None
-    if isinstance(node, ast.Tuple | ast.List):
-        items = [item.value for item in node.elts if isinstance(item, ast.Constant)]
-        numbers = tuple(item for item in items if isinstance(item, int))
-        return numbers if numbers and len(numbers) == len(node.elts) else None
-    if isinstance(node, ast.Name | ast.Attribute) and depth < _DEEPEST:
-        found = names.meaning(node)
-        if isinstance(found, ast.Constant | ast.Tuple | ast.Call):
-            return _value(found, names, depth + 1)
-    return None
-
-
-@lru_cache(maxsize=1024)
-def _version(text: str) -> Version:
-    return Version(text)
+    return joined("and", *parts) if requirement.name == "torch" and parts else None

@@ -29,15 +29,13 @@ from ivhl.version_checks.compiling import (
 from ivhl.version_checks.conditions import (
     Always,
     Condition,
-    Names,
     Unknown,
-    VersionTest,
     condition_of,
     joined,
-    last_name,
+    of_version,
     speaks_of_versions,
 )
-from ivhl.version_checks.names import bindings, shared, whole_names
+from ivhl.version_checks.names import Names, bindings, last_name, shared, whole_names
 from ivhl.version_checks.values import CaseTest
 from ivhl.version_checks.walks import FIELDS, blocks_of, statements_in
 
@@ -528,7 +526,7 @@ class _Finder(ast.NodeVisitor):
                 and isinstance(least, ast.Constant)
                 and isinstance(least.value, str)
             ):
-                excluded = VersionTest("torch", "<", least.value)
+                excluded = of_version("PyTorch", "<", least.value)
                 reason = _text_of(ast.Call(node.func, [], node.keywords))
                 about = speaks_of_compiling(f"{self._around()} {reason}")
                 edit = _edit(least, "None")
@@ -691,7 +689,7 @@ class _Finder(ast.NodeVisitor):
             asked = {word.arg: word.value for word in call.keywords}
             signs = {"min_torch": "<", "max_torch": ">=", "min_python": "<"}
             parts = tuple(
-                VersionTest("python" if "python" in key else "torch", sign, value.value)
+                of_version("Python" if "python" in key else "PyTorch", sign, value.value)
                 for key, sign in signs.items()
                 if isinstance(value := asked.get(key), ast.Constant)
                 and isinstance(value.value, str)

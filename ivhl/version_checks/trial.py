@@ -141,7 +141,7 @@ class WithoutCheck:
     reason: str
 
 
-def tests_of(folder: Path, check: VersionCheck) -> tuple[str, ...]:
+def find_tests(folder: Path, check: VersionCheck) -> tuple[str, ...]:
     """Return the tests of the code that a check keeps out: itself, or those files that name it.
 
     Raises:

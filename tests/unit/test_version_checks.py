@@ -24,10 +24,10 @@ from ivhl.cli import app
 from ivhl.errors import SpecError, UnknownNameError
 from ivhl.syntax import decoded
 from ivhl.tracker.compat import compat_rows
-from ivhl.version_checks.conditions import Names, condition_of
+from ivhl.version_checks.conditions import condition_of
 from ivhl.version_checks.find import Found, find_checks, switched_off
 from ivhl.version_checks.judge import CellEvidence, evidence_of, judge
-from ivhl.version_checks.names import with_names
+from ivhl.version_checks.names import Names, with_names
 from ivhl.version_checks.walks import nodes_in, statements_in
 from tests.builders.records import make_failure, make_record
 
@@ -475,7 +475,7 @@ def search(folder: Path, text: str, name: str = "test_a.py") -> Found:
             "    def __init__(self):\n        _, self.minor = sys.version_info[:2]\n"
             "    def build(self):\n"
             "        return torch.compile(self) if self.minor < 13 else self\n"),
-            "branch", "Model.build", "Python minor >=13",
+            "branch", "Model.build", "`self.minor` >=13",
         ),
         (
             ("def maybe(f):\n    if sys.version_info >= (3, 13):\n"

@@ -20,7 +20,7 @@ from ivhl.errors import IvhlError, LockError, SpecError
 from ivhl.matrix.spec import CellSpec
 from ivhl.version_checks import trial
 from ivhl.version_checks.find import find_checks
-from ivhl.version_checks.trial import Attempt, WithoutCheck, conclusion, run_without, tests_of
+from ivhl.version_checks.trial import Attempt, WithoutCheck, conclusion, find_tests, run_without
 
 if TYPE_CHECKING:
     from ivhl.version_checks.trial import Verdict
@@ -69,7 +69,7 @@ def run(
     (folder / name).write_text(text)
     check, *others = find_checks(folder).checks
     attempt = Attempt(
-        root=tmp_path, folder=folder, check=check, tests=tests or tests_of(folder, check),
+        root=tmp_path, folder=folder, check=check, tests=tests or find_tests(folder, check),
         extra=(), here=here, others=tuple(others), deadline_s=60,
     )  # fmt: skip
     (found,) = run_without(attempt, [CELL], Console(quiet=True))
@@ -343,12 +343,12 @@ def test_the_tests_of_a_check_are_itself_or_those_that_name_its_code(tmp_path: P
     (tmp_path / "test_fast.py").write_text("from fast import speed_up\n")
     (tmp_path / "test_other.py").write_text("speed_up_too = 3\n")
     (one,) = find_checks(tmp_path).checks
-    assert tests_of(tmp_path, one) == ("test_fast.py",)
+    assert find_tests(tmp_path, one) == ("test_fast.py",)
     (tmp_path / "fast.py").unlink()
     inside = GUARDED.format(body="...").replace("\n", "\n    ")
     (tmp_path / "test_fast.py").write_text(f"class TestA:\n    {inside}")
     (own,) = find_checks(tmp_path).checks
-    assert tests_of(tmp_path, own) == ("test_fast.py::TestA::test_compiled",)
+    assert find_tests(tmp_path, own) == ("test_fast.py::TestA::test_compiled",)
 
 
 def test_the_command_says_what_it_ran_and_what_follows(
@@ -356,7 +356,7 @@ def test_the_command_says_what_it_ran_and_what_follows(
 ) -> None:
     (tmp_path / "test_it.py").write_text(GUARDED.format(body=COMPILED))
     monkeypatch.chdir(ROOT)
-    command = ["checks", str(tmp_path), "--run", "test_it.py:5", "--python", "3.13"]
+    command = ["version-checks", str(tmp_path), "--run", "test_it.py:5", "--python", "3.13"]
     shown = CliRunner().invoke(app, [*command, "--torch", "2.15.0"])
     assert shown.exit_code == 0, shown.output
     assert "runs test_it.py::test_compiled in 1 cell" in shown.stdout
