@@ -31,6 +31,8 @@ _SIGNS: Final[dict[type[ast.cmpop], str]] = {
 _NEGATED: Final = {
     ">=": "<", "<": ">=", "<=": ">", ">": "<=", "==": "!=", "!=": "==", "": "not", "not": "",
 }  # fmt: skip
+# Letters of a source that a message shows.
+_SHOWN: Final = 80
 _SWAPPED: Final = {">=": "<=", "<=": ">=", ">": "<", "<": ">", "==": "==", "!=": "!="}
 _WORDS: Final = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<", "eq": "==", "ne": "!="}
 # Names of constants that other packages define: TORCH_GE_2_6, IS_PYTHON_LT_3_13.
@@ -62,7 +64,7 @@ class Unknown:
 
     def __str__(self) -> str:
         """Return the source."""
-        return f"not `{self.text}`" if self.negated else f"`{self.text}`"
+        return f"{'not ' if self.negated else ''}`{self.text[:_SHOWN]}`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,7 @@ class Computed:
     def __str__(self) -> str:
         """Return e.g. ``Python >=3.13``, or the source."""
         if not self.value:
-            return f"not `{self.what}`" if self.negated else f"`{self.what}`"
+            return f"{'not ' if self.negated else ''}`{self.what[:_SHOWN]}`"
         return f"{self.what} {self.sign}{self.value}"
 
 
@@ -164,12 +166,12 @@ def speaks_of_versions(condition: Condition) -> bool:
     return isinstance(condition, Computed)
 
 
-def source_of(node: ast.expr) -> str:
-    """Return the source of an expression, at most 80 letters."""
+def _source(node: ast.expr) -> str:
+    """Return the source of an expression, or of a case."""
     if not isinstance(node, CaseTest):
-        return ast.unparse(node)[:80]
+        return ast.unparse(node)
     guard = "" if node.guard is None else f" if {ast.unparse(node.guard)}"
-    return f"match {ast.unparse(node.subject)}: case {ast.unparse(node.pattern)}{guard}"[:80]
+    return f"match {ast.unparse(node.subject)}: case {ast.unparse(node.pattern)}{guard}"
 
 
 def condition_of(node: ast.expr, names: Names, depth: int = 0) -> Condition:  # noqa: PLR0911
@@ -202,7 +204,7 @@ def condition_of(node: ast.expr, names: Names, depth: int = 0) -> Condition:  # 
         name = last_name(node)
         if (found := names.meaning(node)) is not None:
             meant = condition_of(found, names.without(name), depth + 1)
-            return meant if speaks_of_versions(meant) else Unknown(source_of(node))
+            return meant if speaks_of_versions(meant) else Unknown(_source(node))
         return _by_name(name) or _computed(node, names)
     return _computed(node, names)
 
@@ -234,7 +236,7 @@ _TRIED: Final = (("3.12", "2.5.1"), ("3.13", "2.6.0"), ("3.14t", "2.15.0"))
 
 def _computed(node: ast.expr, names: Names) -> Computed | Unknown:
     """Return an expression whose value depends on versions, where it can be computed."""
-    source = source_of(node)
+    source = _source(node)
     if _may_ask(node, names):
         for tried in _TRIED:
             cell = VersionsOfCell(*tried)
@@ -258,7 +260,7 @@ def _comparison(left: ast.expr, sign: str, right: ast.expr, names: Names) -> Con
                 mean, value = value_of(subject, cell, names), value_of(constant, none, names)
                 value_of(node, cell, names)
                 if len(cell.asked) == 1 and not none.asked and (text := _text(value)):
-                    source = source_of(subject)
+                    source = _source(subject)
                     what = _called(source, cell.asked.pop(), mean)
                     return Computed(what, mine, text, node, names, subject=source)
     return None
@@ -268,7 +270,7 @@ def _called(source: str, name: str, value: Value) -> str:
     """Return how a message names what is compared, by its value in a cell."""
     if isinstance(value, Version | TorchVersion | tuple | list):
         return name
-    return f"{name} (as text)" if isinstance(value, str) else f"`{source}`"
+    return f"{name} (as text)" if isinstance(value, str) else f"`{source[:_SHOWN]}`"
 
 
 def _text(value: Value) -> str:
