@@ -413,10 +413,12 @@ class _Values(ast.NodeVisitor):
         if mapped:
             each = ast.unparse(node.args[0]).rpartition(".")[2]
             return [self._function(each, list(items), {}) for items in zip(*given, strict=False)]
-        if isinstance(body := self._names.meaning(function), ast.Lambda):
+        module = ast.unparse(function.value) if isinstance(function, ast.Attribute) else ""
+        if module not in _MODULES and isinstance(
+            body := self._names.meaning(function), ast.Lambda
+        ):
             return self._applied(body, given, named)
         if isinstance(function, ast.Attribute):
-            module = ast.unparse(function.value)
             if module == "re" and name in _PATTERNS and not named:
                 return _searched(name, *given)
             if module not in _MODULES:

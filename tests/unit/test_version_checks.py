@@ -900,6 +900,19 @@ def test_a_name_that_is_bound_to_itself_is_followed_no_further(tmp_path: Path) -
     assert (found.checks, found.others, found.problems) == ((), (), ())
 
 
+def test_a_function_of_packaging_is_not_the_one_of_the_project_with_its_name(
+    tmp_path: Path,
+) -> None:
+    """diffusers 0.42.1 has a ``parse`` of its own, and asks ``version.parse`` elsewhere."""
+    (tmp_path / "ours.py").write_text("def parse(text):\n    return text\n")
+    text = (
+        "from packaging import version\nnow = version.parse(torch.__version__)\n"
+        "if now >= version.parse('2.6'):\n    f = torch.compile(f)\n"
+    )
+    (check,) = search(tmp_path, text).checks
+    assert str(check.excludes) == "PyTorch <2.6"
+
+
 def test_a_name_with_two_meanings_has_none(tmp_path: Path) -> None:
     text = "OURS = sys.version_info < (3, 13)\nif cuda():\n    OURS = False\n"
     assert search(tmp_path, text + "if OURS:\n    g = torch.compile(f)\n").checks == ()
