@@ -903,8 +903,8 @@ def test_a_name_that_is_bound_to_itself_is_followed_no_further(tmp_path: Path) -
 def test_a_function_of_packaging_is_not_the_one_of_the_project_with_its_name(
     tmp_path: Path,
 ) -> None:
-    """diffusers 0.42.1 has a ``parse`` of its own, and asks ``version.parse`` elsewhere."""
-    (tmp_path / "ours.py").write_text("def parse(text):\n    return text\n")
+    """In diffusers 0.42.1: it has a ``parse`` of its own, and asks ``version.parse`` elsewhere."""
+    (tmp_path / "ours.py").write_text("def parse(path, mode):\n    return path\n")
     text = (
         "from packaging import version\nnow = version.parse(torch.__version__)\n"
         "if now >= version.parse('2.6'):\n    f = torch.compile(f)\n"
