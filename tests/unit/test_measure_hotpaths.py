@@ -13,11 +13,12 @@ torch = pytest.importorskip("torch", reason="torch is only in the cells")
 from benchmarks.hotpath.norm_gelu.calls import norm_gelu  # noqa: E402
 from ivhl import hotpath  # noqa: E402
 from ivhl.measure import timing  # noqa: E402
-from ivhl.measure.case import Journal, Measurement  # noqa: E402
+from ivhl.measure.case import Measurement  # noqa: E402
 from ivhl.measure.effort import Effort  # noqa: E402
 from ivhl.measure.failures import CaseError, UnsupportedHereError  # noqa: E402
 from ivhl.measure.hotpaths import THRESHOLD, HotPaths  # noqa: E402
 from ivhl.measure.job import Job  # noqa: E402
+from ivhl.measure.journal import Journal  # noqa: E402
 from ivhl.measure.launcher import read_journal  # noqa: E402
 from ivhl.measure.sources import reached_sources  # noqa: E402
 from ivhl.workload import load_workloads, select_cases  # noqa: E402
