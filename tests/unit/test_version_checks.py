@@ -1164,3 +1164,9 @@ def test_of_several_checks_in_one_place_the_command_says_that_it_switches_off_on
         assert isinstance(done.exception, SpecError)
         assert f"{at_place}: 2 version checks are there" in str(done.exception)
         assert hint in done.exception.hint
+
+
+def test_the_name_of_before_names_the_command_of_today() -> None:
+    done = CliRunner().invoke(app, ["guards", "."])
+    assert isinstance(done.exception, SpecError)
+    assert str(done.exception) == "ivhl guards: the command is now ivhl version-checks"

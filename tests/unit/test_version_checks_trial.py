@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 CELL = CellSpec("3.12", "2.6.0")
-GUARDED = """import sys
+CHECKED = """import sys
 import pytest
 
 
@@ -78,7 +78,7 @@ def run(
 
 
 def test_a_test_that_passes_without_its_check_lets_it_go(tmp_path: Path) -> None:
-    found = run(tmp_path, GUARDED.format(body=COMPILED))
+    found = run(tmp_path, CHECKED.format(body=COMPILED))
     assert found.before is not None
     assert (found.verdict, found.before.skipped, found.runs[0].passed) == ("passes", 1, 1)
     assert conclusion([found]) == [
@@ -121,7 +121,7 @@ def test_a_function_whose_tests_compile_nothing_stays_disabled(tmp_path: Path, b
 
 def test_a_test_that_fails_without_its_check_is_run_twice_and_keeps_it(tmp_path: Path) -> None:
     body = "raise RuntimeError('Dynamo is not supported')"
-    found = run(tmp_path, GUARDED.format(body=body))
+    found = run(tmp_path, CHECKED.format(body=body))
     assert (found.verdict, len(found.runs)) == ("fails", 2)
     assert found.reason == "RuntimeError: Dynamo is not supported"
     assert "must stay: fails with PyTorch 2.6.0" in conclusion([found])[0]
@@ -129,7 +129,7 @@ def test_a_test_that_fails_without_its_check_is_run_twice_and_keeps_it(tmp_path:
 
 def test_a_test_that_fails_every_second_time_is_flaky(tmp_path: Path) -> None:
     body = EVERY_SECOND.format(seen=str(tmp_path / "seen"))
-    found = run(tmp_path, GUARDED.format(body=body))
+    found = run(tmp_path, CHECKED.format(body=body))
     assert found.verdict == "flaky"
     assert found.reason.startswith("failed in 1 of 2 runs: AssertionError: compiled otherwise")
     assert "must stay: flaky" in conclusion([found])[0]
@@ -137,14 +137,14 @@ def test_a_test_that_fails_every_second_time_is_flaky(tmp_path: Path) -> None:
 
 def test_what_fails_with_the_check_too_or_does_not_run_decides_nothing(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
-    broken = run(tmp_path / "one", "import nothing_of_this_name\n" + GUARDED.format(body="pass"))
+    broken = run(tmp_path / "one", "import nothing_of_this_name\n" + CHECKED.format(body="pass"))
     assert broken.verdict == "undecided"
     assert broken.reason == (
         "fails with the check, too: collection failure: ModuleNotFoundError: No module named "
         "'nothing_of_this_name'"
     )
     (tmp_path / "two").mkdir()
-    skipped = run(tmp_path / "two", GUARDED.format(body="pytest.skip('no GPU')"))
+    skipped = run(tmp_path / "two", CHECKED.format(body="pytest.skip('no GPU')"))
     assert skipped.verdict == "undecided"
     assert "no GPU" in skipped.reason
     assert conclusion([skipped]) == ["Python 3.12: nothing is decided (tried 2.6.0)"]
@@ -162,7 +162,7 @@ def test_what_fails_with_the_check_too_or_does_not_run_decides_nothing(tmp_path:
 def test_a_skipped_test_that_lacks_what_it_needs_does_not_keep_its_check(
     tmp_path: Path, body: str, reason: str
 ) -> None:
-    found = run(tmp_path, GUARDED.format(body=body))
+    found = run(tmp_path, CHECKED.format(body=body))
     assert (found.verdict, len(found.runs)) == ("undecided", 1)
     assert found.reason.startswith("lacks what it needs here, whatever the compiler does: ")
     assert reason in found.reason
@@ -170,7 +170,7 @@ def test_a_skipped_test_that_lacks_what_it_needs_does_not_keep_its_check(
 
 
 def test_a_fixture_that_is_not_there_says_nothing_of_the_compiler(tmp_path: Path) -> None:
-    text = GUARDED.format(body="pass").replace("test_compiled()", "test_compiled(benchmark)")
+    text = CHECKED.format(body="pass").replace("test_compiled()", "test_compiled(benchmark)")
     found = run(tmp_path, text)
     assert found.verdict == "undecided"
     assert "fixture 'benchmark' not found" in found.reason
@@ -203,14 +203,14 @@ def test_another_check_that_raises_or_skips_in_its_place_decides_nothing(tmp_pat
         )
     ):
         (tmp_path / str(number)).mkdir()
-        found = run(tmp_path / str(number), GUARDED.format(body=body))
+        found = run(tmp_path / str(number), CHECKED.format(body=body))
         assert found.verdict == "undecided"
         assert found.reason.startswith("another check decides, test_it.py:7: ")
         assert conclusion([found]) == ["Python 3.12: nothing is decided (tried 2.6.0)"]
 
 
 def test_a_strict_xfail_that_passes_is_no_failure_without_it(tmp_path: Path) -> None:
-    text = GUARDED.format(body=COMPILED).replace("skipif(", "xfail(strict=True, condition=")
+    text = CHECKED.format(body=COMPILED).replace("skipif(", "xfail(strict=True, condition=")
     found = run(tmp_path, text)
     assert found.before is not None
     assert (found.before.failed, found.verdict) == (1, "passes")
@@ -221,9 +221,9 @@ def test_settings_of_pytest_around_the_code_base_do_not_hold_in_it(tmp_path: Pat
         '[tool.pytest.ini_options]\nfilterwarnings = ["error"]\naddopts = "--nothing"\n'
     )
     warns = f"{COMPILED}\n    import warnings\n    warnings.warn('Old')"
-    assert run(tmp_path, GUARDED.format(body=warns)).verdict == "passes"
+    assert run(tmp_path, CHECKED.format(body=warns)).verdict == "passes"
     (tmp_path / "own").mkdir()
-    text = GUARDED.format(body=warns)
+    text = CHECKED.format(body=warns)
     (tmp_path / "own" / "project").mkdir()
     (tmp_path / "own" / "project" / "setup.cfg").write_text(
         "[tool:pytest]\nfilterwarnings = error\n"
@@ -239,7 +239,7 @@ def test_the_same_failure_in_both_copies_is_no_failure_of_the_code(
     body = f"{COMPILED}\n\ndef test_other():\n    from pathlib import Path\n"
     body += "    from tempfile import mkdtemp\n"
     body += f"    here = Path.cwd()\n    raise ValueError({root} / 'gone')"
-    found = run(tmp_path, GUARDED.format(body=body), tests=("test_it.py",))
+    found = run(tmp_path, CHECKED.format(body=body), tests=("test_it.py",))
     assert found.before is not None
     assert (found.before.failed, found.runs[0].failed) == (1, 1)
     assert found.verdict == "undecided"
@@ -248,7 +248,7 @@ def test_the_same_failure_in_both_copies_is_no_failure_of_the_code(
 
 def test_the_reason_is_that_of_a_test_which_fails_without_the_check_only(tmp_path: Path) -> None:
     body = f"{COMPILED}\n    assert None, 'new'"
-    text = f"def test_first():\n    assert None, 'old'\n\n{GUARDED.format(body=body)}"
+    text = f"def test_first():\n    assert None, 'old'\n\n{CHECKED.format(body=body)}"
     found = run(tmp_path, text, tests=("test_it.py",))
     assert (found.verdict, found.reason.splitlines()[0]) == (
         "fails",
@@ -276,7 +276,7 @@ def test_a_file_keeps_its_encoding_when_its_check_is_switched_off(tmp_path: Path
     folder, here = tmp_path / "project", tmp_path / "here"
     folder.mkdir()
     here.mkdir()
-    text = "# coding: latin-1\n" + GUARDED.format(body=f"assert 'é' == '\\xe9'\n    {COMPILED}")
+    text = "# coding: latin-1\n" + CHECKED.format(body=f"assert 'é' == '\\xe9'\n    {COMPILED}")
     (folder / "test_it.py").write_bytes(text.encode("latin-1"))
     (check,) = find_checks(folder).checks
     attempt = Attempt(
@@ -293,7 +293,7 @@ def test_a_cell_that_cannot_be_made_is_undecided_with_its_reason(
         raise LockError(f"{cell.id}: no such wheel", hint="")
 
     monkeypatch.setattr(trial, "make_cell", refuse)
-    found = run(tmp_path, GUARDED.format(body="assert True"))
+    found = run(tmp_path, CHECKED.format(body="assert True"))
     assert (found.verdict, found.reason) == ("undecided", "py3.12-torch2.6.0: no such wheel")
 
 
@@ -304,7 +304,7 @@ def test_what_cannot_be_installed_is_a_sentence(
     monkeypatch.setattr(trial, "make_cell", lambda *_: Path(sys.prefix))
     monkeypatch.setenv("PATH", f"{ROOT}/nothing:{Path(sys.executable).parent}:/usr/bin:/bin")
     with pytest.raises(IvhlError) as told:
-        run(tmp_path, GUARDED.format(body="assert True"))  # a folder that is no project
+        run(tmp_path, CHECKED.format(body="assert True"))  # a folder that is no project
     assert "cannot be installed" in str(told.value)
 
 
@@ -345,7 +345,7 @@ def test_the_tests_of_a_check_are_itself_or_those_that_name_its_code(tmp_path: P
     (one,) = find_checks(tmp_path).checks
     assert find_tests(tmp_path, one) == ("test_fast.py",)
     (tmp_path / "fast.py").unlink()
-    inside = GUARDED.format(body="...").replace("\n", "\n    ")
+    inside = CHECKED.format(body="...").replace("\n", "\n    ")
     (tmp_path / "test_fast.py").write_text(f"class TestA:\n    {inside}")
     (own,) = find_checks(tmp_path).checks
     assert find_tests(tmp_path, own) == ("test_fast.py::TestA::test_compiled",)
@@ -354,7 +354,7 @@ def test_the_tests_of_a_check_are_itself_or_those_that_name_its_code(tmp_path: P
 def test_the_command_says_what_it_ran_and_what_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "test_it.py").write_text(GUARDED.format(body=COMPILED))
+    (tmp_path / "test_it.py").write_text(CHECKED.format(body=COMPILED))
     monkeypatch.chdir(ROOT)
     command = ["version-checks", str(tmp_path), "--run", "test_it.py:5", "--python", "3.13"]
     shown = CliRunner().invoke(app, [*command, "--torch", "2.15.0"])
