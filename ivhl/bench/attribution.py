@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from ivhl.bench.request import Request
     from ivhl.matrix.spec import Matrix
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.attribution import Attributed, Corner, Factor
+    from ivhl.tracker.attribution import Attributed, Corner
+    from ivhl.tracker.effects import Factor
     from ivhl.tracker.metrics import Metric
 
 _NORMAL_95: Final = NormalDist().inv_cdf(0.975)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ivhl.errors import explained
+from ivhl.errors import SpecError, explained
 
 if TYPE_CHECKING:
     from typing import Any
@@ -95,9 +95,9 @@ COMMANDS = {
         "expect",
         "Check the known failures, envs/expectations.toml, against the records.",
     ),
-    "guards": (
-        "guards",
-        "Find conditions on versions around compiled code, and what the records say of them.",
+    "version-checks": (
+        "version_checks",
+        "Find version checks around compiled code, and say which the records contradict.",
     ),
     "import": (
         "fleet",
@@ -133,6 +133,9 @@ COMMANDS = {
     ),
 }
 
+# Commands of before, and what they are called now.
+RENAMED = {"guards": "version-checks"}
+
 
 class Commands(TyperGroup):
     """Lists all commands; imports only the one that is called."""
@@ -150,6 +153,10 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401  (click's)
         """Import the command that the arguments name."""
+        if args and (name := RENAMED.get(args[0])) is not None:
+            raise SpecError(
+                f"ivhl {args[0]}: the command is now ivhl {name}", hint=f"ivhl {name} --help"
+            )
         if args and args[0] in COMMANDS and args[0] not in self.commands:
             import_module(f"ivhl.cli.{COMMANDS[args[0]][0]}")
             self.commands = {**self.commands, **typer.main.get_group(app).commands}

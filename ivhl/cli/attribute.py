@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.spec import Matrix
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.attribution import Attributed, Corner, Effect, Factor, Held
+    from ivhl.tracker.attribution import Attributed, Corner
+    from ivhl.tracker.effects import Effect, Factor, Held
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.index import Index
     from ivhl.tracker.metrics import Metric

@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.text import Text
 
-from ivhl.bench.bisection import Position, Question, announce, bisect, log_of_search
+from ivhl.bench.bisection.bisect import bisect
+from ivhl.bench.bisection.cost import announce
+from ivhl.bench.bisection.journal import log_of_search
+from ivhl.bench.bisection.question import Position, Question
 from ivhl.bench.checks import check_device
 from ivhl.bench.request import Request
 from ivhl.cli import app
@@ -36,7 +39,7 @@ from ivhl.workload import core_cases, named_cases, select_cases
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
-    from ivhl.bench.bisection import Culprit, Sought
+    from ivhl.bench.bisection.question import Culprit, Sought
     from ivhl.matrix.spec import Matrix, Tier
     from ivhl.tracker.metrics import Metric
 

@@ -22,7 +22,13 @@ from ivhl.matrix.locks import unavailable_path
 from ivhl.matrix.project import MATRIX, find_root, load_project
 from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.records.text import printable
-from ivhl.tracker.codebase import (
+from ivhl.syntax import read_trees
+from ivhl.tracker.compat import python_key, release_key
+from ivhl.tracker.project import load_state
+from ivhl.tracker.terminal import Terminal
+from ivhl.tracker.views.source import Source
+from ivhl.tracker.wording import counted
+from ivhl.version_checks.code_base import (
     CodeEvidence,
     recommendation,
     recommended,
@@ -30,26 +36,20 @@ from ivhl.tracker.codebase import (
     support_lines,
     worth_lines,
 )
-from ivhl.tracker.compat import python_key, release_key
-from ivhl.tracker.compiling import compile_sites, operations_in
-from ivhl.tracker.guards import guards_in
-from ivhl.tracker.project import load_state
-from ivhl.tracker.terminal import Terminal
-from ivhl.tracker.trees import read_trees
-from ivhl.tracker.views.source import Source
-from ivhl.tracker.wording import counted
-from ivhl.tracker.workload_operations import Reached
+from ivhl.version_checks.find import checks_in
+from ivhl.version_checks.operations import Reached
+from ivhl.version_checks.sites import compile_sites, operations_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ivhl.init.allowed import Allowed
     from ivhl.matrix.spec import Matrix
-    from ivhl.tracker.codebase import OperationEvidence, SupportLine, WorthLine
-    from ivhl.tracker.compiling import CompileSite
-    from ivhl.tracker.guards import Found, Guard
+    from ivhl.syntax import Trees
     from ivhl.tracker.project import State
-    from ivhl.tracker.trees import Trees
+    from ivhl.version_checks.code_base import OperationEvidence, SupportLine, WorthLine
+    from ivhl.version_checks.find import Found, VersionCheck
+    from ivhl.version_checks.sites import CompileSite
 
 _SITES = 3
 _OPERATIONS = 6
@@ -70,7 +70,7 @@ class _Code(NamedTuple):
     trees: Trees
     sites: tuple[CompileSite, ...]
     operations: Mapping[str, int]
-    guards: Found
+    checks: Found
 
 
 class _Told(NamedTuple):
@@ -102,9 +102,9 @@ class _Told(NamedTuple):
         return None if answer is None else answer.cell
 
     @property
-    def excluding(self) -> tuple[Guard, ...]:
-        """Its guards that keep code from being compiled in that cell."""
-        found = self.code.guards.guards
+    def excluding(self) -> tuple[VersionCheck, ...]:
+        """Its checks that keep code from being compiled in that cell."""
+        found = self.code.checks.checks
         return tuple(g for g in found if self.best and g.excludes.holds(*self.best))
 
     @property
@@ -179,7 +179,7 @@ def _read(path: Path) -> _Code:
         if trees.problems:
             raise SpecError(f"{path}: no file of it parses: {trees.problems[0]}", hint=hint)
         raise SpecError(f"{path}: has no Python files", hint=hint)
-    return _Code(trees, compile_sites(trees), operations_in(trees), guards_in(trees))
+    return _Code(trees, compile_sites(trees), operations_in(trees), checks_in(trees))
 
 
 def _code_at(text: str) -> Path:
@@ -365,7 +365,7 @@ def _print_code(console: Terminal, told: _Told, releases: set[str]) -> None:
         where.append(f"and in {counted(len(places) - _SITES, 'more function')}")
     if aside := sum(site.aside for site in code.sites):
         where.append(f"{aside} in its tests, examples or docs")
-    around = f"{counted(len(code.guards.guards), 'guard')} around compiled code"
+    around = f"{counted(len(code.checks.checks), 'version check')} around compiled code"
     if told.best and told.excluding:
         first, *others = told.excluding
         python, torch = told.best
@@ -380,7 +380,7 @@ def _print_code(console: Terminal, told: _Told, releases: set[str]) -> None:
         ("requires", [told.allowed.text, *told.allowed.notes]),
         ("allows", [f"Python {_ends(cells, 0)}, PyTorch {_ends(cells, 1)}{lost}"]),
         ("compiles", where or ["nowhere by torch.compile, that its syntax trees show"]),
-        ("guards", [f"{around} (ivhl guards)"]),
+        ("checks", [f"{around} (ivhl version-checks)"]),
     ):
         table.add_row(Text(name), Text("\n".join(map(printable, lines))))
     console.print(Padding(table, (0, 0, 0, 2)))
@@ -463,7 +463,7 @@ def _as_dict(told: _Told) -> dict[str, Any]:
         "files": len(code.trees.files),
         "problems": list(code.trees.problems),
         "compiles": [site._asdict() for site in code.sites],
-        "guards_that_exclude_it": [guard.place for guard in told.excluding],
+        "version_checks_that_exclude_it": [check.place for check in told.excluding],
         "operations": dict(code.operations),
         "shared_operations": [one._asdict() for one in told.operations],
         "evidence": [

@@ -26,20 +26,20 @@ from ivhl.git import commit_order
 from ivhl.matrix.project import find_root
 from ivhl.matrix.spec import newest_of
 from ivhl.records.store import case_name, is_existing
-from ivhl.tracker.compat import STATUSES, compat_json, format_speedup, status_of, support
+from ivhl.tracker.compat import (
+    compat_json,
+    format_speedup,
+    headline,
+    status_of,
+    support,
+    support_sentence,
+)
 from ivhl.tracker.index import open_index
 from ivhl.tracker.pairs import count_pairs
 from ivhl.tracker.project import load_state, retired_cases, rows_of
 from ivhl.tracker.table import STYLES, ResultsTable
 from ivhl.tracker.terminal import Terminal
-from ivhl.tracker.wording import (
-    ANOTHER_RUN,
-    STATUS_WORDS,
-    counted,
-    headline,
-    marked,
-    support_sentence,
-)
+from ivhl.tracker.wording import ANOTHER_RUN, STATUS_WORDS, STATUSES, counted, marked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ivhl.errors import SpecError
 from ivhl.matrix.spec import read_plain, toml_text
-from ivhl.tracker.trees import UNPARSED, decoded, parsed
+from ivhl.syntax import UNPARSED, decoded, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,7 +23,7 @@ from ivhl.errors import SpecError
 from ivhl.git import NoRepositoryError, copy_tree, top_level
 from ivhl.matrix.spec import explain, read_plain
 from ivhl.matrix.uv import cause_of, run_uv
-from ivhl.tracker.trees import parsed, read_trees
+from ivhl.syntax import parsed, read_trees
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -204,3 +204,8 @@ def place_of(error: BaseException) -> str:
 def is_of_torch(parts: tuple[str, ...]) -> bool:
     """Return whether a path leads into an installed PyTorch, not into a folder of that name."""
     return any(a in _INSTALLED and b == "torch" for a, b in pairwise(parts))
+
+
+def number(value: float | None) -> str:
+    """Return three significant digits, or ``not finite``."""
+    return "not finite" if value is None else f"{value:.3g}"

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ivhl.measure import case
+from ivhl.measure.first_compile import use_compiler
 from ivhl.measure.supervisor import adopt_orphans, end_descendants
 
 
@@ -37,7 +38,7 @@ def main(argv: list[str]) -> int:
     with suppress(Exception):
         importlib.import_module("torch._inductor.compile_fx")
         if argv[1] == "cpu":
-            case.use_compiler(skip_isa_check=False)
+            use_compiler(skip_isa_check=False)
     threads = len(list(Path("/proc/self/task").iterdir()))
     answer(answers, threads=threads if argv[1] == "cpu" or may_use_cuda() else 0)
     for line in sys.stdin:

@@ -14,10 +14,11 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from ivhl.measure.case import Journal, Measurement, class_of, number
-from ivhl.measure.failures import CaseError, message_of
+from ivhl.measure.case import Measurement, class_of
+from ivhl.measure.failures import CaseError, message_of, number
 from ivhl.measure.intervals import paired_ratio
 from ivhl.measure.job import read_job
+from ivhl.measure.journal import Journal
 from ivhl.workload import load_workloads, select_cases
 
 if TYPE_CHECKING:

@@ -18,15 +18,19 @@ import sys
 import time
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from ivhl.measure.case import Journal, Measurement, class_of, use_compiler
+from ivhl.measure.case import Begun, Measurement, class_of
 from ivhl.measure.failures import CaseError, message_of, place_of, qualified_name
+from ivhl.measure.first_compile import use_compiler
 from ivhl.measure.flags import Flag, NoSuchFlagError, set_flag
 from ivhl.measure.job import read_job
+from ivhl.measure.journal import Journal
 from ivhl.measure.paths import folders_here, without_folders
+from ivhl.measure.setup import import_torch
 from ivhl.measure.supervisor import adopt_orphans, end_descendants
 from ivhl.workload import load_workloads, select_cases
 
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from ivhl.measure.job import Job
+    from ivhl.measure.setup import Setup
     from ivhl.records.record import Phase
     from ivhl.workload import Case
 
@@ -225,36 +230,32 @@ class Staged(Measurement):
             with heard(self.journal) if self._trial.read else nullcontext():
                 super()._go()
             return
-        self._import_torch()
-        self._import_workload()
-        self._make_inputs()
-        self._try_eager()
-        self._run_reference()
-        self._run_eager()
-        self._run_source()
+        begun = self._begin(import_torch(self.job, self.case, self.journal))
+        begun.run_source()
         if self._trial.task == "bisect":
-            self._bisect()
+            self._bisect(begun)
         else:
-            self._reduce()
+            self._reduce(begun)
 
-    def _compiler(self) -> Callable[..., Any]:
+    def _compiler(self, setup: Setup) -> Callable[..., Any]:
         trial, variant = self._trial, self.case.variant
         if trial.task == "reduce":
-            return lambda function: self.torch.compile(
-                function, backend=self._keep_graph, dynamic=self._dynamic
+            keep_graph = partial(self._keep_graph, setup.torch.Tensor)
+            return lambda function: setup.torch.compile(
+                function, backend=keep_graph, dynamic=self._dynamic
             )
         whole = variant.fullgraph if trial.fullgraph is None else trial.fullgraph
         arguments: dict[str, Any] = {"dynamic": self._dynamic, "fullgraph": whole}
         if trial.backend == "inductor" and variant.mode != "default":
             arguments["mode"] = variant.mode
-        return lambda function: self.torch.compile(function, backend=trial.backend, **arguments)
+        return lambda function: setup.torch.compile(function, backend=trial.backend, **arguments)
 
     @property
     def _dynamic(self) -> bool | None:
         asked = self._trial.dynamic
         return self.case.variant.dynamic if asked == "as declared" else asked
 
-    def _keep_graph(self, graph: Any, inputs: list[Any]) -> Callable[..., Any]:  # noqa: ANN401
+    def _keep_graph(self, tensor: Any, graph: Any, inputs: list[Any]) -> Callable[..., Any]:  # noqa: ANN401
         """Keep a graph with the inputs of its first call; those of now may be no real tensors."""
         del inputs
         seen: list[Any] = []
@@ -263,7 +264,7 @@ class Staged(Measurement):
             if not seen:
                 copied = [
                     one.detach().clone().requires_grad_(one.requires_grad)
-                    if isinstance(one, self.torch.Tensor)
+                    if isinstance(one, tensor)
                     else one
                     for one in given
                 ]
@@ -273,7 +274,7 @@ class Staged(Measurement):
 
         return call
 
-    def _bisect(self) -> None:
+    def _bisect(self, begun: Begun) -> None:
         """Let PyTorch find the pass or lowering that makes the symptom."""
         try:
             module = import_module("torch._inductor.compiler_bisector")
@@ -282,7 +283,7 @@ class Staged(Measurement):
 
         def is_good() -> bool:
             try:
-                self._compile_and_judge()
+                begun.compilation(self._compiler(begun.setup)).run()
             except Exception as error:  # noqa: BLE001  (the symptom is one)
                 return class_of(error, self.journal.phase, self.job) != self._trial.symptom
             return True
@@ -298,17 +299,19 @@ class Staged(Measurement):
                 }
             )
 
-    def _reduce(self) -> None:
+    def _reduce(self, begun: Begun) -> None:
         """Keep the graphs that Dynamo makes, and write the smallest script that shows it."""
         from ivhl.measure.reduction import write_script  # noqa: PLC0415  (imports torch)
 
         folder = Path(self.job.journal).with_suffix("")
         folder.mkdir(exist_ok=True)
         with suppress(Exception):  # what breaks later has left its graphs
-            self.torch._dynamo.reset()  # noqa: SLF001
-            self.use_draw(0)
-            held = self.subject.variant_copy()
-            self.detached(self.subject.variant_arm(self._compiler(), self.variant_inputs, held)())
+            setup, data, subject = begun.setup, begun.data, begun.functions.subject
+            setup.torch._dynamo.reset()  # noqa: SLF001
+            data.use(0)
+            held = subject.variant_copy()
+            arm = subject.variant_arm(self._compiler(setup), data.variant_inputs, held)
+            data.detached(arm())
         self.journal.note(
             **write_script(
                 self.graphs,

@@ -13,13 +13,20 @@ import random
 import signal
 import sys
 import time
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+from ivhl.measure.failures import CaseError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+# The first call of a compiled function may draw random numbers; every block resets these states.
+RANDOM_STATES = frozenset({"the random state of torch", "the random state of random"})
+# What the harness sets itself after the workload's modules are imported, and at each call.
+SET_AGAIN = RANDOM_STATES | {"torch.get_num_threads()", "torch.get_num_interop_threads()"}
 # Functions that a workload could replace to change its own measured times.
 _CLOCKS = (
     "perf_counter_ns",
@@ -209,3 +216,38 @@ def _modes() -> int:
 
 def _digest(state: torch.Tensor) -> str:
     return hashlib.sha256(bytes(state.tolist())).hexdigest()
+
+
+class Unchanged:
+    """The state of the process at one time, which the variant must leave as it is.
+
+    Args:
+        eager: The function of the eager arm.
+        allowed: Names of what may change.
+    """
+
+    def __init__(self, eager: Callable[..., Any], allowed: Collection[str]) -> None:
+        self._eager, self._allowed = eager, allowed
+        self._before = snapshot(eager)
+
+    def refuse_changes(self, who: str = "the variant") -> None:
+        """Raise ``CaseError`` if the state is another one now."""
+        if changed := changes(self._before, snapshot(self._eager), self._allowed):
+            raise CaseError(
+                "side_effect",
+                f"{who} changes the process in which all arms are measured: " + "; ".join(changed),
+            )
+
+
+def warn_of_changes(before: dict[str, Any]) -> None:
+    """Warn if what is not timed has changed PyTorch: that holds for all arms."""
+    after = snapshot()
+    of_torch = [name for name in before if "torch" in name and name not in SET_AGAIN]
+    before, after = ({name: one[name] for name in of_torch} for one in (before, after))
+    if changed := changes(before, after):
+        warnings.warn(
+            "ivhl: importing the workload's modules, or making its inputs and its model, "
+            f"changes the process in which all arms are measured: {'; '.join(changed)}; set it "
+            "inside of the function, or not at all",
+            stacklevel=1,
+        )

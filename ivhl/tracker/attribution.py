@@ -14,16 +14,17 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from itertools import combinations, product
-from statistics import NormalDist, fmean, stdev
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
 from ivhl.records.age import recorded_rank
 from ivhl.records.store import case_name
 from ivhl.tracker.changes import largest_significant
 from ivhl.tracker.comparable import differences
 from ivhl.tracker.compare import session_reach
+from ivhl.tracker.effects import CONFIDENCE, NORMAL_95, Effect, Factor, Held, Setting
 from ivhl.tracker.interaction import local_contrasts
-from ivhl.tracker.metrics import RELEVANT, difference, is_calibrated, measured
+from ivhl.tracker.metrics import difference, is_calibrated, measured
 from ivhl.tracker.wording import short_message
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
 
-Factor = Literal["python", "torch", "commit", "package", "flags"]
 FACTORS: Final[tuple[Factor, ...]] = get_args(Factor)
 FACTOR_WORDS: Final[dict[Factor, str]] = {
     "python": "Python",
@@ -43,14 +43,6 @@ FACTOR_WORDS: Final[dict[Factor, str]] = {
     "flags": "the compiler flags",
 }
 ATTRIBUTED: Final[tuple[Metric, ...]] = ("eager", "compiled", "speedup")
-_SPEEDUP_WORDS: Final = {"slower": "fell", "faster": "rose"}
-# Whether each axis is that of the second cell.
-Setting = tuple[bool, ...]
-# Some axes, each with whether it is that of the second cell.
-Held = tuple[tuple[Factor, bool], ...]
-_CONFIDENCE = 0.95
-_STANDARD: Final = NormalDist()
-_NORMAL_95: Final = _STANDARD.inv_cdf((1 + _CONFIDENCE) / 2)
 
 
 class Ends(NamedTuple):
@@ -83,57 +75,6 @@ class Corner(NamedTuple):
         """Return its cell, commit and flags."""
         flags = f" with {' '.join(self.at.flags)}" if self.at.flags else ""
         return f"py{self.at.python}-torch{self.at.torch} at {self.at.commit[:8]}{flags}"
-
-
-class Effect(NamedTuple):
-    """What axes do to a quantity, alone or beyond what each does alone.
-
-    Attributes:
-        factors: One axis, or several for an interaction; none for what the cells at the settings
-            that are held differ by from all others.
-        ratio: The factor; ``low`` and ``high`` hold another run's with 95 %.
-        cases: How many cases it is the mean of.
-        significant: Whether it stands out of all that are judged beside it.
-        held: The settings of other axes at which it is; without any, a mean over all of them.
-    """
-
-    factors: tuple[Factor, ...]
-    metric: Metric
-    ratio: float
-    low: float
-    high: float
-    cases: int = 1
-    significant: bool = True
-    held: Held = ()
-
-    @property
-    def word(self) -> str:
-        """What it amounts to; seconds that grow are slower, as is a speedup that falls.
-
-        A limit that is shown as 1.00 rules nothing out.
-        """
-        relevant = RELEVANT[self.metric]
-        if self.significant and (round(self.low, 2) > 1 or round(self.high, 2) < 1):
-            if max(self.ratio, 1 / self.ratio) < relevant:
-                return "unchanged"
-            grew = self.ratio > 1
-            return "slower" if grew != (self.metric == "speedup") else "faster"
-        if self.high < relevant and self.low > 1 / relevant:
-            return "unchanged"
-        return "inconclusive"
-
-    @property
-    def p(self) -> float:
-        """How probable an effect of this size is if the axes do nothing."""
-        reach = math.log(self.high / self.low) / 2
-        return 2 * _STANDARD.cdf(-_NORMAL_95 * abs(math.log(self.ratio)) / reach) if reach else 0.0
-
-    def __str__(self) -> str:
-        """Return e.g. ``compiled 1.40x [1.35, 1.45] slower``; a speedup rose or fell."""
-        word = self.word
-        if self.metric == "speedup":
-            word = _SPEEDUP_WORDS.get(word, word)
-        return f"{self.metric} {self.ratio:.2f}x [{self.low:.2f}, {self.high:.2f}] {word}"
 
 
 class Attributed(NamedTuple):
@@ -267,7 +208,7 @@ def attribute(
                 spread = spreads.of(record, metric, calibrated=calibrated)
                 # ``scale`` is that of the difference of two such runs.
                 scales[corner.setting] = spread.scale(record, metric=metric) / math.sqrt(2)
-                scores.append(spread.scores.of(_CONFIDENCE))
+                scores.append(spread.scores.of(CONFIDENCE))
             for names, held, weights in every_contrast(factors):
                 middle = sum(weight * known[setting] for setting, weight in weights.items())
                 noise = math.hypot(*(w * scales[setting] for setting, w in weights.items()))
@@ -391,7 +332,7 @@ def _means(found: Iterable[tuple[Attributed, Sequence[Effect]]]) -> tuple[Effect
     for key, values in logs.items():
         if len(values) > 1:
             names, metric, held = key
-            reach = _NORMAL_95 * stdev(values) / math.sqrt(len(values))
+            reach = NORMAL_95 * stdev(values) / math.sqrt(len(values))
             reach = math.hypot(reach, session_reach(metric) * sessions[key])
             mean = _effect(names, metric, fmean(values), reach, held)
             means.append(mean._replace(cases=len(values)))

@@ -6,14 +6,14 @@ import json
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from packaging.version import Version
 
 from ivhl.records.store import device_type, is_existing, latest_per_case
 from ivhl.tracker.expectations import Expectation, Expectations
 from ivhl.tracker.spread import SHIPPED, VERDICT_CONFIDENCE, Spreads
-from ivhl.tracker.wording import eager_frames, times
+from ivhl.tracker.wording import STATUS_WORDS, Status, counted, eager_frames, times
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from ivhl.records.record import FailureClass, Interval, Reference, RunRecord
     from ivhl.workload import Case, Workload
 
-Status = Literal[
-    "works", "noisy", "slow", "wrong", "unsupported", "unavailable", "failed", "not_run"
-]  # fmt: skip
-STATUSES: tuple[Status, ...] = get_args(Status)
 
 # Failures that do not count against the PyTorch release: ivhl or the workload is at fault, or a
 # limit of the machine or the run was reached.
@@ -479,3 +475,50 @@ def _is_blameless(row: Row) -> bool:
     """Return whether PyTorch did not cause the failure; a SIGKILL comes from outside."""
     killed = row.record and row.record.failure and row.record.failure.exception == "SIGKILL"
     return row.failure_class in _BLAMELESS or bool(killed)
+
+
+def headline(rows: Sequence[Row]) -> str:
+    """Return a one-line summary: how many cases pass, then the others, the most frequent first."""
+    if not rows:
+        return "no cases"
+    passing = [row.status for row in rows if row.passes]
+    beside = _statuses(status for status in passing if status != "works")
+    verb = "passes" if len(passing) == 1 else "pass"
+    parts = [f"{len(passing)} {verb}{beside and f' ({beside})'}"] if passing else []
+    parts += filter(None, [_statuses(row.status for row in rows if not row.passes)])
+    cells = {row.cell for row in rows}
+    return f"{counted(len(rows), 'case')} in {counted(len(cells), 'cell')}: {', '.join(parts)}"
+
+
+def _statuses(found: Iterable[Status]) -> str:
+    counts = Counter(found).most_common()
+    return ", ".join(f"{number} {STATUS_WORDS[status]}" for status, number in counts)
+
+
+def support_sentence(found: Support) -> str:
+    """Return with which releases a case passes, in one line."""
+    undecided = ", ".join(f"{torch} ({name.replace('_', ' ')})" for torch, name in found.undecided)
+    slow = "all of them" if len(found.slow) == found.passed else ", ".join(found.slow)
+    return (
+        _decided(found)
+        + (f"; slower than eager in {slow}" if found.slow else "")
+        + (f"; undecided: {undecided}" if undecided else "")
+    )
+
+
+def _decided(found: Support) -> str:
+    bad = f"{found.last_bad} ({STATUS_WORDS[found.last_bad_status or 'failed']})"
+    if found.first_good is None and found.last_bad is None:
+        return "nothing decided yet"
+    if found.first_good is None:
+        # What was not run may be good.
+        none = "none good of those run" if found.not_run else "no good release"
+        unknown = f"; not run: {', '.join(found.not_run)}" if found.not_run else ""
+        return f"{none}; last bad {bad}{unknown}"
+    if found.last_bad is None:
+        return f"good in every release tried, since {found.first_good}"
+    if found.good_since is None:
+        return f"first good {found.first_good}; bad again: {bad}"
+    if found.good_since == found.first_good:
+        return f"first good {found.first_good}; last bad {bad}"
+    return f"first good {found.first_good}; last bad {bad}; good again since {found.good_since}"

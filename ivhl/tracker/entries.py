@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from ivhl.instrument import version_of
 from ivhl.records.record import RunRecord
 from ivhl.records.store import is_existing, key_of
-from ivhl.tracker.course import point_of
 from ivhl.tracker.facts import errors_of, facts_digest
 from ivhl.tracker.metrics import METRICS, Measured, Metric, Speed, measured, speed_of_machine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ivhl.records.record import FailureClass, Reference
     from ivhl.records.store import Key
 
@@ -239,29 +236,3 @@ def made_of(run: Run) -> Made:
 def subject_of(run: Run) -> tuple[str, str | None]:
     """Return the code that was measured: runs with equal subjects differ by noise only."""
     return run.sources or run.commit, run.benchmark
-
-
-class MemoryHistory:
-    """Records that are in memory, where others read an index."""
-
-    token = ""
-
-    def __init__(self, records: Iterable[RunRecord]) -> None:
-        self._records = tuple(records)
-        self.entries = tuple(entry_of(record, i) for i, record in enumerate(self._records))
-
-    def read(self, entries: Iterable[Entry]) -> tuple[RunRecord, ...]:
-        """Return the records of entries, in their order."""
-        return tuple(self._records[entry.id] for entry in entries)
-
-    def points(self, entries: Iterable[Entry]) -> list[str]:
-        """Return the points of entries in a course."""
-        return [point_of(entry) for entry in entries]
-
-    def durations(self) -> dict[int, float]:
-        """Return how long each case took, by ``Entry.id``."""
-        return {i: record.duration_s for i, record in enumerate(self._records)}
-
-    def ran(self, entries: Iterable[Entry]) -> list[Ran]:
-        """Return what pages of runs show of entries."""
-        return [ran_of(self._records[entry.id]) for entry in entries]

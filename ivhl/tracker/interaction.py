@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from ivhl.tracker.attribution import Effect, Factor, Held, Setting
+    from ivhl.tracker.effects import Effect, Factor, Held, Setting
     from ivhl.tracker.metrics import Metric
 
 _MOVED: Final = frozenset({"slower", "faster"})

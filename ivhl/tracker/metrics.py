@@ -6,15 +6,14 @@ import math
 import re
 from itertools import accumulate, compress, pairwise
 from statistics import NormalDist, fmean, median, stdev
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, get_args
 
 from ivhl.records.record import RunRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ivhl.records.record import Arm, Interval
-    from ivhl.tracker.entries import Run
 
 Metric = Literal["speedup", "aa", "eager", "compiled", "cold", "warm", "memory"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
@@ -71,6 +70,18 @@ class Speed(NamedTuple):
     value: float
     error: float
     yardstick: str
+
+
+class Quantities(Protocol):
+    """What an index keeps of a record: its quantities."""
+
+    @property
+    def values(self) -> Mapping[Metric, Measured]: ...  # noqa: D102
+    @property
+    def calibration(self) -> Speed | None: ...  # noqa: D102
+
+
+Run = RunRecord | Quantities
 
 
 def measured(record: Run, metric: Metric) -> Measured | None:

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.compat import CellLike, Row, Status
+    from ivhl.tracker.compat import CellLike, Row
     from ivhl.tracker.expectations import Expectations
+    from ivhl.tracker.wording import Status
 
 STYLES: dict[Status, str] = {
     "works": "green",

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from ivhl.records.record import CompileFacts, FailureClass, Passes, Reference, RunRecord
-    from ivhl.tracker.compat import Row, Status, Support
 
+Status = Literal[
+    "works", "noisy", "slow", "wrong", "unsupported", "unavailable", "failed", "not_run"
+]  # fmt: skip
+
+
+STATUSES: tuple[Status, ...] = get_args(Status)
 STATUS_WORDS: dict[Status, str] = {
     "works": "works",
     "noisy": "too noisy",
@@ -217,53 +219,6 @@ def shortened(text: str, longest: int) -> str:
 def shown_reason(text: str) -> str:
     """Return a reason as one line among others: of each of its parts, beginning and end."""
     return "; ".join(short_message(part, SHOWN_REASON) for part in text.split("; "))
-
-
-def headline(rows: Sequence[Row]) -> str:
-    """Return a one-line summary: how many cases pass, then the others, the most frequent first."""
-    if not rows:
-        return "no cases"
-    passing = [row.status for row in rows if row.passes]
-    beside = _statuses(status for status in passing if status != "works")
-    verb = "passes" if len(passing) == 1 else "pass"
-    parts = [f"{len(passing)} {verb}{beside and f' ({beside})'}"] if passing else []
-    parts += filter(None, [_statuses(row.status for row in rows if not row.passes)])
-    cells = {row.cell for row in rows}
-    return f"{counted(len(rows), 'case')} in {counted(len(cells), 'cell')}: {', '.join(parts)}"
-
-
-def _statuses(found: Iterable[Status]) -> str:
-    counts = Counter(found).most_common()
-    return ", ".join(f"{number} {STATUS_WORDS[status]}" for status, number in counts)
-
-
-def support_sentence(found: Support) -> str:
-    """Return with which releases a case passes, in one line."""
-    undecided = ", ".join(f"{torch} ({name.replace('_', ' ')})" for torch, name in found.undecided)
-    slow = "all of them" if len(found.slow) == found.passed else ", ".join(found.slow)
-    return (
-        _decided(found)
-        + (f"; slower than eager in {slow}" if found.slow else "")
-        + (f"; undecided: {undecided}" if undecided else "")
-    )
-
-
-def _decided(found: Support) -> str:
-    bad = f"{found.last_bad} ({STATUS_WORDS[found.last_bad_status or 'failed']})"
-    if found.first_good is None and found.last_bad is None:
-        return "nothing decided yet"
-    if found.first_good is None:
-        # What was not run may be good.
-        none = "none good of those run" if found.not_run else "no good release"
-        unknown = f"; not run: {', '.join(found.not_run)}" if found.not_run else ""
-        return f"{none}; last bad {bad}{unknown}"
-    if found.last_bad is None:
-        return f"good in every release tried, since {found.first_good}"
-    if found.good_since is None:
-        return f"first good {found.first_good}; bad again: {bad}"
-    if found.good_since == found.first_good:
-        return f"first good {found.first_good}; last bad {bad}"
-    return f"first good {found.first_good}; last bad {bad}; good again since {found.good_since}"
 
 
 _ENVIRONMENT: Final = re.compile(r'(?<=File ")[^"]*/(?:site|dist)-packages/')

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from ivhl.measure.accuracy import flatten, judge_compiled, judge_eager
-from ivhl.measure.case import SEED
 from ivhl.measure.draws import cast
+from ivhl.measure.setup import SEED
 from ivhl.workload import resolve
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from ivhl.records.files import record_file
 from ivhl.records.store import is_existing, latest_per_case, load_records
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.disturbed import disturbed_of
-from ivhl.tracker.entries import MemoryHistory
+from ivhl.tracker.memory_history import MemoryHistory
 from ivhl.tracker.metrics import DISTURBED, WORDS, Metric, difference
 from ivhl.tracker.spread import repeats
 from ivhl.workload import load_workloads

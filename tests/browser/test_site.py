@@ -17,7 +17,7 @@ from ivhl.pages.build import write_pages
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Calibration
 from ivhl.tracker.compare import SUMMARISED, choose, compare, summarise
-from ivhl.tracker.entries import MemoryHistory
+from ivhl.tracker.memory_history import MemoryHistory
 from ivhl.tracker.metrics import WORDS
 from ivhl.tracker.project import State, load_state
 from ivhl.tracker.views.source import Source

@@ -40,9 +40,9 @@ from ivhl.records.record import to_json
 from ivhl.records.store import Loaded, load_records
 from ivhl.records.text import visible
 from ivhl.tracker.compare import compare
-from ivhl.tracker.entries import MemoryHistory
 from ivhl.tracker.gate import judge
 from ivhl.tracker.index import Index
+from ivhl.tracker.memory_history import MemoryHistory
 from ivhl.tracker.project import State, rows_of
 from ivhl.tracker.regressions import find_changes
 from ivhl.tracker.spread import Spreads

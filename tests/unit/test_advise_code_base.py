@@ -20,19 +20,19 @@ from ivhl.errors import ResultsError, SpecError
 from ivhl.init.allowed import read_allowed
 from ivhl.matrix.project import load_project
 from ivhl.records.store import key_of
-from ivhl.tracker.codebase import (
+from ivhl.syntax import read_trees
+from ivhl.tracker.compare import session_reach
+from ivhl.tracker.compat import compat_rows
+from ivhl.tracker.spread import SHIPPED
+from ivhl.version_checks.code_base import (
     CodeEvidence,
     recommendation,
     shared_operations,
     support_lines,
     worth_lines,
 )
-from ivhl.tracker.compare import session_reach
-from ivhl.tracker.compat import compat_rows
-from ivhl.tracker.compiling import compile_sites, operations_in
-from ivhl.tracker.spread import SHIPPED
-from ivhl.tracker.trees import read_trees
-from ivhl.tracker.workload_operations import Reached
+from ivhl.version_checks.operations import Reached
+from ivhl.version_checks.sites import compile_sites, operations_in
 from ivhl.workload import load_workloads
 from tests.builders.project import make_project
 from tests.builders.records import make_failure, make_record

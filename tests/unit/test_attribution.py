@@ -39,7 +39,6 @@ from ivhl.records.record import Arm, to_json
 from ivhl.records.store import load_records
 from ivhl.tracker.attribution import (
     Attributed,
-    Effect,
     Ends,
     attribute,
     contrasts,
@@ -53,6 +52,7 @@ from ivhl.tracker.attribution import (
 )
 from ivhl.tracker.comparable import BUILDS_UNKNOWN, differences
 from ivhl.tracker.compare import session_reach
+from ivhl.tracker.effects import Effect
 from ivhl.tracker.interaction import reported
 from ivhl.tracker.terminal import Terminal
 from ivhl.workload import named_cases

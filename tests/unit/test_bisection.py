@@ -18,15 +18,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
-from ivhl.bench.bisection import (
-    Expected,
-    Position,
-    Question,
-    announce,
-    bisect,
-    log_of_search,
-    seen_in,
-)
+from ivhl.bench.bisection.bisect import bisect
+from ivhl.bench.bisection.cost import Expected, announce
+from ivhl.bench.bisection.journal import log_of_search
+from ivhl.bench.bisection.question import Position, Question, seen_in
 from ivhl.bench.confirm import PROCESSES_PER_RUN, ROUNDS
 from ivhl.bench.foretold import AROUND_S
 from ivhl.bench.request import Request
@@ -47,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ivhl.bench.bisection import Culprit, Sought
+    from ivhl.bench.bisection.question import Culprit, Sought
     from ivhl.records.record import FailureClass, RunRecord
 
 N = 64

@@ -41,8 +41,8 @@ from ivhl.errors import SpecError, UnknownNameError
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure import stages as trials
-from ivhl.measure.case import Journal
 from ivhl.measure.effort import Effort
+from ivhl.measure.journal import Journal
 from ivhl.measure.launcher import read_journal
 from ivhl.records.record import Arm
 from ivhl.tracker.blame import (

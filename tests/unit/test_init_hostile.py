@@ -36,10 +36,10 @@ from ivhl.matrix.uv import run_uv, uv_pool
 from ivhl.measure.alone import only_run_here
 from ivhl.records import files
 from ivhl.records.files import UNFINISHED, record_file, write_whole
+from ivhl.syntax import read_trees
 from ivhl.tracker.annotations import Annotation, annotate
 from ivhl.tracker.compact import compact
 from ivhl.tracker.index import open_index
-from ivhl.tracker.trees import read_trees
 from tests.builders.adopting import PACKAGE, PYPROJECT, TODAY, init, project, resolver  # noqa: F401  (a fixture)
 from tests.builders.fleet import tree, write_records
 from tests.builders.project import git
@@ -214,9 +214,9 @@ def test_a_link_of_its_user_is_taken_and_one_of_the_repository_refused(
 # that the user names. Everything in a project or in results goes through ivhl/records/files.py.
 WRITES = {
     "cli/bisection.py": 1,  # its log in .asv
-    "cli/guards.py": 1,  # .asv
     "cli/image.py": 1,  # .asv
     "cli/spread.py": 1,  # --write
+    "cli/version_checks.py": 1,  # .asv
     "fleet/merge.py": 2,  # behind `without_links`, and a packed file beside the one just written
     "init/plan.py": 3,  # the temporary folder in which it locks
     "matrix/locks.py": 3,  # temporary folders, and a lock beside the one just written
@@ -227,8 +227,9 @@ WRITES = {
     "tracker/annotations.py": 1,  # makes the folder of the results
     "tracker/compact.py": 1,  # behind `without_links`
     "tracker/confirmations.py": 1,  # makes the folder of the results
-    "tracker/foreign_names.py": 1,  # of a syntax tree
     "tracker/index.py": 3,  # the cache of its user
+    "version_checks/names.py": 1,  # of a syntax tree
+    "version_checks/trial.py": 9,  # the temporary folder in .asv with the copies of the code base
 }
 _WRITING = frozenset(
     {"write_text", "write_bytes", "mkdir", "unlink", "rename", "rmtree", "copytree", "copyfile",
@@ -238,7 +239,7 @@ _WRITING = frozenset(
 
 def test_whatever_writes_into_a_project_goes_the_way_that_refuses_links() -> None:
     found = {}
-    for room in ("cli", "fleet", "init", "matrix", "records", "tracker"):
+    for room in ("cli", "fleet", "init", "matrix", "records", "tracker", "version_checks"):
         for path in sorted((ROOT / "ivhl" / room).rglob("*.py")):
             calls = [n for n in ast.walk(ast.parse(path.read_bytes())) if isinstance(n, ast.Call)]
             if n := sum(map(_writes, calls)):

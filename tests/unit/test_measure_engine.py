@@ -14,11 +14,13 @@ torch = pytest.importorskip("torch", reason="torch is only in the cells")
 from benchmarks.molecules.energy_forces import WORKLOAD as ENERGY_FORCES  # noqa: E402
 from benchmarks.molecules.energy_forces import literal, one_graph  # noqa: E402
 from benchmarks.molecules.trajectory import N_FRAMES  # noqa: E402
-from ivhl.measure import accuracy, case, engine, timing  # noqa: E402  (torch first)
-from ivhl.measure.case import Journal, Measurement  # noqa: E402
+from ivhl.measure import accuracy, engine, fresh, references, timing  # noqa: E402  (torch first)
+from ivhl.measure.case import Measurement  # noqa: E402
+from ivhl.measure.compilation import torch_compiler  # noqa: E402
 from ivhl.measure.effort import Effort  # noqa: E402
 from ivhl.measure.failures import CaseError, UnsupportedHereError  # noqa: E402
 from ivhl.measure.job import Job  # noqa: E402
+from ivhl.measure.journal import Journal  # noqa: E402
 from ivhl.measure.launcher import read_journal  # noqa: E402
 from ivhl.mlff import packed  # noqa: E402
 from ivhl.workload import Variant, load_workloads, select_cases  # noqa: E402
@@ -79,7 +81,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     ) -> timing.Block:
         before = EVALUATIONS[0]
         block = time_block(call, calls, *arguments)
-        if call is not case.nothing:  # whose time is that of reading the clock
+        if call is not fresh.nothing:  # whose time is that of reading the clock
             blocks.append((calls, EVALUATIONS[0] - before))
         return block
 
@@ -160,7 +162,7 @@ def test_a_variant_in_its_own_precision_has_its_own_anchor(
         return typical_of(*arguments, **options)
 
     typical_of = accuracy.typical_of
-    monkeypatch.setattr(accuracy, "typical_of", noting)
+    monkeypatch.setattr(references, "typical_of", noting)
     findings = measure("mlff.energy_forces", "fp16-eager", tmp_path)
     assert "formulation_eager" not in findings  # it is the variant itself
     for error in findings["accuracy"]:
@@ -220,10 +222,10 @@ def test_only_parts_that_a_gpu_replays_return_copies(
 ) -> None:
     kept = torch.zeros(3)
     variant = Variant(name="v", call="m:f", mode=mode, compiles=compiles)
-    measurement: Any = SimpleNamespace(
+    setup: Any = SimpleNamespace(
         case=SimpleNamespace(variant=variant),
         device=torch.device(device),
         torch=SimpleNamespace(compile=lambda function, **_: function),
     )
-    part = Measurement._compiler(measurement)(lambda: kept)
+    part = torch_compiler(setup)(lambda: kept)
     assert (part() is not kept) is copies

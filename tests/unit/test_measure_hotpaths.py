@@ -12,12 +12,13 @@ torch = pytest.importorskip("torch", reason="torch is only in the cells")
 
 from benchmarks.hotpath.norm_gelu.calls import norm_gelu  # noqa: E402
 from ivhl import hotpath  # noqa: E402
-from ivhl.measure import timing  # noqa: E402
-from ivhl.measure.case import Journal, Measurement  # noqa: E402
+from ivhl.measure import rounds  # noqa: E402
+from ivhl.measure.case import Measurement  # noqa: E402
 from ivhl.measure.effort import Effort  # noqa: E402
 from ivhl.measure.failures import CaseError, UnsupportedHereError  # noqa: E402
 from ivhl.measure.hotpaths import THRESHOLD, HotPaths  # noqa: E402
 from ivhl.measure.job import Job  # noqa: E402
+from ivhl.measure.journal import Journal  # noqa: E402
 from ivhl.measure.launcher import read_journal  # noqa: E402
 from ivhl.measure.sources import reached_sources  # noqa: E402
 from ivhl.workload import load_workloads, select_cases  # noqa: E402
@@ -176,7 +177,7 @@ def test_a_case_has_counts_and_times(tmp_path: Path) -> None:
 def test_a_case_that_falls_back_while_it_is_timed_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual = timing.time_arms
+    usual = rounds.time_arms
 
     def spoilt(arms: dict[str, Any], **options: Any) -> Any:  # noqa: ANN401
         found = usual(arms, **options)
@@ -194,7 +195,7 @@ def test_a_case_that_falls_back_while_it_is_timed_fails(
         return plain(self, function)
 
     monkeypatch.setattr(hotpath.auto, "__call__", noting)
-    monkeypatch.setattr(timing, "time_arms", spoilt)
+    monkeypatch.setattr(rounds, "time_arms", spoilt)
     with pytest.raises(CaseError, match=r"ran eagerly in 1 of .* calls: planted") as raised:
         measure(tmp_path)
     assert raised.value.failure_class == "not_compiled"

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from ivhl.measure import outcome, runner, suite
 from ivhl.measure.__main__ import parser, show
-from ivhl.measure.case import Measurement, refuse_other_version
+from ivhl.measure.case import refuse_other_version
 from ivhl.measure.effort import PROCESSES, Effort
 from ivhl.measure.failures import CaseError
 from ivhl.measure.job import Job
@@ -247,16 +247,13 @@ def test_what_changed_eager_is_believed_when_every_process_says_so() -> None:
 def test_a_machine_that_was_slow_before_is_no_doing_of_the_variant(
     before_s: float, after_s: float, copy_before_s: float, *, disturbed: bool
 ) -> None:
-    case = pytest.importorskip("ivhl.measure.case", reason="imports torch")
+    rounds = pytest.importorskip("ivhl.measure.rounds", reason="imports torch")
     noted: dict[str, Any] = {}
     fixed = {"compute_s": 5e-5, "memory_s": 6e-4}
-    measurement = SimpleNamespace(
-        _eager_before=(before_s,) * 4,
-        _calibration_before=fixed | {"memory_s": copy_before_s},
-        times={"eager": SimpleNamespace(samples_s=(after_s,) * 16)},
-        journal=SimpleNamespace(note=noted.update),
+    earlier = rounds.EagerBefore((before_s,) * 4, fixed | {"memory_s": copy_before_s})
+    rounds.compare_with_eager_before(
+        SimpleNamespace(note=noted.update), earlier, (after_s,) * 16, [fixed, fixed]
     )
-    case.Measurement._compare_with_eager_before(measurement, [fixed, fixed])
     assert bool(noted) == disturbed
 
 
@@ -825,14 +822,12 @@ def test_references_are_loaded_without_a_warning_of_ours(tmp_path: Path) -> None
             warnings.warn("You are using `torch.load` with ...", FutureWarning, stacklevel=1)
         return ["references", "moves"]
 
-    measurement: Any = SimpleNamespace(
+    setup: Any = SimpleNamespace(
         journal=SimpleNamespace(enter=lambda _: None),
         job=SimpleNamespace(references=str(tmp_path)),
         torch=SimpleNamespace(load=load),
-        draws=[],
-        _typical_of=lambda moves: moves,
     )
+    references = pytest.importorskip("ivhl.measure.references", reason="imports torch")
     with warnings.catch_warnings(record=True) as seen:
-        Measurement._run_reference(measurement)
-    assert (measurement.references, measurement._typical) == ("references", "moves")
+        assert references.run_reference(setup, None, []) == ("references", "moves")
     assert seen == []

@@ -103,7 +103,7 @@ def test_advice_for_programs_has_numbers_and_names(root: Path, tmp_path: Path) -
     assert only == {"word": "works (1 of 2 fail)", "torch": ["2.6.0"], "not_run": []}
 
 
-@pytest.mark.parametrize("command", ["advise", "guards"])
+@pytest.mark.parametrize("command", ["advise", "version-checks"])
 def test_a_folder_without_code_is_refused(command: str, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="has no Python files"):
         run(command, str(tmp_path))
@@ -204,7 +204,7 @@ def test_a_case_that_no_machine_measured_is_no_machine_without_a_name(
     assert told.value.hint == "known: none"
 
 
-@pytest.mark.parametrize("command", [("advise",), ("compat",), ("guards", __file__)])
+@pytest.mark.parametrize("command", [("advise",), ("compat",), ("version-checks", __file__)])
 def test_records_that_cannot_be_read_are_named(root: Path, command: tuple[str, ...]) -> None:
     file = root / "results" / "bench" / "records" / "00000000-py3.12-torch2.6.0.jsonl"
     file.write_text('{"broken\n')

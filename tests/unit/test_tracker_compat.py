@@ -12,29 +12,25 @@ from hypothesis import strategies as st
 
 from ivhl.records.record import FAILURE_CLASSES, FailureClass
 from ivhl.tracker.compat import (
-    STATUSES,
     compat_rows,
+    headline,
     python_key,
     release_key,
     retired,
     status_of,
     support,
+    support_sentence,
 )
 from ivhl.tracker.spans import word_of_cases
 from ivhl.tracker.spread import SHIPPED
-from ivhl.tracker.wording import (
-    CLASS_MEANINGS,
-    STATUS_MEANINGS,
-    STATUS_WORDS,
-    headline,
-    support_sentence,
-)
+from ivhl.tracker.wording import CLASS_MEANINGS, STATUS_MEANINGS, STATUS_WORDS, STATUSES
 from ivhl.workload import Case, Variant
 from tests.builders.records import EMPTY_WORKLOAD, FakeCell, Known, make_failure, make_record
 
 if TYPE_CHECKING:
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.compat import Status, Support
+    from ivhl.tracker.compat import Support
+    from ivhl.tracker.wording import Status
 
 
 @pytest.mark.parametrize(

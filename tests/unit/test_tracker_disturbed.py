@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ivhl.records.record import Calibration
 from ivhl.tracker.disturbed import EXPLAINED, FEWEST, disturbed_of, left_out
-from ivhl.tracker.entries import MemoryHistory
+from ivhl.tracker.memory_history import MemoryHistory
 from ivhl.tracker.metrics import Measured, difference, is_calibrated
 from tests.builders.records import make_record
 

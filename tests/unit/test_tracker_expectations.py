@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from ivhl.cli import app
 from ivhl.errors import FixedError, IvhlError, SpecError
 from ivhl.tracker.compare import CaseInCell
-from ivhl.tracker.compat import Row, Status, compat_rows
+from ivhl.tracker.compat import Row, compat_rows
 from ivhl.tracker.expectations import (
     EXPECTATIONS,
     Expectation,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ivhl.records.record import FailureClass, RunRecord
+    from ivhl.tracker.wording import Status
 
 ROOT = Path(__file__).parents[2]
 HEAD = "f" * 40

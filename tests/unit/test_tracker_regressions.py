@@ -17,7 +17,7 @@ from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.records.record import Arm, Calibration, Counted
 from ivhl.tracker.changes import WORSE
 from ivhl.tracker.compare import compare
-from ivhl.tracker.entries import MemoryHistory
+from ivhl.tracker.memory_history import MemoryHistory
 from ivhl.tracker.project import State
 from ivhl.tracker.regressions import find_changes, incidents_of
 from ivhl.tracker.series import ALONG, series_of

@@ -16,7 +16,7 @@ from ivhl.cli import app
 from ivhl.errors import ResultsError, UnknownNameError
 from ivhl.records.record import Arm, Calibration
 from ivhl.tracker.disturbed import disturbed_of
-from ivhl.tracker.entries import MemoryHistory
+from ivhl.tracker.memory_history import MemoryHistory
 from ivhl.tracker.steps import SIDES, cases_of, find_steps, of_one_code
 from tests.builders.fleet import a_record, make_fleet_project, write_records
 from tests.builders.records import Known, interval, make_failure, make_record

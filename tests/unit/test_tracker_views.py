@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ivhl.pages.render import render
 from ivhl.records.reader import read_record
 from ivhl.records.record import Arm, Calibration, Kernels, Wheel, to_json
-from ivhl.tracker.compat import Support, compat_rows
+from ivhl.tracker.compat import Support, compat_rows, support_sentence
 from ivhl.tracker.course import short, short_all
 from ivhl.tracker.expectations import parse_expectations
 from ivhl.tracker.project import State
@@ -33,7 +33,7 @@ from ivhl.tracker.views.incidents import incident_view, regressions_view
 from ivhl.tracker.views.matrix import MOST_CELLS, MatrixCell, matrix_views
 from ivhl.tracker.views.run import run_lines, run_view
 from ivhl.tracker.views.source import Source, slug
-from ivhl.tracker.wording import memory, seconds, support_sentence, times
+from ivhl.tracker.wording import memory, seconds, times
 from ivhl.workload import load_workloads
 from tests.builders.history import SPEEDUPS, history
 from tests.builders.records import make_failure, make_record

@@ -12,16 +12,16 @@ from ivhl.matrix.locks import LockState, lock_state
 from ivhl.matrix.project import MATRIX
 from ivhl.matrix.spec import CellSpec, Matrix, load_matrix
 from ivhl.records.age import recorded_rank
-from ivhl.tracker.compat import STATUSES, python_key, release_key
+from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.facts import warnings_of
 from ivhl.tracker.views.source import PageView, Source, beside, environment_page
-from ivhl.tracker.wording import STATUS_WORDS, short_message
+from ivhl.tracker.wording import STATUS_WORDS, STATUSES, short_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ivhl.records.record import RunRecord, Wheel
-    from ivhl.tracker.compat import Status
+    from ivhl.tracker.wording import Status
 
 _MOST_WARNINGS = 20
 _MOST_INSTALLED = 6

@@ -11,24 +11,19 @@ from typing import TYPE_CHECKING
 
 from ivhl.tracker.advice import advise, cell_mean, matched_cases, worth_of
 from ivhl.tracker.compare import compare, disturbed_cases, summarise
-from ivhl.tracker.compat import (
-    STATUSES,
-    is_free_threaded,
-    newest_release,
-    python_key,
-    release_key,
-)
+from ivhl.tracker.compat import is_free_threaded, newest_release, python_key, release_key
 from ivhl.tracker.spans import cases_run, spans, spans_sentence, words_of_cells
 from ivhl.tracker.views.incidents import IncidentView, incident_view
 from ivhl.tracker.views.source import PageView, Place, Source, front_page, matrix_page
-from ivhl.tracker.wording import STATUS_WORDS, times
+from ivhl.tracker.wording import STATUS_WORDS, STATUSES, times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ivhl.tracker.advice import Advice, Worth
-    from ivhl.tracker.compat import Row, RowSeries, Status
+    from ivhl.tracker.compat import Row, RowSeries
     from ivhl.tracker.spans import Span
+    from ivhl.tracker.wording import Status
 
 _NEWEST_FINDINGS = 5
 # A page for a thousand releases would be larger than anybody reads; the matrix has all.

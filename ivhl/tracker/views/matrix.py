@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from ivhl.tracker.comparable import differences
-from ivhl.tracker.compat import STATUSES, python_key, release_key
+from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.project import retired_cases
 from ivhl.tracker.spans import spans_of, spans_sentence
 from ivhl.tracker.views.source import (
@@ -31,6 +31,7 @@ from ivhl.tracker.wording import (
     REFERENCE_MEANINGS,
     STATUS_MEANINGS,
     STATUS_WORDS,
+    STATUSES,
     UNCOMMITTED_MARK,
     UNCOMMITTED_MEANING,
     marks_of,
@@ -40,7 +41,8 @@ from ivhl.tracker.wording import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ivhl.tracker.compat import Row, RowSeries, Status
+    from ivhl.tracker.compat import Row, RowSeries
+    from ivhl.tracker.wording import Status
 
 # A speedup moved visibly between two releases if it did by this factor and the intervals for
 # another run have nothing in common.

@@ -20,7 +20,8 @@ from ivhl.tracker.changepoints import detect_all
 from ivhl.tracker.compat import Row, RowSeries, declared_cases, python_key, release_key
 from ivhl.tracker.confirmations import with_confirmed
 from ivhl.tracker.disturbed import disturbed_of
-from ivhl.tracker.entries import MemoryHistory, entry_of
+from ivhl.tracker.entries import entry_of
+from ivhl.tracker.memory_history import MemoryHistory
 from ivhl.tracker.project import rows_of
 from ivhl.tracker.regressions import find_changes, incidents_of
 from ivhl.tracker.series import series_of

@@ -7,7 +7,7 @@ from collections import defaultdict
 from copy import copy
 from typing import TYPE_CHECKING, Final
 
-from ivhl.tracker.trees import FIELDS, blocks_of, children_of, nodes_in, statements_in
+from ivhl.version_checks.walks import FIELDS, blocks_of, children_of, nodes_in, statements_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -293,3 +293,62 @@ def _returned(
         if not plain:
             return None
     return None
+
+
+class Names:
+    """What names stand for: constants of modules that hold a condition or a version.
+
+    Args:
+        own: Name to its expression in the same file.
+        others: Name to its expression in other files, where all that bind it mean the same.
+    """
+
+    def __init__(
+        self, own: Mapping[str, ast.expr], others: Mapping[str, ast.expr] | None = None
+    ) -> None:
+        self._own = own
+        self._others = others or {}
+        self._hidden: frozenset[str] = frozenset()
+        self._inner: dict[str, Names] = {}
+
+    def find(self, name: str) -> ast.expr | None:
+        """Return the expression that a name stands for."""
+        if name.removeprefix("self.") in self._hidden:
+            return None
+        return self._own.get(name) or self._others.get(name)
+
+    def meaning(self, node: ast.expr) -> ast.expr | None:
+        """Return what a name or a dotted name stands for; of PyTorch's own ones nothing."""
+        if isinstance(node, ast.Attribute) and _is_super(node.value):
+            return self.find(f"super().{node.attr}")
+        first = first_name(node) if isinstance(node, ast.Attribute) else None
+        if first == "torch":
+            return None
+        own = self.find(f"self.{last_name(node)}") if first == "self" else None
+        return own or self.find(last_name(node))
+
+    def without(self, name: str) -> Names:
+        """Return these names but for one, whose meaning is looked at: it is not part of itself."""
+        inner = self._inner.get(name)
+        if inner is None:
+            inner = self._inner[name] = Names(self._own, self._others)
+            inner._hidden = self._hidden | {name}
+        return inner
+
+
+def _is_super(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and last_name(node.func) == "super"
+
+
+def first_name(node: ast.expr) -> str:
+    """Return the first part of a dotted name."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return last_name(node)
+
+
+def last_name(node: ast.expr) -> str:
+    """Return the last part of a dotted name; empty for anything else."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""

@@ -9,9 +9,9 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ivhl.tracker.trees import SourceFile, Trees
+    from ivhl.syntax import SourceFile, Trees
 
 _COMPILERS: Final = frozenset({"torch.compile", "torch._dynamo.optimize"})
 # Of `torch.compile`: a method of this name that takes nothing else may be that of a module.
@@ -96,16 +96,23 @@ def operations_in(code: Trees) -> Counter[str]:
     return found
 
 
-def imported(tree: ast.AST) -> dict[str, str]:
-    """Return what the absolute imports of a file bind: ``F`` to ``torch.nn.functional``."""
+def imported(tree: ast.AST, package: Sequence[str] | None = None) -> dict[str, str]:
+    """Return what the imports of a file bind: ``F`` to ``torch.nn.functional``.
+
+    Args:
+        tree: The file.
+        package: The parts of its package's name; without it, relative imports are left out.
+    """
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 root = alias.name.partition(".")[0]
                 found[alias.asname or root] = alias.name if alias.asname else root
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+        elif isinstance(node, ast.ImportFrom) and (package is not None or not node.level):
+            parts = (package or ())[: len(package or ()) - node.level + 1] if node.level else ()
+            module = ".".join(filter(None, [*parts, node.module]))
+            found |= {a.asname or a.name: f"{module}.{a.name}" for a in node.names}
     return found
 
 

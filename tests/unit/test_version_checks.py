@@ -22,18 +22,13 @@ from typer.testing import CliRunner
 
 from ivhl.cli import app
 from ivhl.errors import SpecError, UnknownNameError
+from ivhl.syntax import decoded
 from ivhl.tracker.compat import compat_rows
-from ivhl.tracker.foreign_names import with_names
-from ivhl.tracker.guards import (
-    CellEvidence,
-    Found,
-    evidence_of,
-    find_guards,
-    judge_guard,
-    switched_off,
-)
-from ivhl.tracker.trees import decoded, nodes_in, statements_in
-from ivhl.tracker.version_tests import Names, condition_of
+from ivhl.version_checks.conditions import condition_of
+from ivhl.version_checks.find import Found, find_checks, switched_off
+from ivhl.version_checks.judge import CellEvidence, evidence_of, judge
+from ivhl.version_checks.names import Names, with_names
+from ivhl.version_checks.walks import nodes_in, statements_in
 from tests.builders.records import make_failure, make_record
 
 torch_version = pytest.importorskip("torch.torch_version", reason="compares as torch does")
@@ -279,7 +274,7 @@ def test_what_a_python_or_pytorch_has_is_asked_by_its_name() -> None:
 
 def search(folder: Path, text: str, name: str = "test_a.py") -> Found:
     (folder / name).write_text(IMPORTS + text)
-    return find_guards(folder)
+    return find_checks(folder)
 
 
 @pytest.mark.parametrize(
@@ -480,7 +475,7 @@ def search(folder: Path, text: str, name: str = "test_a.py") -> Found:
             "    def __init__(self):\n        _, self.minor = sys.version_info[:2]\n"
             "    def build(self):\n"
             "        return torch.compile(self) if self.minor < 13 else self\n"),
-            "branch", "Model.build", "Python minor >=13",
+            "branch", "Model.build", "`self.minor` >=13",
         ),
         (
             ("def maybe(f):\n    if sys.version_info >= (3, 13):\n"
@@ -593,17 +588,17 @@ def search(folder: Path, text: str, name: str = "test_a.py") -> Found:
         ),
     ],
 )  # fmt: skip
-def test_each_kind_of_guard_is_found_with_what_it_excludes(
+def test_each_kind_of_version_check_is_found_with_what_it_excludes(
     tmp_path: Path, text: str, kind: str, name: str, excludes: str
 ) -> None:
-    (guard,) = search(tmp_path, text).guards
-    assert (guard.kind, guard.name) == (kind, name)
-    assert str(guard.excludes).startswith(excludes)
-    assert guard.edits
-    switched = switched_off(IMPORTS + text, guard.edits)
+    (check,) = search(tmp_path, text).checks
+    assert (check.kind, check.name) == (kind, name)
+    assert str(check.excludes).startswith(excludes)
+    assert check.edits
+    switched = switched_off(IMPORTS + text, check.edits)
     ast.parse(switched)
     (tmp_path / "test_a.py").write_text(switched)
-    assert find_guards(tmp_path).guards == ()
+    assert find_checks(tmp_path).checks == ()
 
 
 def test_a_disable_that_another_file_assigns_late_is_one_where_it_is_imported(
@@ -615,12 +610,12 @@ def test_a_disable_that_another_file_assigns_late_is_one_where_it_is_imported(
     )
     search(tmp_path, "from late import off\n@off\ndef f(): ...\n", "uses.py")
     (tmp_path / "own.py").write_text("from logging import disable as off2\n@off2\ndef g(): ...\n")
-    assert [guard.name for guard in find_guards(tmp_path).guards] == ["f"]
+    assert [check.name for check in find_checks(tmp_path).checks] == ["f"]
 
 
 def test_a_function_that_hands_on_disable_is_one(tmp_path: Path) -> None:
     text = "def off(f):\n    return torch.compiler.disable(f)\n@off\ndef f(): ...\n"
-    assert [guard.name for guard in search(tmp_path, text).guards] == ["off", "f"]
+    assert [check.name for check in search(tmp_path, text).checks] == ["off", "f"]
 
 
 @pytest.mark.parametrize(
@@ -644,8 +639,8 @@ def test_a_function_that_hands_on_disable_is_one(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_only_looks_like_one_is_no_guard(tmp_path: Path, text: str) -> None:
-    assert search(tmp_path, text).guards == ()
+def test_what_only_looks_like_one_is_no_version_check(tmp_path: Path, text: str) -> None:
+    assert search(tmp_path, text).checks == ()
 
 
 def test_no_tree_of_a_code_base_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -666,8 +661,8 @@ def test_no_tree_of_a_code_base_is_kept(tmp_path: Path, monkeypatch: pytest.Monk
         alive.append(weakref.ref(tree))
         return tree
 
-    monkeypatch.setattr("ivhl.tracker.guards.parsed", parse)
-    find_guards(tmp_path)
+    monkeypatch.setattr("ivhl.version_checks.find.parsed", parse)
+    find_checks(tmp_path)
     assert len(alive) == 12
     assert most <= 2
     assert gc.isenabled()
@@ -714,7 +709,7 @@ LEAVING = ["return m", "raise RuntimeError('no torch.compile here')", "return to
 
 
 @st.composite
-def guarded_blocks(draw: st.DrawFn, depth: int = 2) -> list[str]:
+def blocks_with_checks(draw: st.DrawFn, depth: int = 2) -> list[str]:
     """Draw conditions on versions, in and behind each other, some of which leave."""
     lines = []
     for _ in range(draw(st.integers(1, 2))):
@@ -722,7 +717,9 @@ def guarded_blocks(draw: st.DrawFn, depth: int = 2) -> list[str]:
             lines.append("match sys.version_info[:2]:")
             for pattern in draw(st.lists(st.sampled_from(PATTERNS), min_size=1, max_size=2)):
                 lines.append(f"    case {pattern}:")
-                inner = draw(guarded_blocks(depth - 1)) if depth and draw(st.booleans()) else []
+                inner = (
+                    draw(blocks_with_checks(depth - 1)) if depth and draw(st.booleans()) else []
+                )
                 inner = inner or [draw(st.sampled_from(LEAVING))]
                 lines += [f"        {line}" for line in inner]
             if draw(st.booleans()):
@@ -730,7 +727,7 @@ def guarded_blocks(draw: st.DrawFn, depth: int = 2) -> list[str]:
             continue
         lines.append(f"if {draw(st.sampled_from(TESTS))}:")
         if depth and draw(st.booleans()):
-            inner = draw(guarded_blocks(depth - 1))
+            inner = draw(blocks_with_checks(depth - 1))
             inner += draw(st.sampled_from([[], ["return torch.compile(m)"]]))
             lines += [f"    {line}" for line in inner]
         else:
@@ -747,14 +744,14 @@ def guarded_blocks(draw: st.DrawFn, depth: int = 2) -> list[str]:
     return lines
 
 
-@given(guarded_blocks())
+@given(blocks_with_checks())
 @settings(max_examples=300, deadline=None)
-def test_guards_in_and_behind_each_other_exclude_what_python_does_not_compile(
+def test_checks_in_and_behind_each_other_exclude_what_python_does_not_compile(
     tmp_path_factory: pytest.TempPathFactory, block: list[str]
 ) -> None:
     lines = ["def f(m):", *[f"    {line}" for line in block], "    return torch.compile(m)"]
     text = "\n".join(lines)
-    guards = search(tmp_path_factory.mktemp("guards"), text).guards
+    checks = search(tmp_path_factory.mktemp("checks"), text).checks
     for python, torch in CELLS:
         known = {
             "sys": SimpleNamespace(version_info=tuple(map(int, python.strip("t").split(".")))),
@@ -766,15 +763,15 @@ def test_guards_in_and_behind_each_other_exclude_what_python_does_not_compile(
             is_off = known["f"]("plain") == "plain"  # type: ignore[operator]
         except RuntimeError:
             is_off = True
-        assert any(one.excludes.holds(python, torch) for one in guards) == is_off
+        assert any(one.excludes.holds(python, torch) for one in checks) == is_off
 
 
-def test_what_else_a_condition_asks_stays_when_its_guard_is_switched_off(tmp_path: Path) -> None:
+def test_what_else_a_condition_asks_stays_when_it_is_switched_off(tmp_path: Path) -> None:
     text = (
         "if not (sys.version_info >= (3, 13) or old('é')) and gpu():\n    f = torch.compile(f)\n"
     )
-    (guard,) = search(tmp_path, text).guards
-    assert switched_off(IMPORTS + text, guard.edits) == IMPORTS + text.replace(
+    (check,) = search(tmp_path, text).checks
+    assert switched_off(IMPORTS + text, check.edits) == IMPORTS + text.replace(
         "sys.version_info >= (3, 13)", "False"
     )
 
@@ -784,20 +781,20 @@ def test_a_case_is_switched_off_by_its_pattern(tmp_path: Path) -> None:
         "match sys.version_info[:2]:\n    case (3, 12 as minor) if minor:\n        g = f\n"
         "    case _:\n        g = torch.compile(f)\n"
     )
-    (guard,) = search(tmp_path, text).guards
-    off = switched_off(IMPORTS + text, guard.edits)
+    (check,) = search(tmp_path, text).checks
+    off = switched_off(IMPORTS + text, check.edits)
     assert off == IMPORTS + text.replace("(3, 12 as minor) if minor", "_ if False")
     compile(off, "off", "exec")
     turned = text.replace("g = f\n", "g = torch.compile(f)\n", 1).replace(
         "_:\n        g = torch.compile(f)", "_:\n        g = f"
     )
-    (guard,) = search(tmp_path, turned).guards
-    off = switched_off(IMPORTS + turned, guard.edits)
+    (check,) = search(tmp_path, turned).checks
+    off = switched_off(IMPORTS + turned, check.edits)
     assert off == IMPORTS + turned.replace("(3, 12 as minor) if minor", "_ if True")
     compile(off, "off", "exec")
 
 
-def test_what_does_not_compile_is_no_guard(tmp_path: Path) -> None:
+def test_what_does_not_compile_is_no_version_check(tmp_path: Path) -> None:
     found = search(
         tmp_path,
         "if sys.version_info >= (3, 11):\n    import tomllib\nelse:\n    import tomli\n"
@@ -810,13 +807,13 @@ def test_what_does_not_compile_is_no_guard(tmp_path: Path) -> None:
         "if hasattr(torch, 'compile'):\n    patch.setattr(torch, 'compile', mocked)\n"
         "else:\n    torch.compile = mocked\n",
     )
-    assert found.guards == ()
+    assert found.checks == ()
     assert len(found.others) == 6
     asks = (
         "def is_compiled(module):\n    return hasattr(torch, 'compile') and isinstance(module, C)\n"
         "if not is_compiled(model):\n    model = torch.compile(model)\n"
     )
-    assert search(tmp_path, asks).guards == ()
+    assert search(tmp_path, asks).checks == ()
 
 
 @pytest.mark.parametrize(
@@ -859,7 +856,7 @@ def fast(f):
 )
 def test_exports_and_compilers_of_others_are_no_compiled_code(tmp_path: Path, text: str) -> None:
     found = search(tmp_path, text)
-    assert found.guards == ()
+    assert found.checks == ()
     assert len(found.others) == 1
 
 
@@ -870,10 +867,10 @@ def test_a_function_of_the_project_is_not_the_one_of_pytorch_with_its_name(tmp_p
         "    if OLD:\n        return torch._dynamo.is_compiling()\n    return False\n"
         "def f(x):\n    if not is_compiling():\n        return x\n    return torch.compile(x)\n"
     )
-    (guard,) = search(tmp_path, text).guards
-    assert len(str(guard.excludes)) < 250
-    assert guard.excludes.holds("3.12", "2.0.1") is True
-    assert guard.excludes.holds("3.12", "2.6.0") is None
+    (check,) = search(tmp_path, text).checks
+    assert len(str(check.excludes)) < 250
+    assert check.excludes.holds("3.12", "2.0.1") is True
+    assert check.excludes.holds("3.12", "2.6.0") is None
 
 
 def test_a_condition_is_said_once() -> None:
@@ -885,14 +882,14 @@ def test_a_condition_is_said_once() -> None:
     assert str(condition) == "PyTorch <2.10"
 
 
-def test_the_reason_of_a_guard_has_its_values_in_braces(tmp_path: Path) -> None:
+def test_the_reason_of_a_version_check_has_its_values_in_braces(tmp_path: Path) -> None:
     text = (
         "def f(m):\n    if torch.__version__ < '2.6':\n"
         "        raise RuntimeError(f'`{NAME}` needs torch.compile of {LEAST}')\n"
         "    return torch.compile(m)\n"
     )
-    (guard,) = search(tmp_path, text).guards
-    assert guard.reason == "`{NAME}` needs torch.compile of {LEAST}"
+    (check,) = search(tmp_path, text).checks
+    assert check.reason == "`{NAME}` needs torch.compile of {LEAST}"
 
 
 def test_a_name_that_is_bound_to_itself_is_followed_no_further(tmp_path: Path) -> None:
@@ -900,18 +897,31 @@ def test_a_name_that_is_bound_to_itself_is_followed_no_further(tmp_path: Path) -
     again = "def can(x):\n    return can(x)\nif can(V) and sys.version_info > low:\n    f()\n"
     long = "def long(x):\n" + "    x = x + x + x\n" * 60 + "    return x > sys.version_info\n"
     found = search(tmp_path, text + again + long)
-    assert (found.guards, found.others, found.problems) == ((), (), ())
+    assert (found.checks, found.others, found.problems) == ((), (), ())
+
+
+def test_a_function_of_packaging_is_not_the_one_of_the_project_with_its_name(
+    tmp_path: Path,
+) -> None:
+    """In diffusers 0.42.1: it has a ``parse`` of its own, and asks ``version.parse`` elsewhere."""
+    (tmp_path / "ours.py").write_text("def parse(path, mode):\n    return path\n")
+    text = (
+        "from packaging import version\nnow = version.parse(torch.__version__)\n"
+        "if now >= version.parse('2.6'):\n    f = torch.compile(f)\n"
+    )
+    (check,) = search(tmp_path, text).checks
+    assert str(check.excludes) == "PyTorch <2.6"
 
 
 def test_a_name_with_two_meanings_has_none(tmp_path: Path) -> None:
     text = "OURS = sys.version_info < (3, 13)\nif cuda():\n    OURS = False\n"
-    assert search(tmp_path, text + "if OURS:\n    g = torch.compile(f)\n").guards == ()
+    assert search(tmp_path, text + "if OURS:\n    g = torch.compile(f)\n").checks == ()
     local = (
         "OURS = sys.version_info < (3, 13)\ndef other():\n    OURS = 3\n    return OURS\n"
         "def make(f):\n    return torch.compile(f) if OURS else f\n"
     )
-    (guard,) = search(tmp_path, local).guards
-    assert str(guard.excludes) == "Python >=3.13"
+    (check,) = search(tmp_path, local).checks
+    assert str(check.excludes) == "Python >=3.13"
 
 
 def test_what_a_class_inherits_is_followed_until_it_binds_the_name_itself(tmp_path: Path) -> None:
@@ -932,9 +942,9 @@ def test_what_a_class_inherits_is_followed_until_it_binds_the_name_itself(tmp_pa
         "        self.fast = not to\n    def run(self, f):\n" + used.format("fast")
         + "class Endless(Loop):\n    def run(self, f):\n" + used.format("able")
     )  # fmt: skip
-    guards = search(tmp_path, text).guards
-    assert [guard.name for guard in guards] == ["One.run", "Two.run"]
-    assert {str(guard.excludes) for guard in guards} == {"Python >=3.13"}
+    checks = search(tmp_path, text).checks
+    assert [check.name for check in checks] == ["One.run", "Two.run"]
+    assert {str(check.excludes) for check in checks} == {"Python >=3.13"}
 
 
 @pytest.mark.parametrize(
@@ -964,31 +974,31 @@ def test_what_a_class_inherits_is_followed_until_it_binds_the_name_itself(tmp_pa
         "    def test_it(): ...\n"),
     ],
 )  # fmt: skip
-def test_what_has_no_known_meaning_is_no_guard(tmp_path: Path, text: str) -> None:
-    assert search(tmp_path, text).guards == ()
+def test_what_has_no_known_meaning_is_no_version_check(tmp_path: Path, text: str) -> None:
+    assert search(tmp_path, text).checks == ()
 
 
 def test_stubs_and_cells_of_notebooks_are_read_and_cannot_be_switched_off(tmp_path: Path) -> None:
-    guarded = "if sys.version_info < (3, 13):\n    g = torch.compile(f)\n"
-    (tmp_path / "a.pyi").write_text(guarded)
+    checked = "if sys.version_info < (3, 13):\n    g = torch.compile(f)\n"
+    (tmp_path / "a.pyi").write_text(checked)
     code = [
         "# text, not code",
-        ["%pip install torch\n", "x = !ls\n", "f?\n", *guarded.splitlines(keepends=True)],
+        ["%pip install torch\n", "x = !ls\n", "f?\n", *checked.splitlines(keepends=True)],
         "%%bash\nif [ -n $x ]; then echo; fi\n",
-        f"%%time\n{guarded}",
+        f"%%time\n{checked}",
         "if:\n",
     ]
     cells = [{"cell_type": "code", "source": source} for source in code]
     cells[0]["cell_type"] = "markdown"
     (tmp_path / "b.ipynb").write_text(json.dumps({"cells": cells}))
     (tmp_path / "c.ipynb").write_text("{")
-    found = find_guards(tmp_path)
-    assert [(g.path, g.line) for g in found.guards] == [
+    found = find_checks(tmp_path)
+    assert [(g.path, g.line) for g in found.checks] == [
         ("a.pyi", 1),
         ("b.ipynb#2", 4),
         ("b.ipynb#4", 2),
     ]
-    assert [g.edits for g in found.guards] == [(), (), ()]
+    assert [g.edits for g in found.checks] == [(), (), ()]
     not_python, no_notebook = found.problems
     assert not_python.startswith("b.ipynb#5:1: does not parse: ")
     assert no_notebook.startswith("c.ipynb: cannot be read: ")
@@ -1001,7 +1011,7 @@ def test_a_file_is_read_in_the_encoding_that_it_names(tmp_path: Path) -> None:
     )
     (tmp_path / "a.py").write_bytes(text.encode("latin-1"))
     (tmp_path / "b.py").write_bytes(b"\xef\xbb\xbf@torch.compiler.disable\ndef f(): ...\n")
-    first, second = find_guards(tmp_path).guards
+    first, second = find_checks(tmp_path).checks
     assert (str(first.excludes), second.line) == ("Python >=3.13", 1)
     assert "if True else f" in switched_off(decoded(tmp_path / "a.py")[0], first.edits)
 
@@ -1011,21 +1021,21 @@ def test_a_constant_of_another_file_counts_unless_two_files_mean_different_thing
 ) -> None:
     text = "from a import NEW\nif NEW:\n    f = torch.compile(f)\n"
     (tmp_path / "a.py").write_text("NEW = torch.__version__ >= '2.6'\n")
-    (guard,) = search(tmp_path, text).guards
-    assert str(guard.excludes) == "PyTorch <2.6"
+    (check,) = search(tmp_path, text).checks
+    assert str(check.excludes) == "PyTorch <2.6"
     (tmp_path / "b.py").write_text("NEW = torch.__version__ >= '2.9'\n")
-    assert find_guards(tmp_path).guards == ()
+    assert find_checks(tmp_path).checks == ()
 
 
 def test_a_file_that_does_not_parse_is_named_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "old.py").write_text("x = 1\nprint 'hello'\n")
     (tmp_path / "bytes.py").write_bytes(b"x = '\xff'\n")
     found = search(tmp_path, "@torch.compiler.disable\ndef f(): ...\n")
-    assert len(found.guards) == 1
+    assert len(found.checks) == 1
     (tmp_path / "nul.py").write_bytes(b"x = '\0'\n")
     deep = "x = " + " + ".join("abc" * 3000) + "\n@torch.compiler.disable\ndef f(): ...\n"
     (tmp_path / "deep.py").write_text(deep)
-    broken, empty, deeper, unreadable = sorted(find_guards(tmp_path).problems, reverse=True)
+    broken, empty, deeper, unreadable = sorted(find_checks(tmp_path).problems, reverse=True)
     assert broken.startswith("old.py:2: does not parse: ")
     assert deeper.startswith("deep.py: ")
     assert empty.startswith("nul.py: does not parse: ")
@@ -1039,7 +1049,7 @@ def test_a_text_whose_tree_takes_gigabytes_or_cannot_be_printed_is_named(tmp_pat
     (tmp_path / "long.py").write_text("x=1\n" * 200_000)
     (tmp_path / "wide.py").write_text("x = " + "0," * 300_000)
     found = search(tmp_path, "@torch.compiler.disable\ndef f(): ...\n")
-    assert len(found.guards) == 1
+    assert len(found.checks) == 1
     assert sorted(found.problems) == [
         "integer.py: cannot be read: has an integer of thousands of digits",
         "long.py: cannot be read: has more than 500000 tokens",
@@ -1067,11 +1077,11 @@ EVIDENCE = {
         ("sys.version_info >= (3, 13) and slow()", "cannot tell", {}),
     ],
 )
-def test_a_guard_is_contradicted_since_the_release_from_which_all_work(
+def test_a_version_check_is_contradicted_since_the_release_from_which_all_work(
     tmp_path: Path, condition: str, standing: str, since: dict[str, str]
 ) -> None:
-    (guard,) = search(tmp_path, f"if not ({condition}):\n    f = torch.compile(f)\n").guards
-    judgement = judge_guard(guard, EVIDENCE)
+    (check,) = search(tmp_path, f"if not ({condition}):\n    f = torch.compile(f)\n").checks
+    judgement = judge(check, EVIDENCE)
     assert judgement.standing == standing
     assert {python: found for python, (_, found) in judgement.contradicted.items()} == since
 
@@ -1091,7 +1101,7 @@ def test_the_evidence_is_of_compiled_cases_over_all_machines() -> None:
     }
 
 
-def test_a_condition_that_asks_whether_it_is_compiled_is_a_guard(tmp_path: Path) -> None:
+def test_a_condition_that_asks_whether_it_is_compiled_is_a_version_check(tmp_path: Path) -> None:
     (tmp_path / "safe.py").write_text(
         "import torch\nfrom packaging.version import Version\n"
         "OLD = Version(torch.__version__) < Version('2.6.0')\n"
@@ -1099,8 +1109,8 @@ def test_a_condition_that_asks_whether_it_is_compiled_is_a_guard(tmp_path: Path)
         "    return x\n"
         "def plain(x):\n    if OLD:\n        complain()\n    return x\n"
     )
-    found = find_guards(tmp_path)
-    assert [guard.line for guard in found.guards] == [5]
+    found = find_checks(tmp_path)
+    assert [check.line for check in found.checks] == [5]
     assert [other.line for other in found.others] == [9]
 
 
@@ -1111,32 +1121,32 @@ def test_the_command_judges_by_the_committed_records(
     (tmp_path / "old.py").write_text("print 'hello'\n")
     search(tmp_path, "if sys.version_info < (3, 13):\n    f = torch.compile(f)\n", "new.py")
     runner = CliRunner()
-    shown = runner.invoke(app, ["guards", str(tmp_path), "--json"])
-    (guard,) = json.loads(shown.stdout)
-    assert guard["excludes"] == "Python >=3.13"
-    assert guard["contradicted"]["3.13"]["since"] == "2.6.0"
+    shown = runner.invoke(app, ["version-checks", str(tmp_path), "--json"])
+    (check,) = json.loads(shown.stdout)
+    assert check["excludes"] == "Python >=3.13"
+    assert check["contradicted"]["3.13"]["since"] == "2.6.0"
     assert "old.py:1: does not parse" in shown.stderr
     search(tmp_path, "if sys.version_info < (3, 13):\n    import tomli\n", "beside.py")
-    every = runner.invoke(app, ["guards", str(tmp_path), "--all", "--json"])
+    every = runner.invoke(app, ["version-checks", str(tmp_path), "--all", "--json"])
     (beside,) = [one for one in json.loads(every.stdout) if one["file"] == "beside.py"]
     assert (beside["standing"], beside["evidence"]) == ("cannot tell", [])
-    unread = runner.invoke(app, ["guards", str(tmp_path / "old.py")])
+    unread = runner.invoke(app, ["version-checks", str(tmp_path / "old.py")])
     assert "no file of it can be read" in str(unread.exception)
-    empty = runner.invoke(app, ["guards", str(tmp_path), "--results", str(tmp_path)])
+    empty = runner.invoke(app, ["version-checks", str(tmp_path), "--results", str(tmp_path)])
     assert "no record in" in empty.stderr
-    missing = runner.invoke(app, ["guards", str(tmp_path / "nothing")])
+    missing = runner.invoke(app, ["version-checks", str(tmp_path / "nothing")])
     assert isinstance(missing.exception, SpecError)
-    unknown = runner.invoke(app, ["guards", str(tmp_path), "--run", "new.py:1"])
+    unknown = runner.invoke(app, ["version-checks", str(tmp_path), "--run", "new.py:1"])
     assert isinstance(unknown.exception, UnknownNameError)
-    untested = runner.invoke(app, ["guards", str(tmp_path), "--run", "new.py:3"])
+    untested = runner.invoke(app, ["version-checks", str(tmp_path), "--run", "new.py:3"])
     assert isinstance(untested.exception, SpecError)
     assert "no test names" in str(untested.exception)
 
 
-def test_of_several_guards_in_one_place_the_command_says_that_it_switches_off_one(
+def test_of_several_checks_in_one_place_the_command_says_that_it_switches_off_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They were an *unknown guard*, and the next step was the same place."""
+    """They were an *unknown check*, and the next step was the same place."""
     monkeypatch.chdir(ROOT)
     two = "def f(): ...\nboth = torch.compiler.disable(f), torch.compiler.disable(f)\n"
     search(tmp_path, two, "two.py")
@@ -1145,12 +1155,18 @@ def test_of_several_guards_in_one_place_the_command_says_that_it_switches_off_on
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "it.py").write_text(marked)
     runner = CliRunner()
-    place = next(one.place for one in find_guards(tmp_path).guards if one.path == "two.py")
+    place = next(one.place for one in find_checks(tmp_path).checks if one.path == "two.py")
     for at_place, hint in (
         (place, "a line of its own"),
         ("it.py:2", "name one: a/it.py:2, b/it.py:2"),
     ):
-        done = runner.invoke(app, ["guards", str(tmp_path), "--run", at_place])
+        done = runner.invoke(app, ["version-checks", str(tmp_path), "--run", at_place])
         assert isinstance(done.exception, SpecError)
-        assert f"{at_place}: 2 guards are there" in str(done.exception)
+        assert f"{at_place}: 2 version checks are there" in str(done.exception)
         assert hint in done.exception.hint
+
+
+def test_the_name_of_before_names_the_command_of_today() -> None:
+    done = CliRunner().invoke(app, ["guards", "."])
+    assert isinstance(done.exception, SpecError)
+    assert str(done.exception) == "ivhl guards: the command is now ivhl version-checks"

@@ -1,4 +1,4 @@
-"""Switch a guard of a code base off, and run what it guards in cells (``ivhl guards --run``)."""
+"""Switch a version check off, and run the tests of its code (``ivhl version-checks --run``)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ivhl.errors import IvhlError, LockError, SpecError
 from ivhl.matrix.spec import read_plain
 from ivhl.matrix.uv import cause_of, run_uv
 from ivhl.measure.process import run_tree
+from ivhl.syntax import decoded
 from ivhl.tracker.compat import python_key, release_key
-from ivhl.tracker.guards import switched_off
-from ivhl.tracker.trees import decoded
 from ivhl.tracker.wording import counted
+from ivhl.version_checks.find import switched_off
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ivhl.matrix.spec import CellSpec
-    from ivhl.tracker.guards import Guard
+    from ivhl.version_checks.find import VersionCheck
 
-UnguardedVerdict = Literal["passes", "fails", "flaky", "undecided"]
+Verdict = Literal["passes", "fails", "flaky", "undecided"]
 # Packages of the cell that the project's requirements must not replace; without torch, nothing asks
 # for what it brings.
 _FROM_THE_CELL = "torch\ntriton\n"
@@ -67,7 +67,7 @@ atexit.register(note)
 """
 # Of these the tests may pass without coming near; a mark is on the test itself.
 _ABOUT_COMPILING = frozenset({"branch", "disable"})
-_COPIES = ("on", "off")  # with the guard, and without it
+_COPIES = ("on", "off")  # with the check, and without it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,25 +77,25 @@ class Attempt:
     Attributes:
         root: The ivhl project whose cells are used.
         folder: The code base, which is copied and stays as it is.
-        checks: Tests as pytest names them, or one script with its whole path.
+        tests: Tests as pytest names them, or one script with its whole path.
         extra: Further requirements of the tests.
-        others: The other guards of the code base, which may decide in the place of this one.
+        others: The other checks of the code base, which may decide in the place of this one.
         here: Scratch folder.
         deadline_s: Longest time of one run.
     """
 
     root: Path
     folder: Path
-    guard: Guard
-    checks: tuple[str, ...]
+    check: VersionCheck
+    tests: tuple[str, ...]
     extra: tuple[str, ...]
     here: Path
-    others: tuple[Guard, ...] = ()
+    others: tuple[VersionCheck, ...] = ()
     deadline_s: float = 900.0
 
 
 @dataclass(frozen=True, slots=True)
-class CheckRun:
+class TrialRun:
     """One run of the tests, or of a script.
 
     Attributes:
@@ -113,9 +113,9 @@ class CheckRun:
     compiled: bool = False
     failures: tuple[tuple[str, str], ...] = ()
 
-    def beyond(self, guarded: CheckRun) -> list[str]:
-        """Return why tests failed that do not fail alike with the guard."""
-        known = {(test, _DIFFERS.sub("", reason)) for test, reason in guarded.failures}
+    def beyond(self, before: TrialRun) -> list[str]:
+        """Return why tests failed that do not fail alike with the check."""
+        known = {(test, _DIFFERS.sub("", reason)) for test, reason in before.failures}
         return [
             reason
             for test, reason in self.failures
@@ -124,36 +124,36 @@ class CheckRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Unguarded:
+class WithoutCheck:
     """What happened in a cell.
 
     Attributes:
-        guarded: The run with the guard, to tell what fails for another reason; ``None`` if the cell
+        before: The run with the check, to tell what fails for another reason; ``None`` if the cell
             could not be made.
         runs: Those without it.
         reason: Of a failure, or why nothing is decided.
     """
 
     cell: CellSpec
-    verdict: UnguardedVerdict
-    guarded: CheckRun | None
-    runs: tuple[CheckRun, ...]
+    verdict: Verdict
+    before: TrialRun | None
+    runs: tuple[TrialRun, ...]
     reason: str
 
 
-def checks_of(folder: Path, guard: Guard) -> tuple[str, ...]:
-    """Return the tests of what a guard guards: itself, or those files that name it.
+def find_tests(folder: Path, check: VersionCheck) -> tuple[str, ...]:
+    """Return the tests of the code that a check keeps out: itself, or those files that name it.
 
     Raises:
         SpecError: If no test does.
     """
-    path = folder / guard.path
+    path = folder / check.path
     is_test = re.fullmatch(r"test_.*\.py|.*_tests?\.py", path.name) is not None
     if is_test:
-        inside = "" if guard.name == "(module)" else "::" + guard.name.replace(".", "::")
-        return (f"{guard.path}{inside}",)
+        inside = "" if check.name == "(module)" else "::" + check.name.replace(".", "::")
+        return (f"{check.path}{inside}",)
     # Of a class, tests name the method; of a function in a function, the outer one.
-    parts = guard.name.split(".")
+    parts = check.name.split(".")
     name = next((part for part in parts if part.lstrip("_")[:1].islower()), parts[-1])
     word = re.compile(rf"\b{re.escape(name)}\b")
     found = [
@@ -165,40 +165,40 @@ def checks_of(folder: Path, guard: Guard) -> tuple[str, ...]:
     ]
     if not found:
         raise SpecError(
-            f"{guard.place}: no test names {name}",
+            f"{check.place}: no test names {name}",
             hint="say what to run with --check: a test as pytest names it, or a script",
         )
     return tuple(found)
 
 
-def run_unguarded(
+def run_without(
     attempt: Attempt, cells: Sequence[CellSpec], console: Console
-) -> list[Unguarded]:
-    """Run what a guard guards with and without it in each cell, the oldest release first.
+) -> list[WithoutCheck]:
+    """Run those tests with and without the check in each cell, the oldest release first.
 
     Raises:
-        SpecError: If the guard cannot be switched off by replacing its condition.
+        SpecError: If the check cannot be switched off by replacing its condition.
         IvhlError: If the project cannot be installed.
     """
-    guard, here = attempt.guard, attempt.here
-    if not guard.edits:
+    check, here = attempt.check, attempt.here
+    if not check.edits:
         raise SpecError(
-            f"{guard.place}: cannot be switched off by replacing its condition",
+            f"{check.place}: cannot be switched off by replacing its condition",
             hint="change it by hand in a copy, and run its tests there",
         )
     for name in _COPIES:
         left_out = shutil.ignore_patterns(".git", ".asv", ".nox", "__pycache__")
         shutil.copytree(attempt.folder, here / name, ignore=left_out)
-    path = here / "off" / guard.path
+    path = here / "off" / check.path
     text, encoding = decoded(path)
-    path.write_bytes(switched_off(text, guard.edits).encode(encoding))
+    path.write_bytes(switched_off(text, check.edits).encode(encoding))
     found = []
     for cell in sorted(cells, key=lambda one: (python_key(one.python), release_key(one.torch))):
         try:
             with console.status(f"making {cell.id}"):
                 python = make_cell(attempt.root, cell) / "bin" / "python"
         except LockError as error:
-            found.append(Unguarded(cell, "undecided", None, (), str(error)))
+            found.append(WithoutCheck(cell, "undecided", None, (), str(error)))
             continue
         with console.status(f"{cell.id}: installing"):
             _install(attempt, cell, python)
@@ -232,48 +232,48 @@ def _install(attempt: Attempt, cell: CellSpec, python: Path) -> None:
             )
 
 
-def _try(attempt: Attempt, cell: CellSpec, python: Path) -> Unguarded:
-    guarded, first = (_run(attempt, cell, python, name) for name in _COPIES)
+def _try(attempt: Attempt, cell: CellSpec, python: Path) -> WithoutCheck:
+    before, first = (_run(attempt, cell, python, name) for name in _COPIES)
     if not first.failed and first.passed:
-        if first.compiled or attempt.guard.kind not in _ABOUT_COMPILING:
-            return Unguarded(cell, "passes", guarded, (first,), "")
+        if first.compiled or attempt.check.kind not in _ABOUT_COMPILING:
+            return WithoutCheck(cell, "passes", before, (first,), "")
         reason = f"nothing was compiled: {counted(first.passed, 'test')} passed without it"
-        return Unguarded(cell, "undecided", guarded, (first,), reason)
+        return WithoutCheck(cell, "undecided", before, (first,), reason)
     # A test that a mark skips shows nowhere else what it lacks.
-    ran_before = guarded.passed or guarded.failed
+    ran_before = before.passed or before.failed
     lacks = first.failed and not ran_before and bool(_LACKS.match(first.reason))
     if not first.failed or lacks:
         reason = first.reason or f"nothing ran: {counted(first.skipped, 'test')} skipped"
         if lacks:
             reason = f"lacks what it needs here, whatever the compiler does: {reason}"
-        return Unguarded(cell, "undecided", guarded, (first,), reason)
+        return WithoutCheck(cell, "undecided", before, (first,), reason)
     again = _run(attempt, cell, python, "off")
     runs = (first, again)
     if not again.failed:
-        return Unguarded(cell, "flaky", guarded, runs, f"failed in 1 of 2 runs: {first.reason}")
-    new = first.beyond(guarded)
+        return WithoutCheck(cell, "flaky", before, runs, f"failed in 1 of 2 runs: {first.reason}")
+    new = first.beyond(before)
     if not new:
-        text = f"fails with the guard, too: {first.reason}"
-        return Unguarded(cell, "undecided", guarded, runs, text)
-    return Unguarded(cell, "fails", guarded, runs, new[0])
+        text = f"fails with the check, too: {first.reason}"
+        return WithoutCheck(cell, "undecided", before, runs, text)
+    return WithoutCheck(cell, "fails", before, runs, new[0])
 
 
-def _without_others(attempt: Attempt, tried: Unguarded) -> Unguarded:
-    """Return an undecided result where another guard raised or skipped, told by its words."""
+def _without_others(attempt: Attempt, tried: WithoutCheck) -> WithoutCheck:
+    """Return an undecided result where another check raised or skipped, told by its words."""
     if tried.verdict == "passes":
         return tried
     for other in attempt.others:
         may_hold = other.excludes.holds(tried.cell.python, tried.cell.torch) is not False
         if may_hold and other.reason and other.reason in tried.reason:
-            text = f"another guard decides, {other.place}: {tried.reason}"
+            text = f"another check decides, {other.place}: {tried.reason}"
             return replace(tried, verdict="undecided", reason=text)
     return tried
 
 
-def _run(attempt: Attempt, cell: CellSpec, python: Path, name: str) -> CheckRun:
+def _run(attempt: Attempt, cell: CellSpec, python: Path, name: str) -> TrialRun:
     """Run tests or a script in a copy of the code base."""
     here, tree = attempt.here, attempt.here / name
-    # What both require was installed with the guarded project: the copy comes first.
+    # What both require was installed with the project: the copy comes first.
     sites = [here / "noting", here / cell.python / name, here / cell.python / "requires"]
     sites[0].mkdir(exist_ok=True)
     (sites[0] / "sitecustomize.py").write_text(_NOTING, encoding="utf-8")
@@ -289,11 +289,11 @@ def _run(attempt: Attempt, cell: CellSpec, python: Path, name: str) -> CheckRun:
     report.unlink(missing_ok=True)
     # Where the code base has no settings of pytest, those of a project around it would hold.
     (here / "pytest.ini").touch()
-    command = [str(python), *attempt.checks]
-    script = len(attempt.checks) == 1 and Path(attempt.checks[0]).is_absolute()
+    command = [str(python), *attempt.tests]
+    script = len(attempt.tests) == 1 and Path(attempt.tests[0]).is_absolute()
     if not script:
         command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-        command += [f"--rootdir={tree}", f"--junitxml={report}", *attempt.checks]
+        command += [f"--rootdir={tree}", f"--junitxml={report}", *attempt.tests]
     try:
         done = run_tree(
             command,
@@ -305,7 +305,7 @@ def _run(attempt: Attempt, cell: CellSpec, python: Path, name: str) -> CheckRun:
         )
     except subprocess.TimeoutExpired:
         reason = f"did not end within {attempt.deadline_s:.0f} s"
-        return CheckRun(0, 1, 0, reason, failures=(("", reason),))
+        return TrialRun(0, 1, 0, reason, failures=(("", reason),))
     copies = (f"{sites[1]}/", f"{tree}/")
     if not script and report.is_file():
         return replace(_read(report, copies), compiled=compiled.exists())
@@ -315,7 +315,7 @@ def _run(attempt: Attempt, cell: CellSpec, python: Path, name: str) -> CheckRun:
     raised = [line for line in lines if _RAISED.match(line)] or lines
     reason = _plain(" ".join(raised[-1:]), copies) if failed else ""
     failures = (("", reason),) if failed else ()
-    return CheckRun(1 - failed, failed, 0, reason, compiled.exists(), failures)
+    return TrialRun(1 - failed, failed, 0, reason, compiled.exists(), failures)
 
 
 def _plain(text: str, copies: Iterable[str]) -> str:
@@ -325,7 +325,7 @@ def _plain(text: str, copies: Iterable[str]) -> str:
     return _ADDRESS.sub("", text)[:_LONGEST_REASON]
 
 
-def _read(report: Path, copies: Iterable[str]) -> CheckRun:
+def _read(report: Path, copies: Iterable[str]) -> TrialRun:
     cases = list(ET.parse(report).getroot().iter("testcase"))  # noqa: S314  (pytest's own)
     said: dict[str, list[tuple[str, str]]] = {"failure": [], "error": [], "skipped": []}
     for case in cases:
@@ -338,7 +338,7 @@ def _read(report: Path, copies: Iterable[str]) -> CheckRun:
     skipped = said["skipped"]
     _, reason = next(iter((*bad, *skipped)), ("", ""))
     passed = len(cases) - len(bad) - len(skipped)
-    return CheckRun(passed, len(bad), len(skipped), reason, failures=tuple(bad))
+    return TrialRun(passed, len(bad), len(skipped), reason, failures=tuple(bad))
 
 
 def _message(one: ET.Element) -> str:
@@ -350,9 +350,9 @@ def _message(one: ET.Element) -> str:
     return f"{said}: {raised[-1]}" if raised else said
 
 
-def conclusion(found: Iterable[Unguarded]) -> list[str]:
-    """Return a sentence for each Python: whether the guard may go, and from which release on."""
-    groups: dict[str, list[Unguarded]] = {}
+def conclusion(found: Iterable[WithoutCheck]) -> list[str]:
+    """Return a sentence for each Python: whether the check may go, and from which release on."""
+    groups: dict[str, list[WithoutCheck]] = {}
     for one in found:
         groups.setdefault(one.cell.python, []).append(one)
     lines = []

@@ -1,6 +1,6 @@
-"""Guards in the source of others that keep code from being compiled, and what records say of them.
+"""Version checks around compiled code, and ``disable``, in the source of others.
 
-A guard outlives its reason: somebody skips a test on Python 3.12 because PyTorch refused it, and two
+A check outlives its reason: somebody skips a test on Python 3.12 because PyTorch refused it, and two
 releases later nobody looks. Found by the syntax tree, without running or importing anything.
 """
 
@@ -9,14 +9,14 @@ from __future__ import annotations
 import ast
 import gc
 import re
-from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from ivhl.tracker.compat import python_key, release_key
-from ivhl.tracker.compiled_code import (
+from ivhl.syntax import UNPARSED, SourceFile, SourceText, parsed, read_texts, why_unparsed
+from ivhl.version_checks.classes import Classes
+from ivhl.version_checks.compiling import (
     asks_whether_compiling,
     compiles,
     is_disable,
@@ -26,41 +26,25 @@ from ivhl.tracker.compiled_code import (
     speaks_of_compiling,
     turned_off,
 )
-from ivhl.tracker.foreign_names import attributes, bindings, bound_in, shared, whole_names
-from ivhl.tracker.spans import spans, spans_sentence
-from ivhl.tracker.trees import (
-    FIELDS,
-    UNPARSED,
-    SourceFile,
-    SourceText,
-    blocks_of,
-    parsed,
-    read_texts,
-    statements_in,
-    why_unparsed,
-)
-from ivhl.tracker.version_tests import (
+from ivhl.version_checks.conditions import (
     Always,
     Condition,
-    Names,
     Unknown,
-    VersionTest,
     condition_of,
     joined,
-    last_name,
+    of_version,
     speaks_of_versions,
 )
-from ivhl.tracker.version_values import CaseTest
+from ivhl.version_checks.names import Names, bindings, last_name, shared, whole_names
+from ivhl.version_checks.values import CaseTest
+from ivhl.version_checks.walks import FIELDS, blocks_of, statements_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from ivhl.tracker.compat import Row
-    from ivhl.tracker.trees import Trees
+    from ivhl.syntax import Trees
 
-GuardKind = Literal["skip", "xfail", "branch", "disable"]
-CellState = Literal["works", "refused", "unavailable"]
-GuardStanding = Literal["contradicted", "agrees", "excludes nothing", "always", "cannot tell"]
+CheckKind = Literal["skip", "xfail", "branch", "disable"]
 
 _SKIPS: Final = frozenset(
     {"skip", "skipif", "skipIf", "skipUnless", "xfail", "RunIf", "withPackage"}
@@ -89,12 +73,12 @@ class Edit(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guard:
+class VersionCheck:
     """A place that keeps code from being compiled, or a test of it from being run.
 
     Attributes:
         path: The file, from the folder that was searched.
-        name: Function, class or module that it guards, dotted.
+        name: Function, class or module that it checks, dotted.
         excludes: Where it does so.
         reason: What it says itself.
         source: Its first line.
@@ -103,7 +87,7 @@ class Guard:
 
     path: str
     line: int
-    kind: GuardKind
+    kind: CheckKind
     name: str
     excludes: Condition
     reason: str
@@ -121,57 +105,27 @@ class Found:
     """What a search found.
 
     Attributes:
-        guards: Those around compiled code.
+        checks: Those around compiled code.
         others: Further conditions on versions, which have nothing to do with it.
         problems: A line for each file that cannot be read or does not parse.
         files: How many files were read.
     """
 
-    guards: tuple[Guard, ...]
-    others: tuple[Guard, ...]
+    checks: tuple[VersionCheck, ...]
+    others: tuple[VersionCheck, ...]
     problems: tuple[str, ...]
     files: int
 
 
-@dataclass(frozen=True, slots=True)
-class GuardJudgement:
-    """What the evidence says of a guard.
-
-    Attributes:
-        contradicted: Python to the releases that are excluded and work, and since which all do.
-        text: A sentence for each thing to say.
-    """
-
-    standing: GuardStanding
-    contradicted: Mapping[str, tuple[tuple[str, ...], str | None]]
-    text: tuple[str, ...]
-
-
-# Of a condition that has nothing to do with compiling, records of compiled code say nothing.
-NOT_JUDGED: Final = GuardJudgement("cannot tell", {}, ())
-
-
-class CellEvidence(NamedTuple):
-    """What the records say of `torch.compile` in a cell.
-
-    Attributes:
-        passed: Compiled cases that have a right result, of ``tried``.
-    """
-
-    state: CellState
-    passed: int
-    tried: int
-
-
-def find_guards(folder: Path) -> Found:
-    """Return the guards in the Python files, stubs and notebooks of a folder, or in one file."""
+def find_checks(folder: Path) -> Found:
+    """Return the checks in the Python files, stubs and notebooks of a folder, or in one file."""
     texts, problems = read_texts(folder, beside=True)
     with _collector_off():
         return _found_in(texts, problems)
 
 
-def guards_in(code: Trees) -> Found:
-    """Return the guards in files that were read."""
+def checks_in(code: Trees) -> Found:
+    """Return the checks in files that were read."""
     texts = [SourceText(one.name, one.text, one.editable) for one in code.files]
     with _collector_off():
         return _found_in(texts, list(code.problems))
@@ -190,13 +144,13 @@ def _collector_off() -> Iterator[None]:
 
 
 def _found_in(texts: Iterable[SourceText], problems: list[str]) -> Found:
-    """Return the guards in texts, each of which is parsed twice: no two trees are kept.
+    """Return the checks in texts, each of which is parsed twice: no two trees are kept.
 
     First for what its names and classes mean, which may be asked in other files.
     """
     read: list[SourceText] = []
     bound: list[dict[str, ast.expr]] = []
-    classes = _Classes()
+    classes = Classes()
     disables: set[str] = set()
     for one in texts:
         try:
@@ -213,8 +167,8 @@ def _found_in(texts: Iterable[SourceText], problems: list[str]) -> Found:
             read.append(one)
             bound.append(names)
     known = shared(bound)
-    guards: list[Guard] = []
-    others: list[Guard] = []
+    checks: list[VersionCheck] = []
+    others: list[VersionCheck] = []
     for one, own in zip(read, bound, strict=True):
         source = SourceFile(one.name, _tree_of(one.text), one.text, one.editable)
         finder = _Finder(source, own, known, classes, disables)
@@ -222,10 +176,10 @@ def _found_in(texts: Iterable[SourceText], problems: list[str]) -> Found:
             finder.visit(source.tree)
         except RecursionError:
             problems.append(f"{one.name}: is nested too deeply to be read whole")
-        guards += finder.guards
+        checks += finder.checks
         others += finder.others
     files = len({one.name.partition("#")[0] for one in read})
-    return Found(tuple(guards), tuple(others), tuple(sorted(problems)), files)
+    return Found(tuple(checks), tuple(others), tuple(sorted(problems)), files)
 
 
 def _tree_of(text: str) -> ast.Module:
@@ -234,69 +188,6 @@ def _tree_of(text: str) -> ast.Module:
     if re.search(r"^\s*match\s", text, re.MULTILINE):
         tree = _WithoutMatch().visit(tree)
     return tree
-
-
-class _Class(NamedTuple):
-    """What other classes inherit from a class.
-
-    Attributes:
-        bases: The last names of its bases.
-        own: As ``attributes`` of it.
-        bound: As ``bound_in`` of it.
-    """
-
-    bases: tuple[str, ...]
-    own: Mapping[str, ast.expr]
-    bound: frozenset[str]
-
-
-class _Classes:
-    """The classes of a code base, and what their attributes mean."""
-
-    def __init__(self) -> None:
-        # Nobody can tell which of several with one name is inherited from: these are ``None``.
-        self._named: dict[str, _Class | None] = {}
-        self._found: dict[str, dict[str, ast.expr]] = {}
-
-    def add(self, tree: ast.AST) -> None:
-        """Add the classes of a file."""
-        for node in statements_in(tree):
-            if isinstance(node, ast.ClassDef):
-                known = node.name in self._named
-                self._named[node.name] = None if known else _class_of(node, bindings)
-
-    def attributes(
-        self, node: ast.ClassDef, names_in: Callable[[ast.AST], Mapping[str, ast.expr]]
-    ) -> dict[str, ast.expr]:
-        """Return ``attributes`` of a class, and what it inherits and does not bind itself."""
-        # The only class of its name is this one.
-        known = self._named.get(node.name) or _class_of(node, names_in)
-        return self._whole(known, frozenset({node.name}))
-
-    def _whole(self, one: _Class, below: frozenset[str]) -> dict[str, ast.expr]:
-        """Return what a class binds and inherits; ``below`` are those that inherit from it."""
-        inherited: dict[str, ast.expr] = {}
-        for base in reversed(one.bases):
-            parent = self._named.get(base)
-            if parent is not None and base not in below:
-                if base not in self._found:
-                    self._found[base] = self._whole(parent, below | {base})
-                inherited |= self._found[base]
-        kept = {name: meant for name, meant in inherited.items() if name not in one.bound}
-        above = {
-            f"super().{name.removeprefix('self.')}": meant
-            for name, meant in inherited.items()
-            if name.startswith("self.")
-        }
-        return above | kept | dict(one.own)
-
-
-def _class_of(node: ast.ClassDef, names_in: Callable[[ast.AST], Mapping[str, ast.expr]]) -> _Class:
-    return _Class(
-        tuple(map(last_name, node.bases)),
-        attributes(node, names_in),
-        frozenset(f"self.{name}" for name in bound_in(node)),
-    )
 
 
 def _disables_in(source: SourceFile, known: Collection[str]) -> frozenset[str]:
@@ -380,20 +271,20 @@ def _places(tree: ast.AST) -> dict[int, _Place]:
 
 
 class _Finder(ast.NodeVisitor):
-    """Collects the guards of a file."""
+    """Collects the checks of a file."""
 
     def __init__(
         self,
         source: SourceFile,
         own: Mapping[str, ast.expr],
         known: Mapping[str, ast.expr],
-        classes: _Classes,
+        classes: Classes,
         disables: Collection[str],
     ) -> None:
         self._classes = classes
         self._disables = _disables_in(source, disables)
-        self.guards: list[Guard] = []
-        self.others: list[Guard] = []
+        self.checks: list[VersionCheck] = []
+        self.others: list[VersionCheck] = []
         self._source = source
         self._lines = source.lines
         self._own = [dict(own)]
@@ -529,7 +420,7 @@ class _Finder(ast.NodeVisitor):
         return named is not None and is_disable(named)
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        """Look at ``pytestmark = pytest.mark.skipif(...)``, which guards the whole file."""
+        """Look at ``pytestmark = pytest.mark.skipif(...)``, which checks the whole file."""
         if any(isinstance(t, ast.Name) and t.id == "pytestmark" for t in node.targets):
             self._marks(node.value, self._source.text)
         elif (value := off_switch(node)) is not None and id(node) not in self._seen:
@@ -621,10 +512,10 @@ class _Finder(ast.NodeVisitor):
             edit = _edit(node, f"({ast.unparse(chosen)})")
             self._add(node, "branch", ~where, "", (edit,), about=True)
 
-    def _marks(self, value: ast.expr, guarded: str) -> None:
+    def _marks(self, value: ast.expr, about_code: str) -> None:
         listed = isinstance(value, ast.List | ast.Tuple)
         for mark in value.elts if isinstance(value, ast.List | ast.Tuple) else [value]:
-            self._skip(mark, guarded, _NONE_OF_A_LIST if listed else _EMPTY)
+            self._skip(mark, about_code, _NONE_OF_A_LIST if listed else _EMPTY)
 
     def _importorskip(self, node: ast.Call) -> None:
         """Look at ``pytest.importorskip("torch", minversion="2.6")``."""
@@ -635,7 +526,7 @@ class _Finder(ast.NodeVisitor):
                 and isinstance(least, ast.Constant)
                 and isinstance(least.value, str)
             ):
-                excluded = VersionTest("torch", "<", least.value)
+                excluded = of_version("PyTorch", "<", least.value)
                 reason = _text_of(ast.Call(node.func, [], node.keywords))
                 about = speaks_of_compiling(f"{self._around()} {reason}")
                 edit = _edit(least, "None")
@@ -764,7 +655,7 @@ class _Finder(ast.NodeVisitor):
             edits = _switched(node.test, self._names, to=True)
             self._add(node, "branch", ~condition, "", edits, about=True)
 
-    def _skip(self, mark: ast.expr, guarded: str, gone: str) -> None:
+    def _skip(self, mark: ast.expr, about_code: str, gone: str) -> None:
         call, direct = (mark, True) if isinstance(mark, ast.Call) else (None, False)
         if isinstance(mark, ast.Attribute) and last_name(mark.value) == "mark":
             call = ast.Call(mark, [], [])
@@ -775,7 +666,7 @@ class _Finder(ast.NodeVisitor):
             return
         excluded, kind = self._excluded(call)
         reason = _text_of(call)
-        about = speaks_of_compiling(f"{guarded} {reason}")
+        about = speaks_of_compiling(f"{about_code} {reason}")
         # Without a condition of its own it holds wherever the code around it runs.
         everywhere = isinstance(excluded, Always) and excluded.value
         if not speaks_of_versions(excluded) and not (everywhere and (about or self._given)):
@@ -791,14 +682,14 @@ class _Finder(ast.NodeVisitor):
             edits = (_edit(mark, gone),)
         self._add(mark, kind, excluded, reason, edits, about=about)
 
-    def _excluded(self, call: ast.Call) -> tuple[Condition, GuardKind]:
+    def _excluded(self, call: ast.Call) -> tuple[Condition, CheckKind]:
         """Return where a mark skips."""
         name = last_name(call.func)
         if name == "RunIf":
             asked = {word.arg: word.value for word in call.keywords}
             signs = {"min_torch": "<", "max_torch": ">=", "min_python": "<"}
             parts = tuple(
-                VersionTest("python" if "python" in key else "torch", sign, value.value)
+                of_version("Python" if "python" in key else "PyTorch", sign, value.value)
                 for key, sign in signs.items()
                 if isinstance(value := asked.get(key), ast.Constant)
                 and isinstance(value.value, str)
@@ -818,14 +709,14 @@ class _Finder(ast.NodeVisitor):
     def _add(
         self,
         node: ast.expr | ast.stmt,
-        kind: GuardKind,
+        kind: CheckKind,
         excludes: Condition,
         reason: str,
         edits: tuple[Edit, ...],
         *,
         about: bool,
     ) -> None:
-        guard = Guard(
+        check = VersionCheck(
             path=self._source.name,
             line=node.lineno,
             kind=kind,
@@ -835,7 +726,7 @@ class _Finder(ast.NodeVisitor):
             source=self._lines[node.lineno - 1].strip()[:120],
             edits=edits if self._source.editable else (),
         )
-        (self.guards if about else self.others).append(guard)
+        (self.checks if about else self.others).append(check)
 
     def _around(self) -> str:
         """Return the source of the function or class that is visited, or else of the file."""
@@ -995,7 +886,7 @@ def _text_of(call: ast.Call) -> str:
 
 
 def switched_off(text: str, edits: Iterable[Edit]) -> str:
-    """Return the text of a file with its guard switched off."""
+    """Return the text of a file with its check switched off."""
     lines = text.encode("utf-8").splitlines(keepends=True)
     for edit in sorted(edits, reverse=True):
         first, last = lines[edit.line - 1], lines[edit.end_line - 1]
@@ -1004,78 +895,7 @@ def switched_off(text: str, edits: Iterable[Edit]) -> str:
     return b"".join(lines).decode("utf-8")
 
 
-def evidence_of(rows: Iterable[Row]) -> dict[tuple[str, str], CellEvidence]:
-    """Return what the records say of `torch.compile` in each cell, over all machines."""
-    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in rows:
-        engine = row.record.engine if row.record is not None else ""
-        if engine == "compile" or row.status == "unavailable":
-            groups[row.python, row.torch].append(row)
-    found: dict[tuple[str, str], CellEvidence] = {}
-    for cell, group in groups.items():
-        tried = [row for row in group if row.status != "unavailable"]
-        passed = sum(row.failure_class is None for row in tried)
-        if passed:
-            found[cell] = CellEvidence("works", passed, len(tried))
-        elif any(row.status == "unsupported" for row in tried):
-            found[cell] = CellEvidence("refused", 0, len(tried))
-        elif not tried:
-            found[cell] = CellEvidence("unavailable", 0, 0)
-    return found
-
-
-def judge_guard(guard: Guard, evidence: Mapping[tuple[str, str], CellEvidence]) -> GuardJudgement:
-    """Return what the evidence says of a guard."""
-    if isinstance(guard.excludes, Always):
-        text = "in every cell; whether it may go is not in the records: --run tells"
-        return GuardJudgement("always", {}, (text,))
-    where = {cell: guard.excludes.holds(*cell) for cell in evidence}
-    excluded = [cell for cell, holds in where.items() if holds]
-    unclear = [cell for cell, holds in where.items() if holds is None]
-    if not excluded:
-        if unclear:
-            text = "what else it asks decides, which the syntax tree does not tell"
-            return GuardJudgement("cannot tell", {}, (text,))
-        text = "excludes no cell that was measured"
-        return GuardJudgement("excludes nothing", {}, (text,))
-    contradicted: dict[str, tuple[tuple[str, ...], str | None]] = {}
-    texts: list[str] = []
-    for python in sorted({python for python, _ in excluded}, key=python_key):
-        releases = sorted((t for p, t in excluded if p == python), key=release_key)
-        words = {torch: _word(evidence[python, torch]) for torch in releases}
-        texts.append(f"excludes on Python {python}: {spans_sentence(spans(words))}")
-        works = tuple(t for t in releases if evidence[python, t].state == "works")
-        if works:
-            contradicted[python] = (works, _since(python, releases, evidence))
-    for python, (works, since) in contradicted.items():
-        last = evidence[python, works[-1]]
-        texts.append(
-            f"contradicted: torch.compile works on Python {python} "
-            + (f"since PyTorch {since}" if since else f"with PyTorch {', '.join(works)}")
-            + f": {last.passed} of {last.tried} compiled cases pass with {works[-1]}"
-        )
-    if not contradicted:
-        texts.append("the records agree: torch.compile works in none of these cells")
-    return GuardJudgement("contradicted" if contradicted else "agrees", contradicted, tuple(texts))
-
-
-def _word(found: CellEvidence) -> str:
-    return {"works": "works", "refused": "unsupported", "unavailable": "unavailable"}[found.state]
-
-
-def _since(
-    python: str, releases: Sequence[str], evidence: Mapping[tuple[str, str], CellEvidence]
-) -> str | None:
-    """Return the oldest excluded release from which every one measured works."""
-    since = None
-    for torch in reversed(releases):
-        if evidence[python, torch].state != "works":
-            break
-        since = torch
-    return since
-
-
-def at(guards: Iterable[Guard], place: str) -> tuple[Guard, ...]:
-    """Return the guards at a place, ``FILE:LINE``."""
+def at(checks: Iterable[VersionCheck], place: str) -> tuple[VersionCheck, ...]:
+    """Return the checks at a place, ``FILE:LINE``."""
     name, _, line = place.rpartition(":")
-    return tuple(g for g in guards if line == str(g.line) and Path(g.path).match(name or g.path))
+    return tuple(g for g in checks if line == str(g.line) and Path(g.path).match(name or g.path))

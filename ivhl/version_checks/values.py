@@ -11,14 +11,18 @@ import functools
 import operator
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from ivhl.version_checks.names import last_name
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from ivhl.version_checks.names import Names
 
 # The newest patch of a Python: cells name its series only.
 NEWEST_PATCH: Final = 99
@@ -73,7 +77,7 @@ class _VersionInfo(NamedTuple):
     serial: int = 0
 
 
-class _TorchVersion(str):
+class TorchVersion(str):
     """As ``torch.__version__``: a text that orders as versions do, and a text in all else.
 
     It leaves ``!=`` to ``str``, as PyTorch's does.
@@ -133,7 +137,7 @@ _FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
         )
     },
     **dict.fromkeys(("Version", "parse", "LooseVersion", "StrictVersion", "parse_version"), Version),
-    "TorchVersion": _TorchVersion,
+    "TorchVersion": TorchVersion,
     "SpecifierSet": SpecifierSet,
     **{
         name: getattr(operator, name)
@@ -176,7 +180,7 @@ def _known(python: str, torch_release: str) -> dict[str, Value]:
     freed = python.endswith("t")
     hexversion = info.major << 24 | info.minor << 16 | info.micro << 8 | 0xF0
     gil = "sysconfig.get_config_var('Py_GIL_DISABLED')"
-    torch = _TorchVersion(torch_release)
+    torch = TorchVersion(torch_release)
     return {
         **dict.fromkeys(("sys.version_info", "version_info"), info),
         "sys.version": f"{plain} (main)",
@@ -219,51 +223,42 @@ class VersionsOfCell:
     Attributes:
         python: E.g. ``3.13`` or ``3.14t``.
         torch: E.g. ``2.6.0``.
-        asked: Whether a version was looked at.
+        asked: Whose versions were looked at.
     """
 
     python: str
     torch: str
-    asked: bool = False
+    asked: set[str] = field(default_factory=set)
 
     def find(self, text: str) -> Value:
         """Return what an expression says of the cell; raises ``KeyError``."""
         value = _known(self.python, self.torch)[text]
-        self.asked = True
+        self.asked.add("PyTorch" if "torch" in text else "Python")
         return value
 
 
-def value_of(node: ast.AST, cell: VersionsOfCell, find: Callable[[str], ast.expr | None]) -> Value:
+def value_of(node: ast.AST, cell: VersionsOfCell, names: Names) -> Value:
     """Return the value that an expression has in a cell.
 
     Args:
         node: The expression.
         cell: The cell.
-        find: Returns the expression that a name of the source stands for, or ``None``.
+        names: What names of the source stand for.
 
     Raises:
         Undecided: If it is not known, or computing it raises in Python, too.
     """
     try:
-        return _Values(cell, find).visit(node)
+        return _Values(cell, names).visit(node)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise Undecided(str(error)) from error
-
-
-def _last_name(node: ast.AST) -> str:
-    """Return the last part of a dotted name, or of what is called; empty for anything else."""
-    if isinstance(node, ast.Call):
-        node = node.func
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 class _Values(ast.NodeVisitor):
     """Computes expressions in a cell."""
 
-    def __init__(self, cell: VersionsOfCell, find: Callable[[str], ast.expr | None]) -> None:
-        self._cell, self._find = cell, find
+    def __init__(self, cell: VersionsOfCell, names: Names) -> None:
+        self._cell, self._names = cell, names
         self._steps = self._depth = 0
         # Names of the comprehension, function or case that is computed.
         self._local: dict[str, Value] = {}
@@ -274,7 +269,8 @@ class _Values(ast.NodeVisitor):
         if self._steps > _MOST_STEPS or self._depth > _DEEPEST:
             raise Undecided("too long")
         # Writing down every expression would take most of the time.
-        if _last_name(node) in _LAST_NAMES:
+        named = node.func if isinstance(node, ast.Call) else node
+        if isinstance(named, ast.Name | ast.Attribute) and last_name(named) in _LAST_NAMES:
             with suppress(KeyError):
                 return self._cell.find(ast.unparse(node))
         self._depth += 1
@@ -307,13 +303,13 @@ class _Values(ast.NodeVisitor):
     def visit_Name(self, node: ast.Name) -> Value:
         if node.id in self._local:
             return self._local[node.id]
-        found = self._find(node.id)
+        found = self._names.meaning(node)
         if found is None or isinstance(found, ast.Lambda):
             raise Undecided(node.id)
         return self._within({}, found)
 
     def visit_Attribute(self, node: ast.Attribute) -> Value:
-        found = self._find(node.attr)
+        found = self._names.meaning(node)
         if found is not None and not isinstance(found, ast.Lambda):
             return self._within({}, found)
         of = self.visit(node.value)
@@ -417,10 +413,12 @@ class _Values(ast.NodeVisitor):
         if mapped:
             each = ast.unparse(node.args[0]).rpartition(".")[2]
             return [self._function(each, list(items), {}) for items in zip(*given, strict=False)]
-        if isinstance(body := self._find(name), ast.Lambda):
+        module = ast.unparse(function.value) if isinstance(function, ast.Attribute) else ""
+        if module not in _MODULES and isinstance(
+            body := self._names.meaning(function), ast.Lambda
+        ):
             return self._applied(body, given, named)
         if isinstance(function, ast.Attribute):
-            module = ast.unparse(function.value)
             if module == "re" and name in _PATTERNS and not named:
                 return _searched(name, *given)
             if module not in _MODULES:

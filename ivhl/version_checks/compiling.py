@@ -6,8 +6,8 @@ import ast
 import re
 from typing import TYPE_CHECKING, Final
 
-from ivhl.tracker.trees import nodes_in, statements_in
-from ivhl.tracker.version_tests import first_name, last_name
+from ivhl.version_checks.names import first_name, last_name
+from ivhl.version_checks.walks import nodes_in, statements_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

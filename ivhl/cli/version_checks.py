@@ -1,4 +1,4 @@
-"""``ivhl guards``: conditions on versions around compiled code, and which of them may go."""
+"""``ivhl version-checks``: version checks around compiled code, and which may go."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ from ivhl.errors import SpecError, UnknownNameError
 from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import load_matrix, newest_of
 from ivhl.records.text import printable
-from ivhl.tracker.guards import NOT_JUDGED, at, evidence_of, find_guards, judge_guard
 from ivhl.tracker.project import load_state, rows_of
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
+from ivhl.version_checks.find import at, find_checks
+from ivhl.version_checks.judge import NOT_JUDGED, evidence_of, judge
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ivhl.bench.unguarded import CheckRun
     from ivhl.matrix.spec import Matrix
-    from ivhl.tracker.guards import Found, Guard, GuardJudgement
+    from ivhl.version_checks.find import Found, VersionCheck
+    from ivhl.version_checks.judge import Judgement
+    from ivhl.version_checks.trial import TrialRun
 
 _RUN_STYLES = {"passes": "green", "fails": "red", "flaky": "yellow", "undecided": "yellow"}
 _STYLES = {"contradicted": "yellow", "agrees": "green"}
 
 
-@app.command("guards")
-def guards_command(
+@app.command("version-checks")
+def version_checks_command(
     path: Annotated[Path, typer.Argument(help="Folder or file of a code base.")],
     results: Annotated[
         Path | None, typer.Option("--results", help="Folder of the results (default: results).")
@@ -41,14 +43,17 @@ def guards_command(
     *,
     run: Annotated[
         str | None,
-        typer.Option("--run", help="FILE:LINE of a guard: switch it off and run what it guards."),
+        typer.Option(
+            "--run",
+            help="FILE:LINE of a version check: switch it off, run the tests of its code.",
+        ),
     ] = None,
-    check: Annotated[
+    test: Annotated[
         list[str] | None,
         typer.Option(
             "--check",
             help="With --run: a test as pytest names it, or a script; repeatable. Default: the "
-            "tests that name what is guarded.",
+            "tests that name what it is in.",
         ),
     ] = None,
     python: Annotated[
@@ -73,24 +78,24 @@ def guards_command(
     if not path.exists():
         raise SpecError(f"{path}: there is no such file or folder", hint="name a code base")
     root = find_root()
-    found = find_guards(path)
+    found = find_checks(path)
     state = load_state(root, results_folder(results, root), history=False)
     warn_unread(map(printable, state.problems), results)
     evidence = evidence_of(rows_of(state))
     if run is not None:
         asked = _Asked(
-            tuple(check or ()), tuple(python or ()), tuple(torch or ()), tuple(extra or ())
+            tuple(test or ()), tuple(python or ()), tuple(torch or ()), tuple(extra or ())
         )
         _run(root, path, found, run, asked)
         return
-    if check or python or torch or extra:
+    if test or python or torch or extra:
         raise SpecError(
             "--check, --python, --torch and --with say what --run runs, and where",
-            hint="ivhl guards PATH --run FILE:LINE ...",
+            hint="ivhl version-checks PATH --run FILE:LINE ...",
         )
-    judged = [(guard, judge_guard(guard, evidence)) for guard in found.guards]
+    judged = [(check, judge(check, evidence)) for check in found.checks]
     if every:
-        judged += [(guard, NOT_JUDGED) for guard in found.others]
+        judged += [(check, NOT_JUDGED) for check in found.others]
     warn(printable(problem) for problem in found.problems)
     if found.problems and not found.files:
         raise SpecError(f"{path}: no file of it can be read", hint="mend what the warnings name")
@@ -104,12 +109,12 @@ def guards_command(
         typer.echo(json.dumps([_as_dict(*one) for one in judged], indent=1))
         return
     console = Terminal(highlight=False, soft_wrap=True)
-    for guard, judgement in judged:
-        _print(console, guard, judgement)
+    for check, judgement in judged:
+        _print(console, check, judgement)
     contradicted = sum(one.standing == "contradicted" for _, one in judged)
     console.print(
         Text(
-            f"{counted(len(found.guards), 'guard')} around compiled code in "
+            f"{counted(len(found.checks), 'version check')} around compiled code in "
             f"{counted(found.files, 'file')}: {contradicted} contradicted by the records; "
             f"{counted(len(found.others), 'other condition')} on versions",
             "bold",
@@ -120,7 +125,7 @@ def guards_command(
 class _Asked(NamedTuple):
     """What to run, and where."""
 
-    checks: tuple[str, ...]
+    tests: tuple[str, ...]
     pythons: tuple[str, ...]
     releases: tuple[str, ...]
     extra: tuple[str, ...]
@@ -128,63 +133,63 @@ class _Asked(NamedTuple):
 
 def _run(root: Path, path: Path, found: Found, place: str, asked: _Asked) -> None:
     # Imported here: it needs all that measures.
-    from ivhl.bench.unguarded import (  # noqa: PLC0415
+    from ivhl.version_checks.trial import (  # noqa: PLC0415
         Attempt,
-        checks_of,
         conclusion,
-        run_unguarded,
+        find_tests,
+        run_without,
     )
 
     if not path.is_dir():
         raise SpecError(f"{path}: --run needs the folder of a project", hint="name that folder")
-    guards = at((*found.guards, *found.others), place)
-    if not guards:
-        known = {guard.place for guard in found.guards}
-        raise UnknownNameError("guard", place, known)
-    if len(guards) > 1:
-        places = list(dict.fromkeys(guard.place for guard in guards))
+    checks = at((*found.checks, *found.others), place)
+    if not checks:
+        known = {check.place for check in found.checks}
+        raise UnknownNameError("version check", place, known)
+    if len(checks) > 1:
+        places = list(dict.fromkeys(check.place for check in checks))
         raise SpecError(
-            f"--run {place}: {len(guards)} guards are there, and one is switched off at a time",
+            f"--run {place}: {len(checks)} version checks are there; --run switches one off",
             hint=f"name one: {', '.join(places)}"
             if len(places) > 1
             else "write each on a line of its own, in a copy of the code base",
         )
-    (guard,) = guards
+    (check,) = checks
     matrix = load_matrix(root / MATRIX)
     _check_names(matrix, asked)
     cells = [
         cell
         for cell in matrix.cells(asked.pythons, asked.releases)
-        if guard.excludes.holds(cell.python, cell.torch) is not False
+        if check.excludes.holds(cell.python, cell.torch) is not False
     ]
     if not cells:
         raise SpecError(
-            f"{guard.place}: excludes no cell of {MATRIX}",
+            f"{check.place}: excludes no cell of {MATRIX}",
             hint="name others with --python and --torch",
         )
     # A script is run from the folder of the copy: its path must be whole.
-    scripts = [str(Path(one).resolve()) for one in asked.checks if Path(one).is_file()]
-    checks = tuple(scripts) if scripts else asked.checks or checks_of(path, guard)
-    _check_files(path, checks)
+    scripts = [str(Path(one).resolve()) for one in asked.tests if Path(one).is_file()]
+    tests = tuple(scripts) if scripts else asked.tests or find_tests(path, check)
+    _check_tests(path, tests)
     console = Terminal(highlight=False, soft_wrap=True)
-    console.print(Text(printable(f"{guard.place}: {guard.source}"), "bold"))
-    console.print(Text(f"  runs {', '.join(checks)} in {counted(len(cells), 'cell')}"))
+    console.print(Text(printable(f"{check.place}: {check.source}"), "bold"))
+    console.print(Text(f"  runs {', '.join(tests)} in {counted(len(cells), 'cell')}"))
     (root / ".asv").mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="guards-", dir=root / ".asv") as here:
+    with tempfile.TemporaryDirectory(prefix="version-checks-", dir=root / ".asv") as here:
         attempt = Attempt(
             root=root,
             folder=path,
-            guard=guard,
-            checks=checks,
+            check=check,
+            tests=tests,
             extra=asked.extra,
             here=Path(here),
-            others=tuple(one for one in (*found.guards, *found.others) if one is not guard),
+            others=tuple(one for one in (*found.checks, *found.others) if one is not check),
         )
-        results = run_unguarded(attempt, cells, console)
+        results = run_without(attempt, cells, console)
     for one in results:
         console.print(Text(f"  {one.cell.id}: {one.verdict} without it", _RUN_STYLES[one.verdict]))
-        if one.guarded is not None:
-            console.print(Text(f"    with it: {_told(one.guarded)}", "bright_black"))
+        if one.before is not None:
+            console.print(Text(f"    with it: {_told(one.before)}", "bright_black"))
         for again in one.runs:
             console.print(Text(f"    without: {_told(again)}", "bright_black"))
         if one.reason:
@@ -203,8 +208,8 @@ def _check_names(matrix: Matrix, asked: _Asked) -> None:
                 raise UnknownNameError(kind, name, known)
 
 
-def _check_files(path: Path, checks: Sequence[str]) -> None:
-    for one in checks:
+def _check_tests(path: Path, tests: Sequence[str]) -> None:
+    for one in tests:
         file = one.partition("::")[0]
         if not (path / file).exists():
             raise SpecError(
@@ -213,29 +218,29 @@ def _check_files(path: Path, checks: Sequence[str]) -> None:
             )
 
 
-def _told(one: CheckRun) -> str:
+def _told(one: TrialRun) -> str:
     return f"{one.passed} passed, {one.failed} failed, {one.skipped} skipped"
 
 
-def _print(console: Terminal, guard: Guard, judgement: GuardJudgement) -> None:
-    console.print(Text(printable(f"{guard.place}  {guard.kind}  {guard.name}"), "bold"))
-    console.print(Text(f"  {printable(guard.source)}", "bright_black"))
-    if guard.reason:
-        console.print(Text(f"  says: {printable(guard.reason)}", "bright_black"))
-    console.print(Text(f"  excludes {printable(str(guard.excludes))}"))
+def _print(console: Terminal, check: VersionCheck, judgement: Judgement) -> None:
+    console.print(Text(printable(f"{check.place}  {check.kind}  {check.name}"), "bold"))
+    console.print(Text(f"  {printable(check.source)}", "bright_black"))
+    if check.reason:
+        console.print(Text(f"  says: {printable(check.reason)}", "bright_black"))
+    console.print(Text(f"  excludes {printable(str(check.excludes))}"))
     for text in judgement.text:
         console.print(Text(f"  {text}", _STYLES.get(judgement.standing, "")))
 
 
-def _as_dict(guard: Guard, judgement: GuardJudgement) -> dict[str, object]:
+def _as_dict(check: VersionCheck, judgement: Judgement) -> dict[str, object]:
     return {
-        "file": guard.path,
-        "line": guard.line,
-        "kind": guard.kind,
-        "name": guard.name,
-        "source": guard.source,
-        "reason": guard.reason,
-        "excludes": str(guard.excludes),
+        "file": check.path,
+        "line": check.line,
+        "kind": check.kind,
+        "name": check.name,
+        "source": check.source,
+        "reason": check.reason,
+        "excludes": str(check.excludes),
         "standing": judgement.standing,
         "contradicted": {
             python: {"works": list(works), "since": since}

@@ -1,7 +1,7 @@
-"""A guard that is switched off lets its tests run, and what they show decides whether it may go.
+"""A check that is switched off lets its tests run, and what they show decides whether it may go.
 
 The tests of the planted projects run for real, in the Python of this test: a cell and the
-installation are left out, which ``ivhl guards --run`` shows on public projects (docs/guards.md).
+installation are left out, which ``ivhl checks --run`` shows on public projects (docs/checks.md).
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from ivhl.bench import unguarded
-from ivhl.bench.unguarded import Attempt, Unguarded, checks_of, conclusion, run_unguarded
 from ivhl.cli import app
 from ivhl.errors import IvhlError, LockError, SpecError
 from ivhl.matrix.spec import CellSpec
-from ivhl.tracker.guards import find_guards
+from ivhl.version_checks import trial
+from ivhl.version_checks.find import find_checks
+from ivhl.version_checks.trial import Attempt, WithoutCheck, conclusion, find_tests, run_without
 
 if TYPE_CHECKING:
-    from ivhl.bench.unguarded import UnguardedVerdict
+    from ivhl.version_checks.trial import Verdict
 
 ROOT = Path(__file__).parents[2]
 CELL = CellSpec("3.12", "2.6.0")
-GUARDED = """import sys
+CHECKED = """import sys
 import pytest
 
 
@@ -45,7 +45,7 @@ FORGOTTEN = """
     import time
     time.sleep(0.5)
     module.FRAME_COUNTER = 0"""
-# Fails each second time that it runs without its guard.
+# Fails each second time that it runs without its check.
 EVERY_SECOND = """from pathlib import Path
     seen = Path({seen!r})
     runs = seen.read_text() if seen.exists() else ""
@@ -55,32 +55,32 @@ EVERY_SECOND = """from pathlib import Path
 
 @pytest.fixture(autouse=True)
 def _this_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unguarded, "make_cell", lambda *_: Path(sys.prefix))
-    monkeypatch.setattr(unguarded, "_install", lambda *_: None)
+    monkeypatch.setattr(trial, "make_cell", lambda *_: Path(sys.prefix))
+    monkeypatch.setattr(trial, "_install", lambda *_: None)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take longer than the tests
 
 
 def run(
-    tmp_path: Path, text: str, *, name: str = "test_it.py", checks: tuple[str, ...] = ()
-) -> Unguarded:
+    tmp_path: Path, text: str, *, name: str = "test_it.py", tests: tuple[str, ...] = ()
+) -> WithoutCheck:
     folder, here = tmp_path / "project", tmp_path / "here"
     folder.mkdir(exist_ok=True)
     here.mkdir()
     (folder / name).write_text(text)
-    guard, *others = find_guards(folder).guards
+    check, *others = find_checks(folder).checks
     attempt = Attempt(
-        root=tmp_path, folder=folder, guard=guard, checks=checks or checks_of(folder, guard),
+        root=tmp_path, folder=folder, check=check, tests=tests or find_tests(folder, check),
         extra=(), here=here, others=tuple(others), deadline_s=60,
     )  # fmt: skip
-    (found,) = run_unguarded(attempt, [CELL], Console(quiet=True))
+    (found,) = run_without(attempt, [CELL], Console(quiet=True))
     assert (folder / name).read_text() == text
     return found
 
 
-def test_a_test_that_passes_without_its_guard_lets_it_go(tmp_path: Path) -> None:
-    found = run(tmp_path, GUARDED.format(body=COMPILED))
-    assert found.guarded is not None
-    assert (found.verdict, found.guarded.skipped, found.runs[0].passed) == ("passes", 1, 1)
+def test_a_test_that_passes_without_its_check_lets_it_go(tmp_path: Path) -> None:
+    found = run(tmp_path, CHECKED.format(body=COMPILED))
+    assert found.before is not None
+    assert (found.verdict, found.before.skipped, found.runs[0].passed) == ("passes", 1, 1)
     assert conclusion([found]) == [
         "Python 3.12: may go: passes without it from PyTorch 2.6.0 on (tried 2.6.0)"
     ]
@@ -111,7 +111,7 @@ def test_a_function_whose_tests_compile_nothing_stays_disabled(tmp_path: Path, b
         "        disable = staticmethod(lambda f: f)\n"
         f"@torch.compiler.disable\ndef disabled(): return 1\ndef test_it():\n    {body}\n"
     )
-    found = run(tmp_path, text, checks=("test_it.py",))
+    found = run(tmp_path, text, tests=("test_it.py",))
     if body.startswith("assert"):
         assert found.verdict == "undecided"
         assert found.reason == "nothing was compiled: 1 test passed without it"
@@ -119,9 +119,9 @@ def test_a_function_whose_tests_compile_nothing_stays_disabled(tmp_path: Path, b
         assert found.verdict == "passes"
 
 
-def test_a_test_that_fails_without_its_guard_is_run_twice_and_keeps_it(tmp_path: Path) -> None:
+def test_a_test_that_fails_without_its_check_is_run_twice_and_keeps_it(tmp_path: Path) -> None:
     body = "raise RuntimeError('Dynamo is not supported')"
-    found = run(tmp_path, GUARDED.format(body=body))
+    found = run(tmp_path, CHECKED.format(body=body))
     assert (found.verdict, len(found.runs)) == ("fails", 2)
     assert found.reason == "RuntimeError: Dynamo is not supported"
     assert "must stay: fails with PyTorch 2.6.0" in conclusion([found])[0]
@@ -129,22 +129,22 @@ def test_a_test_that_fails_without_its_guard_is_run_twice_and_keeps_it(tmp_path:
 
 def test_a_test_that_fails_every_second_time_is_flaky(tmp_path: Path) -> None:
     body = EVERY_SECOND.format(seen=str(tmp_path / "seen"))
-    found = run(tmp_path, GUARDED.format(body=body))
+    found = run(tmp_path, CHECKED.format(body=body))
     assert found.verdict == "flaky"
     assert found.reason.startswith("failed in 1 of 2 runs: AssertionError: compiled otherwise")
     assert "must stay: flaky" in conclusion([found])[0]
 
 
-def test_what_fails_with_the_guard_too_or_does_not_run_decides_nothing(tmp_path: Path) -> None:
+def test_what_fails_with_the_check_too_or_does_not_run_decides_nothing(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
-    broken = run(tmp_path / "one", "import nothing_of_this_name\n" + GUARDED.format(body="pass"))
+    broken = run(tmp_path / "one", "import nothing_of_this_name\n" + CHECKED.format(body="pass"))
     assert broken.verdict == "undecided"
     assert broken.reason == (
-        "fails with the guard, too: collection failure: ModuleNotFoundError: No module named "
+        "fails with the check, too: collection failure: ModuleNotFoundError: No module named "
         "'nothing_of_this_name'"
     )
     (tmp_path / "two").mkdir()
-    skipped = run(tmp_path / "two", GUARDED.format(body="pytest.skip('no GPU')"))
+    skipped = run(tmp_path / "two", CHECKED.format(body="pytest.skip('no GPU')"))
     assert skipped.verdict == "undecided"
     assert "no GPU" in skipped.reason
     assert conclusion([skipped]) == ["Python 3.12: nothing is decided (tried 2.6.0)"]
@@ -159,10 +159,10 @@ def test_what_fails_with_the_guard_too_or_does_not_run_decides_nothing(tmp_path:
         ("import urllib.error\n    raise urllib.error.URLError('no')", "urllib.error.URLError"),
     ],
 )
-def test_a_skipped_test_that_lacks_what_it_needs_does_not_keep_its_guard(
+def test_a_skipped_test_that_lacks_what_it_needs_does_not_keep_its_check(
     tmp_path: Path, body: str, reason: str
 ) -> None:
-    found = run(tmp_path, GUARDED.format(body=body))
+    found = run(tmp_path, CHECKED.format(body=body))
     assert (found.verdict, len(found.runs)) == ("undecided", 1)
     assert found.reason.startswith("lacks what it needs here, whatever the compiler does: ")
     assert reason in found.reason
@@ -170,7 +170,7 @@ def test_a_skipped_test_that_lacks_what_it_needs_does_not_keep_its_guard(
 
 
 def test_a_fixture_that_is_not_there_says_nothing_of_the_compiler(tmp_path: Path) -> None:
-    text = GUARDED.format(body="pass").replace("test_compiled()", "test_compiled(benchmark)")
+    text = CHECKED.format(body="pass").replace("test_compiled()", "test_compiled(benchmark)")
     found = run(tmp_path, text)
     assert found.verdict == "undecided"
     assert "fixture 'benchmark' not found" in found.reason
@@ -193,7 +193,7 @@ class TestBoth:
     assert (found.verdict, found.reason) == ("fails", "RuntimeError: Dynamo is not supported")
 
 
-def test_another_guard_that_raises_or_skips_in_its_place_decides_nothing(tmp_path: Path) -> None:
+def test_another_check_that_raises_or_skips_in_its_place_decides_nothing(tmp_path: Path) -> None:
     for number, body in enumerate(
         (
             """if sys.version_info >= (3, 12):
@@ -203,17 +203,17 @@ def test_another_guard_that_raises_or_skips_in_its_place_decides_nothing(tmp_pat
         )
     ):
         (tmp_path / str(number)).mkdir()
-        found = run(tmp_path / str(number), GUARDED.format(body=body))
+        found = run(tmp_path / str(number), CHECKED.format(body=body))
         assert found.verdict == "undecided"
-        assert found.reason.startswith("another guard decides, test_it.py:7: ")
+        assert found.reason.startswith("another check decides, test_it.py:7: ")
         assert conclusion([found]) == ["Python 3.12: nothing is decided (tried 2.6.0)"]
 
 
 def test_a_strict_xfail_that_passes_is_no_failure_without_it(tmp_path: Path) -> None:
-    text = GUARDED.format(body=COMPILED).replace("skipif(", "xfail(strict=True, condition=")
+    text = CHECKED.format(body=COMPILED).replace("skipif(", "xfail(strict=True, condition=")
     found = run(tmp_path, text)
-    assert found.guarded is not None
-    assert (found.guarded.failed, found.verdict) == (1, "passes")
+    assert found.before is not None
+    assert (found.before.failed, found.verdict) == (1, "passes")
 
 
 def test_settings_of_pytest_around_the_code_base_do_not_hold_in_it(tmp_path: Path) -> None:
@@ -221,9 +221,9 @@ def test_settings_of_pytest_around_the_code_base_do_not_hold_in_it(tmp_path: Pat
         '[tool.pytest.ini_options]\nfilterwarnings = ["error"]\naddopts = "--nothing"\n'
     )
     warns = f"{COMPILED}\n    import warnings\n    warnings.warn('Old')"
-    assert run(tmp_path, GUARDED.format(body=warns)).verdict == "passes"
+    assert run(tmp_path, CHECKED.format(body=warns)).verdict == "passes"
     (tmp_path / "own").mkdir()
-    text = GUARDED.format(body=warns)
+    text = CHECKED.format(body=warns)
     (tmp_path / "own" / "project").mkdir()
     (tmp_path / "own" / "project" / "setup.cfg").write_text(
         "[tool:pytest]\nfilterwarnings = error\n"
@@ -233,23 +233,23 @@ def test_settings_of_pytest_around_the_code_base_do_not_hold_in_it(tmp_path: Pat
 
 
 @pytest.mark.parametrize("root", ["here", "Path(__file__).parent", "Path(mkdtemp())"])
-def test_the_same_failure_in_both_copies_is_no_failure_of_what_is_guarded(
+def test_the_same_failure_in_both_copies_is_no_failure_of_the_code(
     tmp_path: Path, root: str
 ) -> None:
     body = f"{COMPILED}\n\ndef test_other():\n    from pathlib import Path\n"
     body += "    from tempfile import mkdtemp\n"
     body += f"    here = Path.cwd()\n    raise ValueError({root} / 'gone')"
-    found = run(tmp_path, GUARDED.format(body=body), checks=("test_it.py",))
-    assert found.guarded is not None
-    assert (found.guarded.failed, found.runs[0].failed) == (1, 1)
+    found = run(tmp_path, CHECKED.format(body=body), tests=("test_it.py",))
+    assert found.before is not None
+    assert (found.before.failed, found.runs[0].failed) == (1, 1)
     assert found.verdict == "undecided"
-    assert re.fullmatch(r"fails with the guard, too: ValueError: (/.*/)?gone", found.reason)
+    assert re.fullmatch(r"fails with the check, too: ValueError: (/.*/)?gone", found.reason)
 
 
-def test_the_reason_is_that_of_a_test_which_fails_without_the_guard_only(tmp_path: Path) -> None:
+def test_the_reason_is_that_of_a_test_which_fails_without_the_check_only(tmp_path: Path) -> None:
     body = f"{COMPILED}\n    assert None, 'new'"
-    text = f"def test_first():\n    assert None, 'old'\n\n{GUARDED.format(body=body)}"
-    found = run(tmp_path, text, checks=("test_it.py",))
+    text = f"def test_first():\n    assert None, 'old'\n\n{CHECKED.format(body=body)}"
+    found = run(tmp_path, text, tests=("test_it.py",))
     assert (found.verdict, found.reason.splitlines()[0]) == (
         "fails",
         "AssertionError: new assert None",
@@ -266,23 +266,23 @@ def test_a_script_runs_in_the_copy_and_names_what_was_raised(tmp_path: Path) -> 
     compiled = COMPILED.replace("    ", "")
     (tmp_path / "torch.py").write_text(f"import sys\n{compiled}\ndef compile(f): return str\n")
     script.write_text(f"import sys\nsys.path[:0] = ['.', {str(tmp_path)!r}]\n{script.read_text()}")
-    found = run(tmp_path, text, name="fast.py", checks=(str(script),))
-    assert found.guarded is not None
-    assert (found.guarded.failed, found.guarded.reason) == (1, "AssertionError")
+    found = run(tmp_path, text, name="fast.py", tests=(str(script),))
+    assert found.before is not None
+    assert (found.before.failed, found.before.reason) == (1, "AssertionError")
     assert found.verdict == "passes"
 
 
-def test_a_file_keeps_its_encoding_when_its_guard_is_switched_off(tmp_path: Path) -> None:
+def test_a_file_keeps_its_encoding_when_its_check_is_switched_off(tmp_path: Path) -> None:
     folder, here = tmp_path / "project", tmp_path / "here"
     folder.mkdir()
     here.mkdir()
-    text = "# coding: latin-1\n" + GUARDED.format(body=f"assert 'é' == '\\xe9'\n    {COMPILED}")
+    text = "# coding: latin-1\n" + CHECKED.format(body=f"assert 'é' == '\\xe9'\n    {COMPILED}")
     (folder / "test_it.py").write_bytes(text.encode("latin-1"))
-    (guard,) = find_guards(folder).guards
+    (check,) = find_checks(folder).checks
     attempt = Attempt(
-        root=tmp_path, folder=folder, guard=guard, checks=("test_it.py",), extra=(), here=here
+        root=tmp_path, folder=folder, check=check, tests=("test_it.py",), extra=(), here=here
     )
-    (found,) = run_unguarded(attempt, [CELL], Console(quiet=True))
+    (found,) = run_without(attempt, [CELL], Console(quiet=True))
     assert found.verdict == "passes"
 
 
@@ -292,8 +292,8 @@ def test_a_cell_that_cannot_be_made_is_undecided_with_its_reason(
     def refuse(_: Path, cell: CellSpec) -> Path:
         raise LockError(f"{cell.id}: no such wheel", hint="")
 
-    monkeypatch.setattr(unguarded, "make_cell", refuse)
-    found = run(tmp_path, GUARDED.format(body="assert True"))
+    monkeypatch.setattr(trial, "make_cell", refuse)
+    found = run(tmp_path, CHECKED.format(body="assert True"))
     assert (found.verdict, found.reason) == ("undecided", "py3.12-torch2.6.0: no such wheel")
 
 
@@ -301,30 +301,30 @@ def test_what_cannot_be_installed_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr(unguarded, "make_cell", lambda *_: Path(sys.prefix))
+    monkeypatch.setattr(trial, "make_cell", lambda *_: Path(sys.prefix))
     monkeypatch.setenv("PATH", f"{ROOT}/nothing:{Path(sys.executable).parent}:/usr/bin:/bin")
     with pytest.raises(IvhlError) as told:
-        run(tmp_path, GUARDED.format(body="assert True"))  # a folder that is no project
+        run(tmp_path, CHECKED.format(body="assert True"))  # a folder that is no project
     assert "cannot be installed" in str(told.value)
 
 
-def test_a_guard_of_a_stub_is_not_run(tmp_path: Path) -> None:
+def test_a_check_of_a_stub_is_not_run(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="cannot be switched off"):
         run(
             tmp_path,
             "import sys, torch\nif sys.version_info < (3, 13):\n    g = torch.compile(f)\n",
             name="a.pyi",
-            checks=("test_it.py",),
+            tests=("test_it.py",),
         )
 
 
-def in_cells(*verdicts: tuple[str, UnguardedVerdict]) -> list[Unguarded]:
+def in_cells(*verdicts: tuple[str, Verdict]) -> list[WithoutCheck]:
     return [
-        Unguarded(CellSpec("3.13", torch), verdict, None, (), "") for torch, verdict in verdicts
+        WithoutCheck(CellSpec("3.13", torch), verdict, None, (), "") for torch, verdict in verdicts
     ]
 
 
-def test_a_guard_may_go_from_the_release_from_which_all_tried_pass() -> None:
+def test_a_check_may_go_from_the_release_from_which_all_tried_pass() -> None:
     found = in_cells(("2.5.1", "fails"), ("2.6.0", "passes"), ("2.15.0", "passes"))
     (line,) = conclusion(found)
     assert line == (
@@ -337,26 +337,26 @@ def test_a_guard_may_go_from_the_release_from_which_all_tried_pass() -> None:
     assert "may go: passes without it from PyTorch 2.6.0 on" in conclusion(unsure)[0]
 
 
-def test_the_tests_of_a_guard_are_itself_or_those_that_name_what_it_guards(tmp_path: Path) -> None:
-    guard = "    if sys.version_info >= (3, 13):\n        return f\n    return torch.compile(f)\n"
-    (tmp_path / "fast.py").write_text(f"import sys, torch\ndef speed_up(f):\n{guard}")
+def test_the_tests_of_a_check_are_itself_or_those_that_name_its_code(tmp_path: Path) -> None:
+    check = "    if sys.version_info >= (3, 13):\n        return f\n    return torch.compile(f)\n"
+    (tmp_path / "fast.py").write_text(f"import sys, torch\ndef speed_up(f):\n{check}")
     (tmp_path / "test_fast.py").write_text("from fast import speed_up\n")
     (tmp_path / "test_other.py").write_text("speed_up_too = 3\n")
-    (one,) = find_guards(tmp_path).guards
-    assert checks_of(tmp_path, one) == ("test_fast.py",)
+    (one,) = find_checks(tmp_path).checks
+    assert find_tests(tmp_path, one) == ("test_fast.py",)
     (tmp_path / "fast.py").unlink()
-    inside = GUARDED.format(body="...").replace("\n", "\n    ")
+    inside = CHECKED.format(body="...").replace("\n", "\n    ")
     (tmp_path / "test_fast.py").write_text(f"class TestA:\n    {inside}")
-    (own,) = find_guards(tmp_path).guards
-    assert checks_of(tmp_path, own) == ("test_fast.py::TestA::test_compiled",)
+    (own,) = find_checks(tmp_path).checks
+    assert find_tests(tmp_path, own) == ("test_fast.py::TestA::test_compiled",)
 
 
 def test_the_command_says_what_it_ran_and_what_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "test_it.py").write_text(GUARDED.format(body=COMPILED))
+    (tmp_path / "test_it.py").write_text(CHECKED.format(body=COMPILED))
     monkeypatch.chdir(ROOT)
-    command = ["guards", str(tmp_path), "--run", "test_it.py:5", "--python", "3.13"]
+    command = ["version-checks", str(tmp_path), "--run", "test_it.py:5", "--python", "3.13"]
     shown = CliRunner().invoke(app, [*command, "--torch", "2.15.0"])
     assert shown.exit_code == 0, shown.output
     assert "runs test_it.py::test_compiled in 1 cell" in shown.stdout

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import ivhl
 from ivhl.matrix.spec import read_plain
-from ivhl.tracker.compiling import dotted, operations_of
+from ivhl.version_checks.sites import dotted, imported, operations_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -86,23 +86,13 @@ def _read(path: Path, name: str) -> _Module | None:
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
-    names: dict[str, str] = {}
     defined: dict[str, ast.stmt] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                root = alias.name.partition(".")[0]
-                names[alias.asname or root] = alias.name if alias.asname else root
-        elif isinstance(node, ast.ImportFrom):
-            home = package[: len(package) - node.level + 1] if node.level else []
-            module = ".".join([*home, *((node.module or "").split(".") if node.module else [])])
-            names |= {alias.asname or alias.name: f"{module}.{alias.name}" for alias in node.names}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             defined[node.name] = node
         elif isinstance(node, ast.Assign):
             defined |= {one.id: node for one in node.targets if isinstance(one, ast.Name)}
-    return _Module(names, defined)
+    return _Module(imported(tree, package), defined)
 
 
 def _named(node: ast.AST, home: str, module: _Module) -> Iterator[str]:

@@ -1,0 +1,389 @@
+"""Find the commit or release that changed a case, by measuring (``ivhl bisect``).
+
+Times of commits are those of processes that take turns with the first commit's; of releases, of runs
+that do, so that both see the same hour. What has no noise
+(failures, wrong results, graph breaks) is asked once for each place, and twice where the search
+ends. Each answer is kept as soon as it is there: a search that was killed goes on.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from ivhl.bench import bench
+from ivhl.bench.bisection.cost import Cost, foretold_of
+from ivhl.bench.bisection.journal import Journal, log_of_search
+from ivhl.bench.bisection.question import (
+    Answer,
+    Culprit,
+    NotMeasured,
+    Question,
+    seen_in,
+    symptom_of,
+)
+from ivhl.bench.bisection.report import Report
+from ivhl.bench.bisection.runs import Runs
+from ivhl.bench.bisection.search import FLAKY_CHANCE, FLAKY_RUNS, Search
+from ivhl.bench.confirm import ROUNDS, WEIGHED
+from ivhl.errors import SpecError
+from ivhl.tracker.comparable import differences
+from ivhl.tracker.culprit import (
+    Gap,
+    blend,
+    chance_of,
+    most_probable,
+    next_place,
+)
+from ivhl.tracker.index import open_index
+from ivhl.tracker.metrics import difference, is_calibrated
+from ivhl.tracker.wording import counted, times
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from ivhl.bench.request import Request
+    from ivhl.records.record import RunRecord
+
+
+# No answer about times decides alone: earlier records only say where to look first.
+_STORED_LIMIT: Final = 4.0
+
+
+# Failures before the case could run: only a search for failures has an answer in them.
+_NEVER_RAN: Final = frozenset({"environment", "build", "unavailable"})
+
+
+def bisect(
+    question: Question,
+    request: Request,
+    *,
+    results: Path,
+    console: Console,
+    measure: Callable[[Request, Console], object] = bench,
+) -> Culprit:
+    """Search, measure and return where the behaviour changed.
+
+    Args:
+        question: What is searched for.
+        request: Machine and effort; commit, cell and case are filled in.
+        results: Folder of the results.
+        console: Where progress is printed.
+        measure: Measures one request.
+
+    Raises:
+        SpecError: If the ends do not differ in what is searched for.
+        IvhlError: As ``bench``; the answers kept before stay.
+        KeyboardInterrupt: Likewise; it says that the same command goes on.
+    """
+    search = _Bisection(question, request, results, console, measure)
+    try:
+        return search.run()
+    except KeyboardInterrupt:
+        console.print(
+            f"stopped after {search.seen}: the same command, without --force, goes on from there"
+        )
+        raise
+
+
+class _Bisection:
+    def __init__(
+        self,
+        question: Question,
+        request: Request,
+        results: Path,
+        console: Console,
+        measure: Callable[[Request, Console], object],
+    ) -> None:
+        self._question, self._results, self._console = question, results, console
+        self._journal = Journal(log_of_search(request.root, question, request), question)
+        self._answers = self._journal.answers
+        self._search = Search(question, self._answers)
+        self._report = Report(question, self._answers, self._search)
+        found = foretold_of(question, request, results)
+        by_records = found is not None and not found.machines
+        self._cost = Cost(question, request, self._search, console, by_records=by_records)
+        self._runs = Runs(question, request, results, console, measure=measure, cost=self._cost)
+        self._first_records: list[RunRecord] = []
+        self._last = self._search.last
+
+    def run(self) -> Culprit:
+        """Search until one gap is probable enough, and both its sides were measured."""
+        began, earlier = time.monotonic(), len(self._answers)
+        if self._answers:
+            self._console.print(f"goes on after {counted(len(self._answers), 'answer')}")
+        whole = self._ask_ends()
+        prior = self._prior()
+        while True:
+            gaps = self._search.gaps(prior)
+            found, place = most_probable(gaps), next_place(gaps)
+            sure = found.probability >= 1 - self._question.error or place is None
+            todo = next(self._search.unseen(found), None) if sure else None
+            if sure and todo is None:
+                break
+            self._cost.tell_cost(gaps)
+            self._ask(self._search.chosen(todo if todo is not None else place or 0))
+            if not self._question.timed and self._search.flaky():
+                self._ask_rates()
+        evidence, notes = self._evidence(found)
+        positions = self._question.positions
+        skips = self._search.skips()
+        return Culprit(
+            before=positions[found.before],
+            after=positions[found.after],
+            between=tuple((positions[i], skips[i]) for i in range(found.before + 1, found.after)),
+            probability=found.probability,
+            whole=whole,
+            evidence=evidence,
+            notes=tuple(notes),
+            answers=sum(0 < self._search.names[a.place] < self._last for a in self._answers),
+            runs=len(self._cost.took_s),
+            seconds=time.monotonic() - began,
+            earlier=earlier,
+        )
+
+    @property
+    def seen(self) -> str:
+        """How many answers there are, for people."""
+        return counted(len(self._answers), "answer")
+
+    def _ask_ends(self) -> str:
+        """Measure the ends until they are known to differ; return how.
+
+        Raises:
+            SpecError: If they do not.
+        """
+        if self._question.timed:
+            return self._ask_times_of_ends()
+        ends = (0, self._last)
+        asked = min(len(self._search.symptoms(place)) for place in ends)
+        # Asked again, a search whose ends were alike looks at them more often.
+        wanted = 2 if not self._search.are_alike() else min(asked + 2, FLAKY_RUNS)
+        for place in ends:
+            for number in range(len(self._search.symptoms(place)), wanted):
+                self._ask_symptom(place, force=number > 0, end=True)
+        if self._search.are_alike():
+            self._refuse_alike_ends()
+        if self._search.flaky():
+            self._ask_rates()
+        first, last = (
+            self._report.text(place, like_last=place == self._last) for place in (0, self._last)
+        )
+        return f"{first} -> {last}"
+
+    def _refuse_alike_ends(self) -> NoReturn:
+        """Raise ``SpecError``: all runs of both ends showed the same."""
+        title, text = self._report.title, self._report.text(0)
+        if self._search.apart()[0] in _NEVER_RAN:
+            raise SpecError(
+                f"--for {self._question.sought}: the case runs at neither end: "
+                f"{text} at {title(0)}, and so at {title(self._last)}",
+                hint="mend that first, or choose other ends",
+            )
+        n_runs = min(len(self._search.symptoms(place)) for place in (0, self._last))
+        unseen = 1 - 0.05 ** (1 / n_runs)
+        hint = "search for what differs: ivhl compare shows it"
+        if n_runs < FLAKY_RUNS:
+            hint += "; of a flaky case, the same command again runs both ends twice more"
+        raise SpecError(
+            f"--for {self._question.sought}: {text} at {title(0)}, and so at "
+            f"{title(self._last)}, in {counted(n_runs, 'run')} each; what less than "
+            f"{unseen:.0%} of the runs show may have been missed",
+            hint=hint,
+        )
+
+    def _ask_rates(self) -> None:
+        """Learn how often both ends show a flaky symptom.
+
+        Raises:
+            SpecError: If they show it about as often.
+        """
+        for place in (0, self._last):
+            while len(self._search.shown(place)) < FLAKY_RUNS:
+                self._ask_symptom(place, force=True, end=True)
+        if chance_of(self._search.shown(0), self._search.shown(self._last)) > FLAKY_CHANCE:
+            raise SpecError(
+                f"{self._question.case} is flaky: {self._report.shown_at(0)} and "
+                f"{self._report.shown_at(self._last)} show it",
+                hint="no search can tell these apart; choose ends that differ, or mend the case",
+            )
+
+    def _ask_times_of_ends(self) -> str:
+        effect = self._question.effect
+        while True:
+            if self._search.moves(self._last):
+                found = self._search.weigh(self._last, 0)
+                size = max(found.ratio, 1 / found.ratio)
+                differs = found.low > 1 or found.high < 1
+                if differs and size >= effect:
+                    return str(found)
+                enough = found.high < effect and found.low > 1 / effect
+                if enough or found.rounds >= ROUNDS:
+                    titles = " and ".join(map(self._report.title, (0, self._last)))
+                    raise SpecError(
+                        f"--for {self._question.sought}: {titles} differ by less than "
+                        f"--effect {effect:g}, or by too little to tell: {found} in "
+                        f"{counted(found.rounds, 'round')}",
+                        hint="choose ends that differ (ivhl regressions), or a smaller --effect"
+                        + (", or another --side" if self._question.sought == "slowdown" else ""),
+                    )
+            self._ask_time(self._last, 0, end=True)
+
+    def _ask(self, place: int) -> None:
+        if self._question.timed:
+            self._ask_time(place, 0)
+        else:
+            self._ask_symptom(place, force=bool(self._search.symptoms(place)))
+
+    def _ask_symptom(self, place: int, *, force: bool, end: bool = False) -> None:
+        try:
+            first = next(iter(self._first_records), None)
+            stored = None if force or end else self._runs.stored(place, first)
+            record = stored or self._runs.run(place, force=force)
+        except NotMeasured as reason:
+            self._skip(place, str(reason), end=end)
+            return
+        if place == 0 and not self._first_records:
+            self._first_records.append(record)
+        symptom = symptom_of(record, self._question.sought)
+        text = seen_in(record, self._question.sought)
+        if end and self._question.sought != "failure" and symptom in _NEVER_RAN:
+            self._skip(place, text, end=True)
+        if not end and self._search.like_last(symptom) is None:
+            self._skip(place, text)
+            return
+        known = self._runs.subject(place, record) if not force else ""
+        kept = f"; record of {stored.recorded_at}" if stored else ""
+        self._keep(
+            Answer(
+                place=self._question.positions[place].name,
+                at=_now(),
+                symptom=symptom,
+                alike=known,
+                text=text + kept,
+            )
+        )
+
+    def _ask_time(self, place: int, against: int, *, end: bool = False) -> None:
+        """Measure a place and another one in turns, as a round."""
+        try:
+            there = (
+                self._run_by_itself(place) if not end and self._search.runs_first(place) else {}
+            )
+            if there is None:
+                return
+            last_first = len(self._search.moves(place, against)) % 2 == 1
+            runs = (
+                self._runs.run_both(place, against)
+                if self._question.in_turns
+                else self._runs.run_each(place, against, there, last_first=last_first)
+            )
+        except NotMeasured as reason:
+            self._skip(place, str(reason), end=end)
+            return
+        one, other = runs[against], runs[place]
+        metric = self._question.metric
+        moved = self._runs.moved(one, other, metric)
+        if moved is None:
+            failed = next((run for run in (other, one) if run.failure), other)
+            self._skip(place, seen_in(failed, "failure"), end=end or failed is one)
+            return
+        positions = self._question.positions
+        known = {where: self._runs.subject(where, record) for where, record in runs.items()}
+        if known[place] and not end and not self._search.moves(place):
+            self._keep_alike(place, known[place])
+        answer = Answer(
+            place=positions[place].name,
+            against=positions[against].name,
+            at=_now(),
+            apart=moved[0],
+            noise=moved[1],
+            beside={
+                beside: found
+                for beside in WEIGHED
+                if beside != metric and (found := self._runs.moved(one, other, beside)) is not None
+            },
+            text=f"{metric} {times(math.exp(moved[0]))} of {positions[against].name[:8]}",
+        )
+        self._keep(answer)
+
+    def _skip(self, place: int, reason: str, *, end: bool = False) -> None:
+        if end:
+            raise SpecError(
+                f"{self._report.title(place)}, an end of the search: {reason}",
+                hint="choose ends that can be measured, or search with --for failure",
+            )
+        self._keep(
+            Answer(place=self._question.positions[place].name, at=_now(), skip=reason or "failed")
+        )
+
+    def _keep_alike(self, place: int, known: str) -> None:
+        name = self._question.positions[place].name
+        text = f"the case reaches the same code as at {known[:8]}"
+        self._keep(Answer(place=name, at=_now(), alike=known, text=text))
+
+    def _keep(self, answer: Answer) -> None:
+        self._journal.add(answer)
+        said = f"skipped: {answer.skip}" if answer.skip else answer.text
+        self._console.print(f"{self._report.title(self._search.names[answer.place])}: {said}")
+
+    def _run_by_itself(self, place: int) -> dict[int, RunRecord] | None:
+        """Return the run of a place that was not seen yet; ``None`` if its code is that of another.
+
+        Raises:
+            NotMeasured: If it fails, so that nothing can be compared.
+        """
+        record, is_new = self._runs.run_or_find(place)
+        if known := self._runs.subject(place, record):
+            self._keep_alike(place, known)
+            return None
+        if record.failure is not None and self._question.in_turns:
+            raise NotMeasured(seen_in(record, "failure"))
+        return {place: record} if is_new else {}
+
+    def _prior(self) -> list[float]:
+        """Return where to look first, by the records that are there; see ``culprit.blend``."""
+        n = self._last
+        prior = [1 / n] * n
+        if not self._question.timed:
+            return prior
+        index, metric = open_index(self._results), self._question.metric
+        records = self._runs.newest_of(self._question.positions)
+        ends = [records.get(self._question.positions[i].name) for i in (0, -1)]
+        first, last = ends
+        whole = None if first is None or last is None else difference(first, last, metric)
+        if first is None or whole is None:
+            return prior
+        evidence: dict[int, float] = {}
+        for place, position in enumerate(self._question.positions[1:-1], 1):
+            record = records.get(position.name)
+            if record is None or differences(first, record, self._question.along):
+                continue
+            apart = difference(first, record, metric)
+            calibrated = is_calibrated(first, record, metric)
+            spread = index.spreads.of(record, metric, calibrated=calibrated)
+            scale = spread.scale(first, record, metric=metric)
+            if apart is not None and scale > 0 and not self._search.moves(place):
+                seen = (apart - whole / 2) * whole / scale**2
+                evidence[place] = max(-_STORED_LIMIT, min(_STORED_LIMIT, seen))
+        if evidence:
+            point = "points" if len(evidence) == 1 else "point"
+            self._console.print(f"looks first where {counted(len(evidence), 'record')} {point}")
+        return blend(prior, evidence) if evidence else prior
+
+    def _evidence(self, gap: Gap) -> tuple[str, list[str]]:
+        """Return how both sides of a gap differ, measured in turns, and what to know of it."""
+        if not self._question.timed:
+            return self._report.symptoms(gap)
+        while (found := self._search.turns(gap)) is None:
+            self._ask_time(gap.after, gap.before, end=True)
+        return self._report.times(gap, found)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

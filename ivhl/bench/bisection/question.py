@@ -1,0 +1,200 @@
+"""What a search for a change asks, and what it learns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
+
+from ivhl.bench.confirm import PAIR, PROCESSES_PER_RUN, ROUND
+from ivhl.bench.rounds import (
+    DRIFT,
+)
+from ivhl.matrix.spec import CellSpec
+from ivhl.tracker.metrics import Metric  # noqa: TC001  (pydantic reads it)
+from ivhl.tracker.spread import ANY_KIND, shipped
+from ivhl.tracker.wording import SHOWN_REASON, counted, short_message
+
+if TYPE_CHECKING:
+    from ivhl.records.record import RunRecord
+
+
+Sought = Literal["slowdown", "failure", "wrong", "graph-break", "compile-time"]
+
+
+SOUGHT: Final[tuple[Sought, ...]] = get_args(Sought)
+
+
+Symptom = str | int | None
+
+
+# What an answer differs by, before anything is measured: of two runs, and of processes in turns.
+ASSUMED_NOISE: Final = 0.02
+
+
+ASSUMED_IN_TURNS: Final = math.hypot(PAIR / math.sqrt(PROCESSES_PER_RUN), ROUND)
+
+
+class Position(NamedTuple):
+    """A commit or a release in the line that is searched.
+
+    Attributes:
+        name: Full hash or release.
+        title: What is shown.
+        commit: Commit to measure at.
+        torch: Release to measure with.
+    """
+
+    name: str
+    title: str
+    commit: str
+    torch: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """What is searched for, and where.
+
+    Attributes:
+        positions: Oldest first; the ends are known to differ, or the search says that they do not.
+        along: What the positions are.
+        case: Name of the case.
+        metric: What moved, for a slowdown or compile time.
+        effect: Smallest factor between the ends that is searched for.
+        error: Probability of naming a wrong one.
+        tree: Digest of what the working tree adds to each commit: benchmarks and locks. Answers of
+            another one are forgotten.
+    """
+
+    positions: tuple[Position, ...]
+    along: Literal["commit", "torch"]
+    python: str
+    case: str
+    sought: Sought
+    metric: Metric
+    effect: float
+    error: float
+    tree: str = ""
+
+    @property
+    def timed(self) -> bool:
+        """Whether answers have noise that must be weighed."""
+        return self.sought in ("slowdown", "compile-time")
+
+    @property
+    def in_turns(self) -> bool:
+        """Whether an answer is one run of two commits whose processes take turns."""
+        return self.sought == "slowdown" and self.along == "commit"
+
+    @property
+    def assumed_noise(self) -> float:
+        """What the logarithms of answers differ by, before anything is measured."""
+        if self.metric not in DRIFT:
+            return shipped(ANY_KIND, self.metric, calibrated=True).tau
+        return ASSUMED_IN_TURNS if self.in_turns else ASSUMED_NOISE
+
+    @property
+    def word(self) -> str:
+        """What one position is called."""
+        return "commit" if self.along == "commit" else "release"
+
+    def cell(self, position: Position) -> CellSpec:
+        """Return the cell in which a position is measured."""
+        return CellSpec(self.python, position.torch)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """One thing that was learnt, as a line of JSON.
+
+    Attributes:
+        place: Name of the position.
+        against: Name of the position that it was measured in turns with.
+        apart: Logarithm of the place over that one.
+        noise: Standard deviation that was expected of it.
+        beside: The same two numbers of the other quantities that a run has.
+        symptom: What it showed, for what has no noise.
+        alike: Name of a position with the same code, if that answers for it.
+        skip: Why it cannot be asked.
+        text: What was seen.
+    """
+
+    place: str
+    at: str
+    against: str = ""
+    apart: float | None = None
+    noise: float = 0.0
+    beside: dict[Metric, tuple[float, float]] = field(default_factory=dict)
+    symptom: Symptom = None
+    alike: str = ""
+    skip: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Culprit:
+    """Where the behaviour changed.
+
+    Attributes:
+        before: The last position that is like the first one.
+        after: The first one that is like the last one.
+        between: Positions between them that could not be asked, with the reason.
+        probability: That the change is between these two.
+        whole: How the ends differ.
+        evidence: How these two differ.
+        notes: What else is to know, as sentences.
+        answers: Answers between the ends.
+        runs: Runs of this session.
+        earlier: Answers that an earlier session has left.
+    """
+
+    before: Position
+    after: Position
+    between: tuple[tuple[Position, str], ...]
+    probability: float
+    whole: str
+    evidence: str
+    notes: tuple[str, ...]
+    answers: int
+    runs: int
+    seconds: float
+    earlier: int = 0
+
+
+class NotMeasured(Exception):  # noqa: N818  (an outcome)
+    """A position that cannot be measured, and why."""
+
+
+def symptom_of(record: RunRecord, sought: Sought) -> Symptom:
+    """Return what a record shows of what is searched for.
+
+    A number is that of graph breaks and of frames that run eagerly.
+    """
+    failed = "" if record.failure is None else record.failure.failure_class
+    facts = record.compile
+    if sought == "graph-break" and facts is not None and facts.frames_total is not None:
+        eager = facts.frames_total - (facts.frames_ok or 0)
+        return sum(one.count for one in facts.graph_breaks) + eager
+    if sought == "wrong":
+        return failed or "right"
+    return failed or "works"
+
+
+def seen_in(record: RunRecord, sought: Sought) -> str:
+    """Return what a record shows, for people."""
+    parts = []
+    if record.failure is not None:
+        message = short_message(record.failure.message, SHOWN_REASON)
+        parts.append(f"{record.failure.failure_class}: {message}".removesuffix(": "))
+    elif sought != "graph-break" and record.speedup is not None:
+        parts.append(f"works, {record.speedup.value:.2f}x")
+    facts = record.compile
+    if sought == "graph-break" and facts is not None and facts.frames_total is not None:
+        total = sum(one.count for one in facts.graph_breaks)
+        eager = facts.frames_total - (facts.frames_ok or 0)
+        first = short_message(facts.graph_breaks[0].text, SHOWN_REASON) if total else ""
+        reason = f" ({first})" if total else ""
+        parts.insert(
+            0, f"{counted(total, 'graph break')}, {counted(eager, 'frame')} run eagerly{reason}"
+        )
+    return "; ".join(parts)

@@ -1,0 +1,229 @@
+"""The runs of a search: what is measured where, and which records are there."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ivhl.bench.bisection.question import (
+    NotMeasured,
+    Position,
+    Question,
+    seen_in,
+)
+from ivhl.bench.confirm import PROCESSES_PER_RUN
+from ivhl.bench.rounds import (
+    DRIFT,
+    PROCESSES_PER_ROUND,
+    difference_in_session,
+    difference_in_turns,
+    expected_noise,
+)
+from ivhl.bench.selection import Selection
+from ivhl.errors import IvhlError, LockError
+from ivhl.matrix.locks import lock_state
+from ivhl.records.age import recorded_rank
+from ivhl.records.answers import is_final
+from ivhl.records.store import case_name
+from ivhl.tracker.comparable import differences
+from ivhl.tracker.entries import subject_of
+from ivhl.tracker.index import open_index
+from ivhl.tracker.spread import kind_of, shipped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from ivhl.bench.bisection.cost import Cost
+    from ivhl.bench.request import Request
+    from ivhl.measure.effort import Effort
+    from ivhl.records.record import RunRecord
+    from ivhl.tracker.comparable import Axis
+    from ivhl.tracker.entries import Entry
+    from ivhl.tracker.metrics import Metric
+
+
+class Runs:
+    """Measures the places of a search, and finds their records.
+
+    Args:
+        question: What is searched for.
+        request: Machine and effort; commit, cell and case are filled in.
+        results: Folder of the results.
+        console: Where progress is printed.
+        measure: Measures one request.
+        cost: Is given the seconds of each run.
+    """
+
+    def __init__(
+        self,
+        question: Question,
+        request: Request,
+        results: Path,
+        console: Console,
+        *,
+        measure: Callable[[Request, Console], object],
+        cost: Cost,
+    ) -> None:
+        self._question, self._request, self._results = question, request, results
+        self._console, self._measure, self._cost = console, measure, cost
+        self._subjects: dict[tuple[str, str | None], int] = {}
+
+    def run(self, place: int, *, force: bool) -> RunRecord:
+        """Return the record of a new run of a place; raises ``NotMeasured``."""
+        position = self._question.positions[place]
+        before = self.newest(position)
+        effort = replace(
+            self._request.effort,
+            force=force,
+            cold=self._question.sought == "compile-time",
+        )
+        if self._question.timed and not self._question.in_turns:
+            effort = replace(effort, processes=PROCESSES_PER_ROUND)
+        self.ask_for(position, effort)
+        record = self.newest(position)
+        if record is None or (force and _same_run(before, record)):
+            raise NotMeasured("no record of it was written")
+        return record
+
+    def run_each(
+        self, place: int, against: int, there: dict[int, RunRecord], *, last_first: bool
+    ) -> dict[int, RunRecord]:
+        """Return runs of both places, one after the other; the first alternates."""
+        runs = dict(there)
+        for which in (place, against) if last_first else (against, place):
+            if which not in runs:
+                runs[which] = self.run(which, force=True)
+        return runs
+
+    def run_both(self, place: int, against: int) -> dict[int, RunRecord]:
+        """Return the records of two commits whose processes took turns in one run."""
+        positions = {one: self._question.positions[one] for one in (against, place)}
+        before = {one: self.newest(position) for one, position in positions.items()}
+        effort = replace(self._request.effort, force=True, processes=PROCESSES_PER_RUN)
+        self.ask_for(positions[place], effort, base=positions[against].commit)
+        seen = self.newest(positions[place])
+        if seen is not None and seen.failure is not None and not _same_run(before[place], seen):
+            raise NotMeasured(seen_in(seen, "failure"))
+        runs: dict[int, RunRecord] = {}
+        for one, position in positions.items():
+            record, earlier = self.newest(position), before[one]
+            if record is None or _same_run(earlier, record):
+                raise NotMeasured(f"no record of {position.name[:8]} was written")
+            runs[one] = record
+        return runs
+
+    def ask_for(self, position: Position, effort: Effort, *, base: str | None = None) -> None:
+        """Measure the case at a position.
+
+        Raises:
+            NotMeasured: If that cannot be done there.
+            IvhlError: If it can be done nowhere.
+        """
+        beside = next((p.title for p in self._question.positions if base == p.commit), "")
+        in_turns = f", in turns with {beside}" if base else ""
+        self._console.print(f"measures {position.title}{in_turns}")
+        began = time.monotonic()
+        try:
+            self._measure(
+                replace(
+                    self._request,
+                    python=self._question.python,
+                    releases=(position.torch,),
+                    commit=position.commit,
+                    base=base,
+                    selection=Selection(cases=(self._question.case,)),
+                    effort=effort,
+                ),
+                self._console,
+            )
+        except LockError as error:
+            raise NotMeasured(str(error)) from error
+        except IvhlError as error:
+            if type(error) is not IvhlError:
+                raise
+            raise NotMeasured(str(error)) from error
+        self._cost.took_s.append(time.monotonic() - began)
+        if not self._cost.is_known:
+            self._cost.tell_by_first_run(self.newest(position))
+
+    def run_or_find(self, place: int) -> tuple[RunRecord, bool]:
+        """Return the record of a place, and whether it was measured just now."""
+        stored = self.newest(self._question.positions[place])
+        record = stored or self.run(place, force=False)
+        return record, stored is None and record.same_as is None
+
+    def newest(self, position: Position) -> RunRecord | None:
+        """Return the newest record of a position; ``None`` without one."""
+        return self.newest_of([position]).get(position.name)
+
+    def newest_of(self, positions: Iterable[Position]) -> dict[str, RunRecord]:
+        """Return the newest record of each position that has one."""
+        names = {(p.commit, self._question.cell(p).id): p.name for p in positions}
+        index = open_index(self._results)
+        found: dict[str, Entry] = {}
+        for entry in index.entries:
+            key = entry.case
+            name = names.get((entry.commit, key.cell))
+            made = key.machine, key.device, key.existing, case_name(key)
+            here = self._request.machine, self._request.effort.device, False, self._question.case
+            if name is None or made != here:
+                continue
+            # A case whose precision was declared otherwise has records of both.
+            if name not in found or _age(found[name]) < _age(entry):
+                found[name] = entry
+        return dict(zip(found, index.read(found.values()), strict=True))
+
+    def stored(self, place: int, first: RunRecord | None) -> RunRecord | None:
+        """Return a record that answers for a place, made as those of the first place are."""
+        position = self._question.positions[place]
+        record = self.newest(position)
+        first = first or self.newest(self._question.positions[0])
+        if record is None or first is None:
+            return None
+        axis: Axis = self._question.along
+        lock = lock_state(self._request.root, self._question.cell(position))
+        answers = (
+            is_final(record.failure)
+            and not record.uncommitted
+            and record.cell.lock_sha256 == lock.sha256
+            and record.workload_version == first.workload_version
+            and not differences(first, record, axis)
+        )
+        return record if answers else None
+
+    def subject(self, place: int, record: RunRecord) -> str:
+        """Note what code a place has; return the name of another place that has the same."""
+        if record.sources is None or self._question.along != "commit":
+            return ""
+        known = self._subjects.setdefault(subject_of(record), place)
+        return "" if known == place else self._question.positions[known].name
+
+    def moved(
+        self, one: RunRecord, other: RunRecord, metric: Metric
+    ) -> tuple[float, float] | None:
+        """Return the logarithm of the second run over the first, and its noise."""
+        if self._question.in_turns:
+            return difference_in_turns(one, other, metric)
+        apart = difference_in_session(one, other, metric)
+        if apart is None:
+            return None
+        if metric in DRIFT:
+            return apart, expected_noise(one, other, metric)
+        # Of the seconds of compiling a run has one sample, and no rounds that show its error.
+        return apart, shipped(kind_of(other), metric, calibrated=True).tau
+
+
+def _same_run(earlier: RunRecord | None, found: RunRecord) -> bool:
+    return earlier is not None and (earlier.recorded_at, earlier.commit) == (
+        found.recorded_at,
+        found.commit,
+    )
+
+
+def _age(entry: Entry) -> tuple[object, ...]:
+    """Return what is larger for the record that stands for a case now."""
+    return entry.case.workload_version, recorded_rank(entry)

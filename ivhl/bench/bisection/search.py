@@ -1,0 +1,242 @@
+"""Where a change is, by the answers that are there. Pure: nothing is measured or printed."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from statistics import fmean
+from typing import TYPE_CHECKING, Final
+
+from ivhl.bench.confirm import ROUNDS
+from ivhl.bench.rounds import (
+    noise_of,
+    weigh_moves,
+)
+from ivhl.tracker.culprit import (
+    Gap,
+    Rates,
+    Shift,
+    find_gaps,
+)
+from ivhl.tracker.metrics import RELEVANT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ivhl.bench.bisection.question import (
+        Answer,
+        Question,
+        Symptom,
+    )
+    from ivhl.bench.confirm import Evidence
+
+
+# Runs of each end that show how often a flaky case fails there, and how probable it may be that
+# chance alone makes the ends so different.
+FLAKY_RUNS, FLAKY_CHANCE = 8, 0.05
+
+
+# Rounds at one place, as a multiple of those that two clear levels need.
+_PATIENCE: Final = 4
+
+
+class Search:
+    """What the answers of a search tell.
+
+    Args:
+        question: What is searched for.
+        answers: The answers, to which others may be added.
+    """
+
+    def __init__(self, question: Question, answers: Sequence[Answer]) -> None:
+        self._question, self._answers = question, answers
+        self.names = {p.name: i for i, p in enumerate(question.positions)}
+        self.last = len(question.positions) - 1
+
+    def moves(self, place: int, against: int = 0) -> list[Answer]:
+        """Return the answers that compare a place with another one."""
+        names = self._question.positions[place].name, self._question.positions[against].name
+        return [a for a in self._answers if (a.place, a.against) == names and a.apart is not None]
+
+    def shown(self, place: int) -> list[bool]:
+        """Return whether each run of a place is like the last place."""
+        name = self._question.positions[place].name
+        symptoms = [a.symptom for a in self._answers if a.place == name and a.symptom is not None]
+        found = [self.like_last(symptom) for symptom in symptoms]
+        return [one for one in found if one is not None]
+
+    def runs_first(self, place: int) -> bool:
+        """Return whether a place is run by itself before it is compared: its code may be known.
+
+        That run is less than the comparison, and lost where the code is new: it is made as long as
+        at least half of the places seen so far had the code of another one.
+        """
+        name = self._question.positions[place].name
+        if self._question.along != "commit" or any(a.place == name for a in self._answers):
+            return False
+        ends = {self._question.positions[end].name for end in (0, self.last)}
+        alike = {a.place for a in self._answers if a.alike}
+        seen = alike | {a.place for a in self._answers if a.apart is not None and not a.alike}
+        return 2 * len(alike) >= len(seen - ends)
+
+    def symptoms(self, place: int) -> list[Symptom]:
+        """Return what each run of a place showed."""
+        name = self._question.positions[place].name
+        return [a.symptom for a in self._answers if a.place == name and a.symptom is not None]
+
+    def apart(self) -> tuple[Symptom, Symptom]:
+        """Return the symptoms that tell the first place from the last one; the same if none does.
+
+        A flaky end shows at times what the other one always shows: what is seen most at one end and
+        least at the other tells them apart.
+        """
+        first, last = Counter(self.symptoms(0)), Counter(self.symptoms(self.last))
+        pairs = [(one, other) for one in first for other in last if one != other]
+        if not pairs:
+            return next(iter(first)), next(iter(last))
+        return max(
+            pairs, key=lambda pair: first[pair[0]] - last[pair[0]] + last[pair[1]] - first[pair[1]]
+        )
+
+    def mended(self) -> bool:
+        """Return whether the last place is the better one."""
+        first, last = self.apart()
+        if isinstance(first, int) and isinstance(last, int):
+            return last < first
+        return isinstance(last, int) or last in ("works", "right")
+
+    def like_last(self, symptom: Symptom) -> bool | None:
+        """Return whether a symptom is that of the last place; ``None`` if it is neither's."""
+        first, last = self.apart()
+        numbers = (symptom, first, last)
+        if all(isinstance(one, int) for one in numbers):
+            value, was, now = (int(one or 0) for one in numbers)
+            return (value > was) == (now > was) and value != was
+        return True if symptom == last else (False if symptom == first else None)
+
+    def skips(self) -> dict[int, str]:
+        """Return the places that cannot be asked, each with its reason."""
+        found = {self.names[a.place]: a.skip for a in self._answers if a.skip}
+        first = self._question.positions[0].name
+        asked = Counter(
+            self.names[a.place]
+            for a in self._answers
+            if a.symptom is not None or (a.apart is not None and a.against == first)
+        )
+        most = self.most_answers()
+        for place, number in asked.items():
+            if number >= most and 0 < place < self.last:
+                unclear = f"neither like the first nor like the last in {number} answers"
+                found.setdefault(place, unclear)
+        return found
+
+    def alike(self) -> list[tuple[int, int]]:
+        """Return the places whose code is that of another one, with that one."""
+        return [(self.names[a.place], self.names[a.alike]) for a in self._answers if a.alike]
+
+    def chosen(self, place: int) -> int:
+        """Return the place with own answers that stands for one with the same code."""
+        return next((other for one, other in self.alike() if one == place and other), place)
+
+    def gaps(self, prior: Sequence[float]) -> tuple[Gap, ...]:
+        """Return where the change may be, with what is known so far."""
+        return find_gaps(prior, self.weights(), self.skips().keys(), self.alike())
+
+    def weights(self) -> dict[int, float]:
+        """Return by how much the answers at each place between the ends speak for the last one."""
+        inner = {self.names[a.place] for a in self._answers} - {0, self.last}
+        if not self._question.timed:
+            rates = Rates.of(self.shown(0), self.shown(self.last), flaky=self.flaky())
+            return {place: sum(map(rates.evidence, self.shown(place))) for place in inner}
+        shift = self.shift()
+        return {
+            place: sum(shift.evidence(a.apart) for a in self.moves(place) if a.apart is not None)
+            for place in inner
+        }
+
+    def shift(self) -> Shift:
+        """Return by how much the ends differ, and how sure that is."""
+        ends = [a.apart for a in self.moves(self.last) if a.apart is not None]
+        scale, freedom = self.noise()
+        # What is known of the ends has noise, too.
+        return Shift(fmean(ends), scale * math.sqrt(1 + 1 / len(ends)), freedom)
+
+    def noise(self) -> tuple[float, int]:
+        """Return the standard deviation of an answer, with its degrees of freedom."""
+        groups: dict[tuple[str, str], list[float]] = {}
+        for a in self._answers:
+            if a.apart is not None:
+                groups.setdefault((a.place, a.against), []).append(a.apart)
+        noises = [a.noise for a in self._answers if a.apart is not None]
+        return noise_of(groups.values(), noises)
+
+    def most_answers(self) -> int:
+        """Return after how many answers a place is left."""
+        if not self._question.timed:
+            return 2 * FLAKY_RUNS
+        shift, odds = self.shift(), math.log((1 - self._question.error) / self._question.error)
+        needed = 2 * odds * (shift.scale / shift.apart) ** 2
+        return max(ROUNDS, math.ceil(_PATIENCE * needed))
+
+    def flaky(self) -> bool:
+        """Return whether runs of one place show different things."""
+        places = {self.names[a.place] for a in self._answers}
+        return any(len(set(self.shown(place))) > 1 for place in places)
+
+    def strength(self) -> float:
+        """Return the difference of the ends in standard deviations of an answer."""
+        if not self._question.timed:
+            return math.inf
+        shift = self.shift()
+        return abs(shift.apart) / shift.scale
+
+    def unseen(self, gap: Gap) -> Iterator[int]:
+        """Yield the sides of a gap of which more must be seen before it is named."""
+        for place in (gap.before, gap.after):
+            if self.chosen(place) != place or (place, 0) in self.alike():
+                continue
+            if self._question.timed:
+                if place not in (0, self.last) and not self.moves(place):
+                    yield place
+            elif len(self.shown(place)) < 2:  # noqa: PLR2004  (once more than once)
+                yield place
+
+    def are_alike(self) -> bool:
+        """Return whether all runs of both ends showed the same; not if one was never run."""
+        seen = [self.symptoms(place) for place in (0, self.last)]
+        return all(seen) and len({symptom for one in seen for symptom in one}) == 1
+
+    def weigh(self, place: int, against: int) -> Evidence:
+        """Return how two places differ, by all answers that compare them."""
+        moves = self.moves(place, against)
+        return weigh_moves(
+            self._question.metric,
+            [a.apart for a in moves if a.apart is not None],
+            [a.noise for a in moves],
+        )
+
+    def turns(self, gap: Gap) -> Evidence | None:
+        """Return how both sides of a gap differ; ``None`` if more rounds could tell."""
+        if not self.moves(gap.after, gap.before):
+            return None
+        found, relevant = self.weigh(gap.after, gap.before), RELEVANT[self._question.metric]
+        moved = found.low > 1 or found.high < 1
+        stayed = found.high < relevant and found.low > 1 / relevant
+        return found if moved or stayed or found.rounds >= ROUNDS else None
+
+    def part(self, gap: Gap) -> str:
+        """Return that a gap has not all graph breaks that the ends differ by; empty if it has."""
+        newest = (
+            next(reversed(self.symptoms(self.chosen(place))), None)
+            for place in (0, gap.before, gap.after, self.last)
+        )
+        numbers = [one for one in newest if isinstance(one, int)]
+        if len(numbers) < 4:  # noqa: PLR2004  (a number at each)
+            return ""
+        first, before, after, last = numbers
+        if abs(after - before) >= abs(last - first):
+            return ""
+        return (
+            f"this is {abs(after - before)} of the {abs(last - first)} that the ends differ by: "
+            "search the rest before and after it"
+        )

@@ -1,0 +1,253 @@
+"""Judge eager against the reference: what the outputs of a variant are judged by."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ivhl.measure.accuracy import (
+    count_numbers,
+    eager_is_sound,
+    judge_eager,
+    limit_without_jumps,
+    limits_of_precision,
+    share_of_limit,
+)
+from ivhl.measure.failures import CaseError
+from ivhl.measure.jumps import Jumps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ivhl.measure.accuracy import Scales, Typical
+    from ivhl.measure.leaves import Leaves
+    from ivhl.measure.setup import Setup
+    from ivhl.measure.subject import Subject
+    from ivhl.records.record import OutputError
+
+
+# Outputs in a record if the declaration does not name them.
+MOST_LEAVES = 12
+
+
+@dataclass(slots=True)
+class Anchor:
+    """What outputs on one draw are judged by.
+
+    Attributes:
+        references: In float64.
+        errors: Those of eager.
+        eager: Structure, shapes and dtypes of eager's outputs, and what of them is no tensor.
+        scales: See ``accuracy.Scales``; ``None`` where the declaration names the outputs.
+        inputs: The draw.
+        source: Errors of the variant's own source in its own precision; ``None`` in eager's.
+    """
+
+    references: list[Any]
+    errors: tuple[OutputError, ...]
+    eager: Leaves
+    scales: list[Scales] | None
+    inputs: tuple[Any, ...]
+    source: tuple[OutputError, ...] | None = None
+
+
+class Anchors:
+    """Judges eager and the variant's own source.
+
+    Args:
+        setup: The process.
+        subject: What is called.
+        typical: What outputs of few elements are like, by the number of the output.
+    """
+
+    def __init__(self, setup: Setup, subject: Subject, typical: dict[int, Typical]) -> None:
+        self._setup, self._subject, self._typical = setup, subject, typical
+
+    def note_largest_errors(self, anchors: Iterable[Anchor]) -> None:
+        """Take note of eager's largest error of each output of few elements, over all draws."""
+        for anchor in anchors:
+            for number, error in enumerate(anchor.errors):
+                if usual := self._typical.get(number):
+                    most = max(usual.error, error.eager_rmse or 0.0)
+                    self._typical[number] = replace(usual, error=most)
+
+    def _refuse_what_is_not_finite(
+        self, names: Sequence[str], tensors: list[Any], references: list[Any]
+    ) -> None:
+        """Refuse a reference that is not finite where eager is, or nowhere.
+
+        An infinity that both have, such as that of a mask, is as good as a number.
+        """
+        for name, tensor, reference in zip(names, tensors, references, strict=True):
+            finite = self._setup.torch.isfinite(reference).cpu()
+            if bool(finite.all()) or tensor.shape != reference.shape:
+                continue
+            held = name.startswith("model.")  # it may be all of a mask
+            if bool((self._setup.torch.isfinite(tensor).cpu() & ~finite).any()) or not (
+                held or bool(finite.any())
+            ):
+                which = "" if self._setup.case.level == "independent" else f": {name}"
+                raise CaseError(
+                    "reference", f"the float64 reference is not finite on these inputs{which}"
+                )
+
+    def anchor_of(
+        self, outputs: Leaves, inputs: tuple[Any, ...], references: dict[str, Any]
+    ) -> Anchor:
+        """Return what outputs on the same draw are judged by.
+
+        Raises:
+            CaseError: If eager does not agree with the reference.
+        """
+        workload = self._setup.case.workload
+        if not outputs.tensors:
+            raise CaseError("eager_failed", "no tensor among the outputs of eager")
+        names = workload.outputs or tuple(outputs.tensors)
+        if not workload.outputs and self._setup.case.level != "independent":
+            self._refuse_other_paths(outputs, references)
+        tensors = list(outputs.tensors.values())
+        exact = self._reference_of_equal_shapes(tensors, list(references.values()), inputs)
+        self._refuse_other_shapes(names, tensors, exact)
+        exact = limits_of_precision(tensors, exact, workload.dtype)
+        if len(names) == len(tensors) == len(exact):
+            self._refuse_what_is_not_finite(names, tensors, exact)
+        errors = judge_eager(names, tensors, exact)
+        scales = None
+        if not workload.outputs:
+            # A reference of one's own may name its outputs as it likes.
+            scales = self._subject.scales_of(
+                outputs.tensors, dict(zip(outputs.tensors, exact, strict=True))
+            )
+        if self._setup.case.level not in ("tolerance", "cosine"):
+            limits = [
+                limit_without_jumps(
+                    error,
+                    tensors[number],
+                    exact[number],
+                    scales[number] if scales else None,
+                    dtype=workload.dtype,
+                    tolerance=workload.tolerance,
+                    n_inputs=count_numbers(inputs),
+                    typical=self._typical.get(number),
+                )
+                for number, error in enumerate(errors)
+            ]
+            looks = self._subject.looks(inputs, exact=True, dtype=workload.dtype)
+            without = self._without_jumps(tensors, exact, limits, looks)
+            if without is not tensors:
+                errors = judge_eager(names, without, exact)
+        for number, error in enumerate(errors):
+            own = scales[number] if scales else None
+            usual = self._typical.get(number)
+            if not eager_is_sound(error, own, dtype=workload.dtype, typical=usual):
+                note_accuracy(self._setup, errors)
+                hint = ""
+                if not self._setup.torch.equal(
+                    self._setup.torch.get_rng_state(), self._setup.random_state
+                ):
+                    hint = (
+                        "; eager draws random numbers, which may differ in float64: take them from "
+                        "the inputs, or write reference='tolerance'"
+                    )
+                raise CaseError(
+                    "eager_failed",
+                    f"eager's {error.output} does not agree with the reference: RMSE "
+                    f"{error.eager_rmse} at a scale of {error.scale}{hint}",
+                )
+        return Anchor(
+            references=exact, errors=errors, eager=outputs.shaped(), scales=scales, inputs=inputs
+        )
+
+    def _reference_of_equal_shapes(
+        self, tensors: list[Any], references: list[Any], inputs: tuple[Any, ...]
+    ) -> list[Any]:
+        """Return the reference, or if its shapes differ, what it is on inputs rounded once more.
+
+        How many elements a mask selects may jump.
+        """
+        shapes = [tensor.shape for tensor in tensors]
+        if len(shapes) != len(references) or shapes == [one.shape for one in references]:
+            return references
+        with self._setup.random_numbers_kept():
+            for look in self._subject.looks(
+                inputs, exact=True, dtype=self._setup.case.workload.dtype
+            ):
+                seen = list(look.tensors.values())
+                if [one.shape for one in seen] == shapes:
+                    return seen
+        return references
+
+    def _without_jumps(
+        self,
+        tensors: list[Any],
+        references: list[Any],
+        limits: list[float],
+        looks: Iterator[Leaves],
+    ) -> list[Any]:
+        """Return outputs without the jumps that rounding explains.
+
+        Args:
+            tensors: The outputs.
+            references: What they are judged by.
+            limits: For each output, how far an element may be off without a jump.
+            looks: What the same code returns on inputs that are rounded a little more.
+        """
+        jumps = Jumps(tensors, references, limits)
+        if jumps.settled:
+            return tensors
+        with self._setup.random_numbers_kept():
+            for look in looks:
+                jumps.look(list(look.tensors.values()))
+                if jumps.settled:
+                    break
+        return jumps.without()
+
+    def _refuse_other_paths(self, outputs: Leaves, references: dict[str, Any]) -> None:
+        if list(outputs.tensors) != list(references):
+            other = next(iter({*outputs.tensors} ^ {*references}), "their order")
+            raise CaseError(
+                "reference", f"eager in float64 returns other outputs than in float32: {other}"
+            )
+
+    def _refuse_other_shapes(
+        self, names: Sequence[str], tensors: list[Any], references: list[Any]
+    ) -> None:
+        """Refuse eager's own float64 run where it is no reference, as of what views its bytes."""
+        for name, tensor, reference in zip(names, tensors, references, strict=False):
+            if self._setup.case.level == "float64" and tensor.shape != reference.shape:
+                raise CaseError(
+                    "reference",
+                    f"eager in float64 returns another shape than in {self._setup.dtype}: {name} is "
+                    f"{tuple(reference.shape)} and not {tuple(tensor.shape)}; "
+                    'reference="tolerance" compares with eager itself',
+                )
+
+    def note_source(self, outputs: Leaves, anchor: Anchor) -> None:
+        """Let the source's error in the variant's own precision, if it has one, be the anchor."""
+        if self._setup.variant_dtype == self._setup.dtype:
+            return
+        dtype, tensors = self._setup.case.dtype, list(outputs.tensors.values())
+        names = [error.output for error in anchor.errors]
+        errors = judge_eager(names, tensors, anchor.references)
+        limits = [
+            limit_without_jumps(
+                *row,
+                dtype=dtype,
+                tolerance=self._setup.case.workload.tolerance,
+                n_inputs=count_numbers(anchor.inputs),
+            )
+            for row in zip(errors, tensors, anchor.references, strict=True)
+        ]
+        looks = self._subject.looks(anchor.inputs, exact=False, dtype=dtype)
+        without = self._without_jumps(tensors, anchor.references, limits, looks)
+        anchor.source = judge_eager(names, without, anchor.references)
+
+
+def note_accuracy(setup: Setup, errors: tuple[OutputError, ...]) -> None:
+    """Note the errors of outputs: of a model, which has hundreds, the worst."""
+    if setup.case.workload.outputs:
+        setup.journal.note(accuracy=[asdict(e) for e in errors])
+        return
+    # Those that fail first, then those nearest to their limits.
+    worst = sorted(errors, key=lambda e: (bool(e.passed), -share_of_limit(e)))[:MOST_LEAVES]
+    setup.journal.note(accuracy=[asdict(e) for e in worst], leaves=len(errors))
