@@ -14,7 +14,13 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ivhl.measure.case import Journal, Measurement, class_of, number
-from ivhl.measure.failures import CaseError
+from ivhl.measure.failures import (
+    CaseError,
+    is_of_harness,
+    message_of,
+    place_of,
+    qualified_name,
+)
 from ivhl.measure.intervals import paired_ratio
 from ivhl.measure.job import read_job
 from ivhl.workload import load_workloads, select_cases
@@ -77,12 +83,29 @@ def attempt(job: Job, journal: Spoken) -> int:
         return FAILED
     except Exception as error:  # noqa: BLE001  (every exception is a result of the case)
         journal.end()
-        traceback.print_exc(file=sys.stdout)
-        print(f"{class_of(error, journal.phase, job)} in phase {journal.phase}")
+        print_traceback(error)
+        where = f" ({place})" if (place := place_of(error)) else ""
+        told = f"{qualified_name(error)}: {message_of(error)}{where}"
+        print(f"{class_of(error, journal.phase, job)} in phase {journal.phase}: {told}")
         return FAILED
     journal.end()
     _print_found(journal.found)
     return 0
+
+
+def print_traceback(error: Exception) -> None:
+    """Print the traceback of an error without the frames of the harness, if others are left."""
+    whole = traceback.TracebackException.from_exception(error)
+    told: traceback.TracebackException | None = whole
+    while told is not None:
+        theirs = [
+            frame
+            for frame in told.stack
+            if not (is_of_harness(frame.filename) or "importlib" in frame.filename)
+        ]
+        told.stack = traceback.StackSummary.from_list(theirs or told.stack)
+        told = told.__cause__ or told.__context__
+    print("".join(whole.format()), end="")
 
 
 def rehearse(job: Job, journal: Journal) -> None:

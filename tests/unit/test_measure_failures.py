@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ivhl.errors import SpecError
-from ivhl.measure.failures import classify, lacks, message_of, place_of, qualified_name
+from ivhl.measure.failures import (
+    MISSING,
+    CaseError,
+    classify,
+    lacks,
+    message_of,
+    place_of,
+    qualified_name,
+)
 from ivhl.workload import resolve
 
 if TYPE_CHECKING:
@@ -104,6 +112,32 @@ def test_a_cause_decides_if_the_outer_exception_is_generic() -> None:
     outer.__cause__ = inner
     assert classify(outer, "compile") == "support_gate"
     assert message_of(outer) == GATES[1]
+
+
+def test_an_error_of_cleaning_up_does_not_hide_the_cause() -> None:
+    kind = type("BackendCompilerFailed", (RuntimeError,), {"__module__": "torch._dynamo.exc"})
+    error = RuntimeError("!dynamicLayerStack.empty() INTERNAL ASSERT FAILED")
+    error.__context__ = kind("backend='inductor' raised: stride(-1) must be 1")
+    assert classify(error, "compile") == "backend_compile"
+    assert qualified_name(error) == "torch._dynamo.exc.BackendCompilerFailed"
+    assert message_of(error) == "backend='inductor' raised: stride(-1) must be 1"
+
+
+def test_an_error_of_the_harness_says_what_it_says_whatever_it_was_raised_from() -> None:
+    kind = type("Unsupported", (RuntimeError,), {})
+    error = CaseError("unsupported", "this release lacks the engine")
+    error.__cause__ = kind("torch.* op returned non-Tensor")
+    assert message_of(error) == "this release lacks the engine"
+
+
+def test_a_package_that_no_cell_holds_is_named_with_the_next_step(asking: Path) -> None:
+    with pytest.raises(ModuleNotFoundError) as caught:
+        importlib.import_module("numpie.linalg")
+    assert message_of(caught.value) == f"No module named 'numpie'; {MISSING}"
+    with pytest.raises(ModuleNotFoundError) as caught:
+        importlib.import_module("project_lacking.absent")  # the project is there
+    assert message_of(caught.value) == "No module named 'project_lacking.absent'"
+    assert asking.is_dir()
 
 
 @pytest.mark.parametrize(
