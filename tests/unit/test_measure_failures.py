@@ -18,6 +18,7 @@ from ivhl.measure.failures import (
     place_of,
     qualified_name,
 )
+from ivhl.measure.rehearsal import print_traceback
 from ivhl.workload import resolve
 
 if TYPE_CHECKING:
@@ -169,6 +170,23 @@ def test_the_standard_library_is_no_place_in_the_users_code() -> None:
     with pytest.raises(FileNotFoundError) as caught:
         Path("nowhere", "weights.pt").read_bytes()
     assert place_of(caught.value).startswith("unit/test_measure_failures.py:")
+
+
+def test_a_traceback_leaves_out_the_frames_of_the_harness(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(ModuleNotFoundError) as caught:
+        resolve("numpie:array")
+    print_traceback(caught.value)
+    told = capsys.readouterr().out
+    assert "test_measure_failures.py" in told
+    assert "workload.py" not in told
+    assert "importlib" not in told
+    with pytest.raises(SpecError) as refused:
+        resolve("no form")
+    refused.value.__traceback__ = refused.tb.tb_next  # all of its frames are ours
+    print_traceback(refused.value)
+    assert "workload.py" in capsys.readouterr().out
 
 
 def test_a_long_message_is_cut() -> None:
