@@ -186,6 +186,16 @@ def as_real(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.float64)
 
 
+def rounded(references: Mapping[str, torch.Tensor]) -> list[str]:
+    """Return path and dtype of each reference in less than float64 or complex128."""
+    exact = (torch.float64, torch.complex128)
+    return [
+        f"{path} to {str(tensor.dtype).removeprefix('torch.')}"
+        for path, tensor in references.items()
+        if (tensor.is_floating_point() or tensor.is_complex()) and tensor.dtype not in exact
+    ]
+
+
 def factor_for(dtype: str, n_elements: int) -> float:
     """Return the factor between eager's RMSE and the allowed one.
 

@@ -199,6 +199,7 @@ class Measurement:
         self._warn_of_changes(before)
         self._try_eager()
         self._run_reference()
+        self._warn_of_rounded_references()
         self._run_eager()
         if self.job.stage == "eager":
             self._time_eager("eager", "eager_again")
@@ -424,6 +425,17 @@ class Measurement:
             fresh = path.with_name(f"{path.name}.{self.job.process}")
             self.torch.save([self.references, moves], fresh)
             fresh.rename(path)
+
+    def _warn_of_rounded_references(self) -> None:
+        """Warn of what the same code in float64 rounds all the same: it judges less sharply."""
+        from ivhl.measure.accuracy import rounded  # noqa: PLC0415  (imports torch)
+
+        if self.case.level == "float64" and (names := rounded(self.references[0])):
+            warnings.warn(
+                f"ivhl: the float64 reference rounds {', '.join(names[:8])}: the code casts to a "
+                "precision of its own; with `reference`, another formula judges it",
+                stacklevel=1,
+            )
 
     def _typical_of(self, moves: list[dict[str, float]]) -> dict[int, Typical]:
         """Return what outputs of few elements are like on all draws, by the number of the output.

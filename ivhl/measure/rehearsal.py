@@ -85,7 +85,7 @@ def attempt(job: Job, journal: Spoken) -> int:
         journal.end()
         print_traceback(error)
         where = f" ({place})" if (place := place_of(error)) else ""
-        told = f"{qualified_name(error)}: {message_of(error)}{where}"
+        told = f"{qualified_name(error)}: {message_of(error).splitlines()[0]}{where}"
         print(f"{class_of(error, journal.phase, job)} in phase {journal.phase}: {told}")
         return FAILED
     journal.end()

@@ -22,6 +22,7 @@ from ivhl.measure.accuracy import (
     judge_by_eager,
     judge_compiled,
     judge_eager,
+    rounded,
     typical_of,
     worse,
 )
@@ -351,3 +352,10 @@ def test_the_dtype_and_shape_of_what_eager_returns_are_recorded() -> None:
     assert (error.dtype, error.shape) == ("float32", (8, 3))
     (error,) = judge_eager(["y"], [torch.tensor(1.0, dtype=torch.bfloat16)], [torch.tensor(1.0)])
     assert (error.dtype, error.shape) == ("bfloat16", ())
+
+
+def test_what_the_reference_rounds_is_named_with_its_precision() -> None:
+    one = torch.ones(2, dtype=torch.float64)
+    references = {"output.y": one.to(torch.complex64), "output.z": one, "loss": one.to(torch.half)}
+    references |= {"output.n": torch.ones(2, dtype=torch.int64), "output.c": one + 1j}
+    assert rounded(references) == ["output.y to complex64", "loss to float16"]
