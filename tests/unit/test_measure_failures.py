@@ -18,7 +18,7 @@ from ivhl.measure.failures import (
     place_of,
     qualified_name,
 )
-from ivhl.measure.rehearsal import print_traceback
+from ivhl.measure.rehearsal import _print_found, print_traceback
 from ivhl.workload import resolve
 
 if TYPE_CHECKING:
@@ -187,6 +187,22 @@ def test_a_traceback_leaves_out_the_frames_of_the_harness(
     refused.value.__traceback__ = refused.tb.tb_next  # all of its frames are ours
     print_traceback(refused.value)
     assert "workload.py" in capsys.readouterr().out
+
+
+def test_a_trial_counts_the_outputs_that_are_exact(capsys: pytest.CaptureFixture[str]) -> None:
+    error = {"limit_rmse": 1e-5, "eager_rmse": 0.0}
+    found = {arm: {"samples_s": [2.0, 2.0]} for arm in ("eager", "compiled")}
+    found["accuracy"] = [  # type: ignore[assignment]
+        {"output": "output", "compiled_rmse": 1e-7, **error},
+        {"output": "loss", "compiled_rmse": None, **error},
+        *({"output": f"model.{n}", "compiled_rmse": 0.0, **error} for n in range(3)),
+    ]
+    _print_found(found)
+    told = capsys.readouterr().out
+    assert "  output: RMSE 1e-07, eager 0, allowed 1e-05\n" in told
+    assert "  loss: RMSE " in told
+    assert "  3 exact in both\n" in told
+    assert "model.0" not in told
 
 
 def test_a_long_message_is_cut() -> None:
