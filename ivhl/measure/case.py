@@ -535,6 +535,7 @@ class Measurement:
             eager_is_sound,
             judge_eager,
             limit_without_jumps,
+            limits_of_precision,
         )
 
         workload = self.case.workload
@@ -545,6 +546,7 @@ class Measurement:
             self._refuse_other_paths(outputs, references)
         tensors = list(outputs.tensors.values())
         exact = self._reference_of_equal_shapes(tensors, list(references.values()), inputs)
+        exact = limits_of_precision(tensors, exact, workload.dtype)
         if len(names) == len(tensors) == len(exact):
             self._refuse_what_is_not_finite(names, tensors, exact)
         errors = judge_eager(names, tensors, exact)

@@ -22,6 +22,7 @@ from ivhl.measure.accuracy import (
     judge_by_eager,
     judge_compiled,
     judge_eager,
+    limits_of_precision,
     rounded,
     typical_of,
     worse,
@@ -359,3 +360,17 @@ def test_what_the_reference_rounds_is_named_with_its_precision() -> None:
     references = {"output.y": one.to(torch.complex64), "output.z": one, "loss": one.to(torch.half)}
     references |= {"output.n": torch.ones(2, dtype=torch.int64), "output.c": one + 1j}
     assert rounded(references) == ["output.y to complex64", "loss to float16"]
+
+
+def test_a_limit_of_the_precision_is_right_in_each_precision() -> None:
+    def code(dtype: torch.dtype) -> list[torch.Tensor]:
+        limits = torch.finfo(dtype)
+        mask = torch.tensor([0.5, limits.min, limits.max], dtype=dtype)
+        return [mask, torch.tensor(limits.eps, dtype=torch.float64), torch.tensor(3)]
+
+    eager, exact = code(torch.float32), code(torch.float64)
+    found = limits_of_precision(eager, exact, "float32")
+    assert all(torch.equal(a.to(b), b) for a, b in zip(eager, found, strict=True))
+    wrong = [torch.zeros(3), torch.tensor(1e-3, dtype=torch.float64), torch.tensor(4)]
+    kept = limits_of_precision(wrong, exact, "float32")
+    assert all(torch.equal(a, b) for a, b in zip(kept, exact, strict=True))
