@@ -222,6 +222,41 @@ def as_real(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.float64)
 
 
+def limits_of_precision(
+    tensors: Sequence[torch.Tensor], references: Sequence[torch.Tensor], dtype: str
+) -> list[torch.Tensor]:
+    """Return the references, with eager's number where both are the same limit of their precision.
+
+    Code that keeps ``torch.finfo(x.dtype).eps``, or fills a mask with its ``min``, has others in
+    float64.
+
+    Args:
+        tensors: What eager returns in ``dtype``.
+        references: What the same code returns in float64.
+        dtype: Precision of the workload.
+    """
+    own, exact = torch.finfo(getattr(torch, dtype)), torch.finfo(torch.float64)
+    found = list(references)
+    for number, (tensor, reference) in enumerate(zip(tensors, references, strict=False)):
+        if not reference.is_floating_point() or tensor.shape != reference.shape or own == exact:
+            continue
+        numbers = tensor.detach().to(reference)
+        for name in ("eps", "tiny", "max", "min"):
+            both = (numbers == getattr(own, name)) & (reference == getattr(exact, name))
+            found[number] = torch.where(both, numbers, found[number])
+    return found
+
+
+def rounded(references: Mapping[str, torch.Tensor]) -> list[str]:
+    """Return path and dtype of each reference in less than float64 or complex128."""
+    exact = (torch.float64, torch.complex128)
+    return [
+        f"{path} to {str(tensor.dtype).removeprefix('torch.')}"
+        for path, tensor in references.items()
+        if (tensor.is_floating_point() or tensor.is_complex()) and tensor.dtype not in exact
+    ]
+
+
 def factor_for(dtype: str, n_elements: int) -> float:
     """Return the factor between eager's RMSE and the allowed one.
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from ivhl.measure.leaves import plain
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -80,7 +82,9 @@ def rounded_again(nest: Any, unit: float, seed: int) -> Any:  # noqa: ANN401  (a
         ):
             return leaf
         signs = torch.randint(2, leaf.shape, generator=generator).to(leaf.device) * 2 - 1
-        return leaf * (1 + unit * signs.to(torch.float64))
+        moved = leaf.clone()
+        plain(moved.detach()).mul_(1 + unit * signs.to(torch.float64))
+        return moved
 
     leaves, spec = tree_flatten(nest)
     return tree_unflatten([move(leaf) for leaf in leaves], spec)
@@ -144,6 +148,7 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Return whether two tensors are equal; NaN equals NaN."""
     if not isinstance(a, torch.Tensor) or a.shape != b.shape or a.dtype != b.dtype:
         return False
+    a, b = plain(a), plain(b)
     return bool(((a == b) | ((a != a) & (b != b))).all())  # noqa: PLR0124
 
 
@@ -190,5 +195,6 @@ def _numbers(leaf: Any) -> torch.Tensor:  # noqa: ANN401  (a leaf of any pytree)
     """Return the absolute values of a tensor's real numbers, float64; empty for other values."""
     if not isinstance(leaf, torch.Tensor):
         return torch.empty(0, dtype=torch.float64)
-    real = torch.view_as_real(leaf.detach().resolve_conj()) if leaf.is_complex() else leaf.detach()
+    leaf = plain(leaf.detach())
+    real = torch.view_as_real(leaf.resolve_conj()) if leaf.is_complex() else leaf
     return real.reshape(-1).to(device="cpu", dtype=torch.float64).abs()

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import sysconfig
 import traceback
+from importlib.machinery import PathFinder
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -57,6 +59,10 @@ BY_TYPE: dict[str, FailureClass] = {
 COMPILER_ERROR = re.compile(r"^\S+:\d+:\d+: (?:fatal )?error: (?P<text>.+)$", re.MULTILINE)
 # How the warning begins that stands for the class ``recompile_limit`` where there is a speedup.
 LIMIT_REACHED = "Dynamo reached its recompile limit"
+# Of a module that is neither in the commit nor in a package of the cell.
+MISSING = (
+    "`requires` in envs/matrix.toml names what a cell holds beside torch (then: ivhl matrix lock)"
+)
 # Phases before any compiled code runs: each has its own class.
 BY_PHASE: dict[Phase, FailureClass] = {
     "environment": "environment",
@@ -156,9 +162,26 @@ def _is_raised_in(error: BaseException, folder: Path) -> bool:
     return bool(ours) and (ours[-1].is_relative_to(folder) or ours[-1] == Path(workload.__file__))
 
 
+def telling(error: BaseException) -> BaseException:
+    """Return the error of the chain that gives the class; else the outermost one.
+
+    Where PyTorch cleans up after a failure and that fails, too, the outermost error hides the cause:
+    in 2.6.0 a ``BackendCompilerFailed`` inside of ``torch.vmap`` ends as "!dynamicLayerStack.empty()
+    INTERNAL ASSERT FAILED".
+    """
+    if isinstance(error, CaseError):
+        return error
+    gives = (
+        e
+        for e in chain(error)
+        if SUPPORT_GATE.search(str(e)) or any(kind.__name__ in BY_TYPE for kind in type(e).__mro__)
+    )
+    return next(gives, error)
+
+
 def qualified_name(error: BaseException) -> str:
     """Return the type as ``module.Name``; built-in exceptions without a module."""
-    kind = type(error)
+    kind = type(telling(error))
     return (
         kind.__qualname__
         if kind.__module__ == "builtins"
@@ -167,16 +190,21 @@ def qualified_name(error: BaseException) -> str:
 
 
 def message_of(error: BaseException, limit: int = 2000) -> str:
-    """Return the outermost message that is not empty, cut to ``limit`` characters.
+    """Return the message of the error that gives the class, cut to ``limit`` characters.
 
     A C++ compiler's error goes to the first line: PyTorch puts the command before it, and g++ a
     thousand lines of warnings about the headers of PyTorch 2.11.0.
     """
-    text = next((text for e in chain(error) if (text := str(e).strip())), "")
+    told = ((e, text) for e in chain(telling(error)) if (text := str(e).strip()))
+    source, text = next(told, (error, ""))
     if found := COMPILER_ERROR.search(text):
         first, _, rest = text.partition("\n")
         if found["text"] not in first:
             text = f"{first.rstrip(':')}: {found['text']}\n{rest}"
+    if isinstance(source, ModuleNotFoundError) and source.name:
+        top = source.name.partition(".")[0]
+        if top not in sys.modules and PathFinder.find_spec(top) is None:
+            text += f"; {MISSING}"
     return text[:limit]
 
 
@@ -195,10 +223,14 @@ def place_of(error: BaseException) -> str:
         parts = Path(file).parts
         # The standard library is beside site-packages: no place in anybody's project.
         python = file.startswith((_STANDARD, "<frozen")) and not _INSTALLED & {*parts}
-        harness = file == workload.__file__ or file.startswith(_HARNESS)
-        if not (is_of_torch(parts) or harness or python) and line:
+        if not (is_of_torch(parts) or is_of_harness(file) or python) and line:
             return f"{'/'.join(parts[-2:])}:{line}"
     return ""
+
+
+def is_of_harness(file: str) -> bool:
+    """Return whether a file is one of the code that measures."""
+    return file == workload.__file__ or file.startswith(_HARNESS)
 
 
 def is_of_torch(parts: tuple[str, ...]) -> bool:

@@ -62,6 +62,16 @@ def leaves_of(outputs: Any, root: str = "output") -> Leaves:  # noqa: ANN401  (w
     return found
 
 
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the same memory as a ``torch.Tensor``: a subclass may define arithmetic of its own.
+
+    One that wraps other tensors has no memory, and is returned as it is.
+    """
+    if type(tensor) in (torch.Tensor, torch.nn.Parameter) or hasattr(tensor, "__tensor_flatten__"):
+        return tensor
+    return tensor.as_subclass(torch.Tensor)
+
+
 def _walk(value: Any, path: str, found: Leaves, above: tuple[int, ...]) -> None:  # noqa: ANN401
     if isinstance(value, torch.Tensor):
         _take_tensor(value, path, found)
@@ -109,7 +119,7 @@ def _take_tensor(value: torch.Tensor, path: str, found: Leaves) -> None:
         for name in names:
             _take_tensor(getattr(value, name), f"{path}.{name}", found)
     else:
-        found.tensors[path] = value.as_subclass(torch.Tensor)
+        found.tensors[path] = plain(value)
 
 
 def difference(eager: Leaves, other: Leaves, *, dtypes: bool = True) -> str | None:

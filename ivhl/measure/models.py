@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from ivhl.measure.leaves import Leaves, leaves_of
+from ivhl.measure.leaves import Leaves, leaves_of, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -163,7 +163,7 @@ def _is_state(value: Any) -> bool:  # noqa: ANN401
 
 
 def _copied(value: Any) -> Tensor | None:  # noqa: ANN401
-    return value.detach().clone() if isinstance(value, torch.Tensor) else None
+    return plain(value.detach()).clone() if isinstance(value, torch.Tensor) else None
 
 
 def held_copy(

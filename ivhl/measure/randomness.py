@@ -27,6 +27,24 @@ SIGMAS: Final = 6.0
 _NARROWER: Final = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 
 
+class Drawing(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
+    """Notes whether random numbers are drawn, from a generator of the code's own, too."""
+
+    drew = False
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401  (an operation)
+        types: Any,  # noqa: ANN401
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401  (what the operation returns)
+        """Run an operation, and note whether it draws."""
+        del types
+        self.drew = self.drew or torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
+        return func(*args, **(kwargs or {}))
+
+
 class DrawsIn(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
     """Draws random numbers in a precision, and widens them to the one that is asked for.
 

@@ -15,7 +15,14 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ivhl.measure.case import Measurement, class_of
-from ivhl.measure.failures import CaseError, message_of, number
+from ivhl.measure.failures import (
+    CaseError,
+    is_of_harness,
+    message_of,
+    number,
+    place_of,
+    qualified_name,
+)
 from ivhl.measure.intervals import paired_ratio
 from ivhl.measure.job import read_job
 from ivhl.measure.journal import Journal
@@ -79,14 +86,29 @@ def attempt(job: Job, journal: Spoken) -> int:
         return FAILED
     except Exception as error:  # noqa: BLE001  (every exception is a result of the case)
         journal.end()
-        traceback.print_exc(file=sys.stdout)
-        # Again behind the traceback, which may end in a thousand lines of a C++ compiler.
-        said = message_of(error).partition("\n")[0]
-        print(f"{class_of(error, journal.phase, job)} in phase {journal.phase}: {said}")
+        print_traceback(error)
+        where = f" ({place})" if (place := place_of(error)) else ""
+        told = f"{qualified_name(error)}: {message_of(error).splitlines()[0]}{where}"
+        print(f"{class_of(error, journal.phase, job)} in phase {journal.phase}: {told}")
         return FAILED
     journal.end()
     _print_found(journal.found)
     return 0
+
+
+def print_traceback(error: Exception) -> None:
+    """Print the traceback of an error without the frames of the harness, if others are left."""
+    whole = traceback.TracebackException.from_exception(error)
+    told: traceback.TracebackException | None = whole
+    while told is not None:
+        theirs = [
+            frame
+            for frame in told.stack
+            if not (is_of_harness(frame.filename) or "importlib" in frame.filename)
+        ]
+        told.stack = traceback.StackSummary.from_list(theirs or told.stack)
+        told = told.__cause__ or told.__context__
+    print("".join(whole.format()), end="")
 
 
 def rehearse(job: Job, journal: Journal) -> None:
@@ -108,12 +130,17 @@ def _print_found(found: dict[str, Any]) -> None:
         f"right, and {ratio.value:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}] the speed of eager in "
         f"this process: eager {median(eager) * 1e3:.3g} ms, compiled {median(compiled) * 1e3:.3g} ms"
     )
-    for error in found.get("accuracy", ()):
+    errors = found.get("accuracy", ())
+    # A forward pass leaves every parameter as it was.
+    off = [one for one in errors if (one["compiled_rmse"], one["eager_rmse"]) != (0, 0)]
+    for error in off:
         # Without a limit, a cosine is compared.
         rmse, eager_rmse, limit = (
             number(error[name]) for name in ("compiled_rmse", "eager_rmse", "limit_rmse")
         )
         print(f"  {error['output']}: RMSE {rmse}, eager {eager_rmse}, allowed {limit}")
+    if len(errors) > len(off):
+        print(f"  {len(errors) - len(off)} exact in both")
     _print_compile(found)
 
 

@@ -7,7 +7,7 @@ or has a model with a state makes no difference to the phases of a case.
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,7 @@ from ivhl.measure.models import (
     held_copy,
     is_trained,
 )
-from ivhl.measure.randomness import DrawsIn
+from ivhl.measure.randomness import Drawing, DrawsIn
 from ivhl.measure.timing import Restored
 from ivhl.workload import resolve
 
@@ -103,6 +103,7 @@ class Subject:
         self._arms: list[Restored] = []
         self.passes: Passes | None = None
         self.draws_random_numbers = False
+        self._draws_by_itself = False  # from a generator that it makes
 
     @property
     def has_model(self) -> bool:
@@ -264,11 +265,16 @@ class Subject:
             self._seed = usual
 
     def note_random_numbers(self, call: Function) -> None:
-        """Call eager, and take note of whether it draws random numbers."""
+        """Call eager, and take note of whether it draws random numbers, and from which generator."""
         self.reset_random_numbers()
         before = torch.get_rng_state()
         call()
         self.draws_random_numbers = not torch.equal(before, torch.get_rng_state())
+        if not self.draws_random_numbers:
+            drawing = Drawing()
+            with suppress(Exception), drawing:  # eager that no mode can follow has run above
+                call()
+            self._draws_by_itself = drawing.drew
 
     def note_eager(self, found: Leaves) -> None:
         """Take note of what a call of eager did: it may draw random numbers, or change nothing.
@@ -313,7 +319,8 @@ class Subject:
 
     def _draws(self) -> AbstractContextManager[None]:
         """Let code in float64 draw the random numbers that eager draws, if it draws any."""
-        return DrawsIn(self._dtype) if self.draws_random_numbers else nullcontext()
+        drawn = self.draws_random_numbers or self._draws_by_itself
+        return DrawsIn(self._dtype) if drawn else nullcontext()
 
     def _copy_in_float64(self) -> Held:
         assert self._held is not None  # noqa: S101  (there is a model)

@@ -24,6 +24,8 @@ from ivhl.measure.accuracy import (
     judge_by_eager,
     judge_compiled,
     judge_eager,
+    limits_of_precision,
+    rounded,
     share_of_rounding,
     typical_of,
     values_of,
@@ -435,3 +437,24 @@ def test_a_few_values_of_an_output_are_kept_that_a_record_can_hold() -> None:
     assert values_of(torch.tensor([1 - 2j])) == (1.0, -2.0)
     assert values_of(torch.tensor([True, False])) == (1.0, 0.0)
     assert values_of(torch.zeros(0)) == ()
+
+
+def test_what_the_reference_rounds_is_named_with_its_precision() -> None:
+    one = torch.ones(2, dtype=torch.float64)
+    references = {"output.y": one.to(torch.complex64), "output.z": one, "loss": one.to(torch.half)}
+    references |= {"output.n": torch.ones(2, dtype=torch.int64), "output.c": one + 1j}
+    assert rounded(references) == ["output.y to complex64", "loss to float16"]
+
+
+def test_a_limit_of_the_precision_is_right_in_each_precision() -> None:
+    def code(dtype: torch.dtype) -> list[torch.Tensor]:
+        limits = torch.finfo(dtype)
+        mask = torch.tensor([0.5, limits.min, limits.max], dtype=dtype)
+        return [mask, torch.tensor(limits.eps, dtype=torch.float64), torch.tensor(3)]
+
+    eager, exact = code(torch.float32), code(torch.float64)
+    found = limits_of_precision(eager, exact, "float32")
+    assert all(torch.equal(a.to(b), b) for a, b in zip(eager, found, strict=True))
+    wrong = [torch.zeros(3), torch.tensor(1e-3, dtype=torch.float64), torch.tensor(4)]
+    kept = limits_of_precision(wrong, exact, "float32")
+    assert all(torch.equal(a, b) for a, b in zip(kept, exact, strict=True))

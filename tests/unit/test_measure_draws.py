@@ -18,6 +18,8 @@ from ivhl.measure.draws import (
     fill,
     holds,
     made_of,
+    rounded_again,
+    same,
     touch,
 )
 
@@ -141,3 +143,25 @@ def test_one_computed_number_is_detected_if_all_are_looked_up() -> None:
     computed[1234] = x.sum()
     assert not made_of((computed,), (x,), unlike=(y,))
     assert not made_of((x.sum(),), (x,))
+
+
+class Turning(torch.Tensor):  # type: ignore[misc]  # no torch here
+    """As the rotations of PyPose: its own product and difference are no arithmetic of numbers."""
+
+    def __mul__(self, other: Any) -> Any:  # noqa: ANN401
+        raise AssertionError("Invalid Tensor Dimension")
+
+    __sub__ = __eq__ = __mul__
+    __hash__ = torch.Tensor.__hash__
+
+
+def test_numbers_of_a_subclass_are_rounded_and_compared_as_numbers() -> None:
+    numbers = torch.linspace(1, 2, 8, dtype=torch.float64)
+    moved = rounded_again(numbers.as_subclass(Turning), 2.0**-24, 3)
+    assert type(moved) is Turning
+    as_numbers = moved.as_subclass(torch.Tensor)
+    assert torch.equal(as_numbers, rounded_again(numbers, 2.0**-24, 3))
+    assert not torch.equal(as_numbers, numbers)
+    assert same(moved, moved.clone())
+    assert not same(moved, numbers.as_subclass(Turning))
+    assert made_of(moved, as_numbers)

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ivhl.errors import SpecError
-from ivhl.measure.failures import classify, lacks, message_of, place_of, qualified_name
+from ivhl.measure.failures import (
+    MISSING,
+    CaseError,
+    classify,
+    lacks,
+    message_of,
+    place_of,
+    qualified_name,
+)
+from ivhl.measure.rehearsal import _print_found, print_traceback
 from ivhl.workload import resolve
 
 if TYPE_CHECKING:
@@ -106,6 +115,32 @@ def test_a_cause_decides_if_the_outer_exception_is_generic() -> None:
     assert message_of(outer) == GATES[1]
 
 
+def test_an_error_of_cleaning_up_does_not_hide_the_cause() -> None:
+    kind = type("BackendCompilerFailed", (RuntimeError,), {"__module__": "torch._dynamo.exc"})
+    error = RuntimeError("!dynamicLayerStack.empty() INTERNAL ASSERT FAILED")
+    error.__context__ = kind("backend='inductor' raised: stride(-1) must be 1")
+    assert classify(error, "compile") == "backend_compile"
+    assert qualified_name(error) == "torch._dynamo.exc.BackendCompilerFailed"
+    assert message_of(error) == "backend='inductor' raised: stride(-1) must be 1"
+
+
+def test_an_error_of_the_harness_says_what_it_says_whatever_it_was_raised_from() -> None:
+    kind = type("Unsupported", (RuntimeError,), {})
+    error = CaseError("unsupported", "this release lacks the engine")
+    error.__cause__ = kind("torch.* op returned non-Tensor")
+    assert message_of(error) == "this release lacks the engine"
+
+
+def test_a_package_that_no_cell_holds_is_named_with_the_next_step(asking: Path) -> None:
+    with pytest.raises(ModuleNotFoundError) as caught:
+        importlib.import_module("numpie.linalg")
+    assert message_of(caught.value) == f"No module named 'numpie'; {MISSING}"
+    with pytest.raises(ModuleNotFoundError) as caught:
+        importlib.import_module("project_lacking.absent")  # the project is there
+    assert message_of(caught.value) == "No module named 'project_lacking.absent'"
+    assert asking.is_dir()
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -135,6 +170,39 @@ def test_the_standard_library_is_no_place_in_the_users_code() -> None:
     with pytest.raises(FileNotFoundError) as caught:
         Path("nowhere", "weights.pt").read_bytes()
     assert place_of(caught.value).startswith("unit/test_measure_failures.py:")
+
+
+def test_a_traceback_leaves_out_the_frames_of_the_harness(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(ModuleNotFoundError) as caught:
+        resolve("numpie:array")
+    print_traceback(caught.value)
+    told = capsys.readouterr().out
+    assert "test_measure_failures.py" in told
+    assert "workload.py" not in told
+    assert "importlib" not in told
+    with pytest.raises(SpecError) as refused:
+        resolve("no form")
+    refused.value.__traceback__ = refused.tb.tb_next  # all of its frames are ours
+    print_traceback(refused.value)
+    assert "workload.py" in capsys.readouterr().out
+
+
+def test_a_trial_counts_the_outputs_that_are_exact(capsys: pytest.CaptureFixture[str]) -> None:
+    error = {"limit_rmse": 1e-5, "eager_rmse": 0.0}
+    found = {arm: {"samples_s": [2.0, 2.0]} for arm in ("eager", "compiled")}
+    found["accuracy"] = [  # type: ignore[assignment]
+        {"output": "output", "compiled_rmse": 1e-7, **error},
+        {"output": "loss", "compiled_rmse": None, **error},
+        *({"output": f"model.{n}", "compiled_rmse": 0.0, **error} for n in range(3)),
+    ]
+    _print_found(found)
+    told = capsys.readouterr().out
+    assert "  output: RMSE 1e-07, eager 0, allowed 1e-05\n" in told
+    assert "  loss: RMSE " in told
+    assert "  3 exact in both\n" in told
+    assert "model.0" not in told
 
 
 def test_a_long_message_is_cut() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="randomness needs torch")
 
-from ivhl.measure.randomness import CALLS, DrawsIn, unlike  # noqa: E402  (torch first)
+from ivhl.measure.randomness import CALLS, Drawing, DrawsIn, unlike  # noqa: E402  (torch first)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,3 +117,14 @@ def test_another_law_is_refused_by_what_differs(honest: str, other: Draw, says: 
     number, text = found
     assert number == 0
     assert says in text
+
+
+def test_draws_from_a_generator_of_the_codes_own_are_noticed() -> None:
+    with Drawing() as drawing:
+        torch.ones(3).sum()
+    assert not drawing.drew
+    before = torch.get_rng_state()
+    with Drawing() as drawing:
+        torch.multinomial(torch.ones(9), 3, generator=torch.Generator().manual_seed(1))
+    assert drawing.drew
+    assert torch.equal(before, torch.get_rng_state())
