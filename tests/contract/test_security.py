@@ -44,7 +44,7 @@ SHOWN_BY: Final = {
         "test_a_text_in_toml_is_read_as_it_was",
         "test_a_folder_is_in_the_workflow_as_it_is",
     ),
-    "`init`, `check` and `guards` read plain files": (
+    "`init`, `check` and `version-checks` read plain files": (
         "test_whatever_file_never_ends_init_and_check_end",
         "test_a_package_with_something_that_never_ends_is_read",
     ),
@@ -55,7 +55,7 @@ SHOWN_BY: Final = {
         "test_a_payload_in_every_text_runs_on_no_page",
         "test_foreign_text_is_escaped",
     ),
-    "Pages link reports of PyTorch": (
+    "Pages link reports of PyTorch and": (
         "test_the_text_of_a_record_is_never_a_link",
         "test_reports_of_pytorch_are_links_and_no_other_address_is",
     ),
@@ -63,7 +63,11 @@ SHOWN_BY: Final = {
         "test_whatever_has_no_picture_is_written_out",
         "test_every_escape_of_invisible_characters_is_the_one_rule",
     ),
-    "asv's own pages show": ("test_each_record_is_checked_alone_and_the_others_are_imported",),
+    "asv's own pages show": ("test_a_character_that_nobody_sees_is_written_out",),
+    "asv's commands write nothing": (
+        "test_asv_never_writes_into_our_site",
+        "test_asv_deletes_no_folder_that_it_did_not_make",
+    ),
     "A site grows": (
         "test_a_site_grows_with_what_a_sender_names_and_not_with_its_square",
         "test_an_import_takes_50_new_machines_and_says_how_to_get_the_others",
@@ -80,6 +84,13 @@ SHOWN_BY: Final = {
         "test_variables_that_would_change_a_cell_are_not_obeyed",
     ),
     "Installed files are compared": ("test_nothing_runs_in_a_cell_whose_files_were_altered",),
+    "What the projects of a user share": (),
+    "ivhl uses no such folder": (
+        "test_a_folder_that_another_user_could_write_to_is_not_used",
+        "test_a_folder_of_another_user_is_not_used",
+    ),
+    # What is not promised.
+    "Code of the same user can change": (),
     "Journals, through which": (),
     "Code that is measured can write there": (
         "test_a_journal_is_read_up_to_a_limit_and_what_is_no_finding_is_passed_over",

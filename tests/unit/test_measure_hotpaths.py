@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="torch is only in the cells")
 
 from benchmarks.hotpath.norm_gelu.calls import norm_gelu  # noqa: E402
 from ivhl import hotpath  # noqa: E402
-from ivhl.measure import rounds  # noqa: E402
+from ivhl.measure import rounds, timing  # noqa: E402
 from ivhl.measure.case import Measurement  # noqa: E402
 from ivhl.measure.effort import Effort  # noqa: E402
 from ivhl.measure.failures import CaseError, UnsupportedHereError  # noqa: E402
@@ -177,7 +177,7 @@ def test_a_case_has_counts_and_times(tmp_path: Path) -> None:
 def test_a_case_that_falls_back_while_it_is_timed_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual = rounds.time_arms
+    usual = timing.time_arms
 
     def spoilt(arms: dict[str, Any], **options: Any) -> Any:  # noqa: ANN401
         found = usual(arms, **options)
