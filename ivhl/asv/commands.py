@@ -23,8 +23,9 @@ from asv.machine import Machine
 from asv.util import UserError
 
 from ivhl.asv.configuration import HTML, SCRATCH, SUITE
-from ivhl.asv.files import Suite, write_foreign, write_ours, write_places
+from ivhl.asv.files import OwnSuite, write_foreign, write_ours, write_places
 from ivhl.asv.site import check_replaceable, join_asv_site
+from ivhl.asv.verdicts import add_verdicts
 from ivhl.errors import IvhlError
 from ivhl.git import published_branches
 from ivhl.matrix.project import find_root
@@ -116,7 +117,7 @@ def _reading(without: tuple[str, ...] = ()) -> Callable[..., Callable[..., Any]]
             root, state = _load(conf)
             with tempfile.TemporaryDirectory(prefix="ivhl-asv-") as name:
                 _view_foreign(conf, Path(name))
-                write_ours(root, Path(name), Suite(state.records, state.workloads), without)
+                write_ours(root, Path(name), OwnSuite(state.records, state.workloads), without)
                 conf.results_dir = name
                 return run(cls, conf, *args, **kwargs)
 
@@ -147,14 +148,16 @@ def _publishing(run: Callable[..., Any]) -> Callable[..., Any]:
         if Path(conf.repo).is_dir():
             # asv stops if a branch does not exist, as in the checkout of a pull request.
             conf.branches = published_branches(root, conf.branches)
-        suite = Suite(state.records, state.workloads)
+        suite = OwnSuite(state.records, state.workloads)
         with tempfile.TemporaryDirectory(prefix="ivhl-asv-") as name:
             _view_foreign(conf, Path(name))
             write_places(root, Path(name), suite)
             results, conf.results_dir = results_of(conf), name
             status = run(cls, conf, *args, **kwargs)
         if not status:
-            Graphs(conf, suite, Source(state)).write(_changes(state, results))
+            graphs = Graphs(conf, suite, Source(state))
+            graphs.write()
+            add_verdicts(graphs, _changes(state, results))
             join_asv_site(Path(conf.html_dir))
         return status
 

@@ -25,7 +25,7 @@ from ivhl.asv.machine import asv_machine, known_machine
 from ivhl.asv.unreadable import unreadable_files
 from ivhl.errors import SpecError
 from ivhl.git import commit_time_ms
-from ivhl.measure.suite import METRICS, Operation, is_absent, operation_of, values_of
+from ivhl.measure.suite import METRICS, AsvOperation, is_absent, operation_of, values_of
 from ivhl.records.files import write_whole
 from ivhl.records.store import Problem, device_type, is_existing
 
@@ -41,7 +41,7 @@ _FORMER: Final = "compiled.Compiled.track_"
 _VERSION: Final = "1"
 
 
-class Place(NamedTuple):
+class ResultsPlace(NamedTuple):
     """Identifies one of asv's files of results.
 
     Attributes:
@@ -56,9 +56,9 @@ class Place(NamedTuple):
     existing: bool
 
 
-def place_of(record: RunRecord) -> Place:
+def place_of(record: RunRecord) -> ResultsPlace:
     """Return the place of a record."""
-    return Place(
+    return ResultsPlace(
         machine=record.machine.name,
         commit=record.commit,
         python=record.cell.python,
@@ -68,7 +68,7 @@ def place_of(record: RunRecord) -> Place:
     )
 
 
-class Suite:
+class OwnSuite:
     """The records as benchmarks of asv: one for each workload and metric.
 
     A workload that the project no longer has keeps its benchmarks, under its name in the records.
@@ -84,7 +84,7 @@ class Suite:
         groups: dict[str, list[RunRecord]] = {}
         for record in records:
             groups.setdefault(record.workload, []).append(record)
-        self.records: dict[Operation, list[RunRecord]] = {}
+        self.records: dict[AsvOperation, list[RunRecord]] = {}
         names = [*(name for name in declared if name in groups), *sorted({*groups} - {*declared})]
         taken: set[str] = set()
         for name in names:
@@ -187,7 +187,7 @@ def _write_list(view: Path, benchmarks: Mapping[str, Any]) -> None:
     (view / "benchmarks.json").write_text(text, encoding="utf-8")
 
 
-def write_ours(root: Path, view: Path, suite: Suite, without: Iterable[str] = ()) -> None:
+def write_ours(root: Path, view: Path, suite: OwnSuite, without: Iterable[str] = ()) -> None:
     """Write the suite's benchmarks and values beside those of the project.
 
     Args:
@@ -199,7 +199,7 @@ def write_ours(root: Path, view: Path, suite: Suite, without: Iterable[str] = ()
     ours = suite.benchmarks(without)
     theirs = json.loads((view / "benchmarks.json").read_text(encoding="utf-8"))
     _write_list(view, {name: one for name, one in theirs.items() if name != "version"} | ours)
-    groups: dict[Place, dict[Operation, list[RunRecord]]] = {}
+    groups: dict[ResultsPlace, dict[AsvOperation, list[RunRecord]]] = {}
     for operation, records in suite.records.items():
         for record in records:
             groups.setdefault(place_of(record), {}).setdefault(operation, []).append(record)
@@ -212,7 +212,7 @@ def write_ours(root: Path, view: Path, suite: Suite, without: Iterable[str] = ()
         written.save(str(view))
 
 
-def results_of(root: Path, view: Path, place: Place, record: RunRecord) -> Any:  # noqa: ANN401  (asv has no types)
+def results_of(root: Path, view: Path, place: ResultsPlace, record: RunRecord) -> Any:  # noqa: ANN401  (asv has no types)
     """Return asv's results of a place, with those of the project's suite if there are any.
 
     Args:
@@ -244,7 +244,7 @@ def results_of(root: Path, view: Path, place: Place, record: RunRecord) -> Any: 
     return found
 
 
-def write_places(root: Path, view: Path, suite: Suite) -> None:
+def write_places(root: Path, view: Path, suite: OwnSuite) -> None:
     """Write a file without values for each commit and Python of the suite's records.
 
     So asv's site knows the commits and machines; ``ivhl.asv.graphs`` adds the values.
@@ -288,7 +288,7 @@ def scalar(values: Mapping[str, Any], key: str) -> float | None:
 def _add(
     written: Any,  # noqa: ANN401
     benchmark: Mapping[str, Any],
-    operation: Operation,
+    operation: AsvOperation,
     records: Sequence[RunRecord],
     key: str,
 ) -> None:

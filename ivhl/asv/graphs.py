@@ -16,7 +16,6 @@ from asv.graph import Graph
 from asv.repo import get_repo
 
 from ivhl.asv.files import scalar, site_params
-from ivhl.asv.verdicts import add_verdicts
 from ivhl.measure.suite import METRICS, values_of
 from ivhl.records.text import visible
 from ivhl.tracker.compat import python_key, release_key
@@ -25,10 +24,9 @@ from ivhl.tracker.wording import counted, short_message
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ivhl.asv.files import Suite
-    from ivhl.measure.suite import Operation
+    from ivhl.asv.files import OwnSuite
+    from ivhl.measure.suite import AsvOperation
     from ivhl.records.record import Failure, RunRecord
-    from ivhl.tracker.regressions import Change
     from ivhl.tracker.views.source import Source
 
 _LONGEST_MESSAGE: Final = 200
@@ -36,7 +34,7 @@ _LONGEST_MESSAGE: Final = 200
 _LISTED: Final = ("relative_time", "failed")
 
 
-class Line(NamedTuple):
+class GraphLine(NamedTuple):
     """What one file of a graph shows, beside the branch."""
 
     machine: str
@@ -54,7 +52,7 @@ class Graphs:
         source: The same project, for what is judged.
     """
 
-    def __init__(self, conf: Any, suite: Suite, source: Source) -> None:  # noqa: ANN401  (asv has no types)
+    def __init__(self, conf: Any, suite: OwnSuite, source: Source) -> None:  # noqa: ANN401  (asv has no types)
         self.html = Path(conf.html_dir)
         self.suite = suite
         self.source = source
@@ -69,12 +67,8 @@ class Graphs:
         self.index["theirs"] = len(self._known)
         self._rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
 
-    def write(self, changes: Iterable[Change]) -> None:
-        """Write everything.
-
-        Args:
-            changes: What got worse, for asv's page *Regressions*.
-        """
+    def write(self) -> None:
+        """Write everything but the list of regressions (``ivhl.asv.verdicts``)."""
         (self.html / "failures").mkdir()
         theirs = self.index["benchmarks"]
         self.index["benchmarks"] = {}
@@ -83,10 +77,9 @@ class Graphs:
         self.index["benchmarks"] |= theirs
         for path, rows in self._rows.items():
             self._dump(path, sorted(rows, key=lambda row: (row["name"], row["idx"])))
-        add_verdicts(self, changes)
         self._dump("index.json", self.index)
 
-    def _number_of(self, line: Line, branch: str) -> int:
+    def _number_of(self, line: GraphLine, branch: str) -> int:
         """Return the number of a set of parameters in the list of the site; add it if it is new."""
         ours = {**line._asdict(), "branch": branch}
         params = {key: ours.get(key) for key in {**self.index["params"], **ours}}
@@ -101,10 +94,10 @@ class Graphs:
     def _path_of(self, number: int, benchmark: str) -> str:
         return f"{Graph.get_file_path(self._known[number], benchmark)}.json"
 
-    def _write(self, operation: Operation, records: Sequence[RunRecord]) -> None:
+    def _write(self, operation: AsvOperation, records: Sequence[RunRecord]) -> None:
         torches = sorted({record.cell.torch for record in records}, key=release_key)
         axes = (operation.sizes, operation.variants, tuple(torches))
-        by_line: dict[Line, list[RunRecord]] = defaultdict(list)
+        by_line: dict[GraphLine, list[RunRecord]] = defaultdict(list)
         for record in records:
             by_line[line_of(record)].append(record)
         cell = self._cell(operation, records)
@@ -140,7 +133,7 @@ class Graphs:
 
     def _write_graph(
         self,
-        operation: Operation,
+        operation: AsvOperation,
         metric: str,
         number: int,
         axes: Sequence[Sequence[str]],
@@ -185,11 +178,13 @@ class Graphs:
             if value or was  # not each case that works
         )
 
-    def _cell(self, operation: Operation, records: Iterable[RunRecord]) -> tuple[Line, str] | None:
+    def _cell(
+        self, operation: AsvOperation, records: Iterable[RunRecord]
+    ) -> tuple[GraphLine, str] | None:
         """Return line and PyTorch of the newest default cell, in the main place if it has one."""
         state, main = self.source.state, self.source.page.main
 
-        def rank(cell: tuple[Line, str]) -> tuple[object, ...]:
+        def rank(cell: tuple[GraphLine, str]) -> tuple[object, ...]:
             (machine, python, device, _), torch = cell
             default = python in (state.pythons or ()) and torch in (state.releases or ())
             return (machine, device) == main, default, python_key(python), release_key(torch), cell
@@ -199,7 +194,7 @@ class Graphs:
         cells = {(line_of(record), record.cell.torch) for record in core or here or records}
         return max(cells, key=rank, default=None)
 
-    def _grid(self, operation: Operation, line: Line, torch: str) -> dict[str, str]:
+    def _grid(self, operation: AsvOperation, line: GraphLine, torch: str) -> dict[str, str]:
         """Write the sparkline of an operation in a cell; return what the grid says beside it."""
         core = [
             record
@@ -260,9 +255,9 @@ class Graphs:
         target.write_text(json.dumps(data, separators=(",", ":")), encoding="utf-8")
 
 
-def line_of(record: RunRecord) -> Line:
+def line_of(record: RunRecord) -> GraphLine:
     """Return the line of a record."""
-    return Line(record.machine.name, **site_params(record))
+    return GraphLine(record.machine.name, **site_params(record))
 
 
 def flat_index(axes: Sequence[Sequence[str]], case: Sequence[str]) -> int:
@@ -273,27 +268,27 @@ def flat_index(axes: Sequence[Sequence[str]], case: Sequence[str]) -> int:
     return number
 
 
-def _is_core(operation: Operation, record: RunRecord) -> bool:
+def _is_core(operation: AsvOperation, record: RunRecord) -> bool:
     return (record.size, record.variant) == (operation.sizes[0], operation.variants[0])
 
 
-def _is_beside(one: Line, other: Line) -> bool:
+def _is_beside(one: GraphLine, other: GraphLine) -> bool:
     """Return whether two lines differ in the Python only."""
     return one._replace(python=other.python) == other
 
 
 def _starts(
-    operation: Operation,
+    operation: AsvOperation,
     metric: str,
     torches: Iterable[str],
-    by_line: Mapping[Line, Sequence[RunRecord]],
-    line: Line,
+    by_line: Mapping[GraphLine, Sequence[RunRecord]],
+    line: GraphLine,
 ) -> dict[str, dict[str, list[str]]]:
     """Return what a benchmark's page shows first, along commits and along releases."""
     beside = [one for one in by_line if _is_beside(one, line)]
     every = sorted((one.python for one in beside), key=python_key)
 
-    def history(one: Line) -> tuple[object, ...]:
+    def history(one: GraphLine) -> tuple[object, ...]:
         core = {r.commit for r in by_line[one] if _is_core(operation, r)}
         return len(core), python_key(one.python)
 

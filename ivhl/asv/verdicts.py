@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ivhl.asv.graphs import Graphs
-    from ivhl.measure.suite import Operation
+    from ivhl.measure.suite import AsvOperation
     from ivhl.records.record import RunRecord
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.regressions import Change
@@ -64,7 +64,7 @@ def add_verdicts(graphs: Graphs, changes: Iterable[Change]) -> None:
 
 
 def _entry(
-    graphs: Graphs, operation: Operation, records: list[RunRecord], change: Change
+    graphs: Graphs, operation: AsvOperation, records: list[RunRecord], change: Change
 ) -> list[Any]:
     """Return a change as asv lists it, and with it what asv has no place for."""
     case, along = change.case, change.along

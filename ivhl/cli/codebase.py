@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ivhl.syntax import Trees
     from ivhl.tracker.project import State
     from ivhl.version_checks.code_base import OperationEvidence, SupportLine, WorthLine
-    from ivhl.version_checks.find import Found, VersionCheck
+    from ivhl.version_checks.find import Found, FoundCheck
     from ivhl.version_checks.sites import CompileSite
 
 _SITES = 3
@@ -102,7 +102,7 @@ class _Told(NamedTuple):
         return None if answer is None else answer.cell
 
     @property
-    def excluding(self) -> tuple[VersionCheck, ...]:
+    def excluding(self) -> tuple[FoundCheck, ...]:
         """Its checks that keep code from being compiled in that cell."""
         found = self.code.checks.checks
         return tuple(g for g in found if self.best and g.excludes.holds(*self.best))

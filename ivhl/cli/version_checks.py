@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ivhl.matrix.spec import Matrix
-    from ivhl.version_checks.find import Found, VersionCheck
-    from ivhl.version_checks.judge import Judgement
+    from ivhl.version_checks.find import Found, FoundCheck
+    from ivhl.version_checks.judge import CheckJudgement
     from ivhl.version_checks.trial import TrialRun
 
 _RUN_STYLES = {"passes": "green", "fails": "red", "flaky": "yellow", "undecided": "yellow"}
@@ -222,7 +222,7 @@ def _told(one: TrialRun) -> str:
     return f"{one.passed} passed, {one.failed} failed, {one.skipped} skipped"
 
 
-def _print(console: Terminal, check: VersionCheck, judgement: Judgement) -> None:
+def _print(console: Terminal, check: FoundCheck, judgement: CheckJudgement) -> None:
     console.print(Text(printable(f"{check.place}  {check.kind}  {check.name}"), "bold"))
     console.print(Text(f"  {printable(check.source)}", "bright_black"))
     if check.reason:
@@ -232,7 +232,7 @@ def _print(console: Terminal, check: VersionCheck, judgement: Judgement) -> None
         console.print(Text(f"  {text}", _STYLES.get(judgement.standing, "")))
 
 
-def _as_dict(check: VersionCheck, judgement: Judgement) -> dict[str, object]:
+def _as_dict(check: FoundCheck, judgement: CheckJudgement) -> dict[str, object]:
     return {
         "file": check.path,
         "line": check.line,

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ivhl.measure.accuracy import Scales, Typical
+    from ivhl.measure.imports import Setup
     from ivhl.measure.leaves import Leaves
-    from ivhl.measure.setup import Setup
     from ivhl.measure.subject import Subject
     from ivhl.records.record import OutputError
 

@@ -11,10 +11,10 @@ from ivhl.measure.supervisor import living_descendants
 from ivhl.measure.timing import Block, Bystander
 
 if TYPE_CHECKING:
-    from ivhl.measure.compilation import Variant
+    from ivhl.measure.compilation import VariantArm
     from ivhl.measure.data import Data
     from ivhl.measure.eager import EagerArm
-    from ivhl.measure.setup import Setup
+    from ivhl.measure.imports import Setup
 
 # Most CPU time of other threads and processes during eager's blocks, as a fraction of eager's.
 ELSEWHERE = 0.05
@@ -32,7 +32,7 @@ class Around(Bystander):
         variant: The compiled code.
     """
 
-    def __init__(self, setup: Setup, data: Data, eager: EagerArm, variant: Variant) -> None:
+    def __init__(self, setup: Setup, data: Data, eager: EagerArm, variant: VariantArm) -> None:
         self._setup, self._data, self._eager, self._variant = setup, data, eager, variant
         # The number of the draw, in a list of one.
         self._draw = [0]

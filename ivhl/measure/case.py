@@ -27,9 +27,9 @@ from ivhl.measure.failures import (
     qualified_name,
 )
 from ivhl.measure.first_compile import picked_instructions, use_compiler
+from ivhl.measure.imports import import_torch, import_workload
 from ivhl.measure.job import Job, read_job
 from ivhl.measure.journal import Journal
-from ivhl.measure.setup import import_torch, import_workload
 from ivhl.measure.supervisor import adopt_orphans
 from ivhl.measure.turns import Turns
 from ivhl.workload import (
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ivhl.measure.anchors import Anchors
-    from ivhl.measure.compilation import Compilation, Variant
+    from ivhl.measure.compilation import Compilation, VariantArm
     from ivhl.measure.data import Data
     from ivhl.measure.eager import EagerArm
-    from ivhl.measure.judge import Judge
+    from ivhl.measure.imports import Functions, Setup
+    from ivhl.measure.judge import OutputJudge
     from ivhl.measure.rounds import EagerBefore
-    from ivhl.measure.setup import Functions, Setup
     from ivhl.records.record import FailureClass, Phase
 
 
@@ -121,7 +121,7 @@ class Begun:
     data: Data
     eager: EagerArm
     anchors: Anchors
-    judge: Judge
+    judge: OutputJudge
 
     def run_source(self) -> Callable[[], Any]:
         """Judge the variant's own source, and return its call."""
@@ -191,7 +191,7 @@ class Measurement:
         from ivhl.measure.anchors import Anchors  # noqa: PLC0415  (imports torch)
         from ivhl.measure.data import Data  # noqa: PLC0415
         from ivhl.measure.eager import run_eager, try_eager  # noqa: PLC0415
-        from ivhl.measure.judge import Judge  # noqa: PLC0415
+        from ivhl.measure.judge import OutputJudge  # noqa: PLC0415
         from ivhl.measure.references import (  # noqa: PLC0415
             run_reference,
             typical_outputs,
@@ -221,7 +221,7 @@ class Measurement:
             data=data,
             eager=eager,
             anchors=anchors,
-            judge=Judge(setup, subject, typical),
+            judge=OutputJudge(setup, subject, typical),
         )
 
     def _compiler(self, setup: Setup) -> Callable[..., Any]:
@@ -244,7 +244,7 @@ class Measurement:
             return time_eager(begun.setup, begun.eager.call, *names)
 
     def _time(
-        self, begun: Begun, earlier: EagerBefore, source: Callable[[], Any], variant: Variant
+        self, begun: Begun, earlier: EagerBefore, source: Callable[[], Any], variant: VariantArm
     ) -> None:
         """Time all arms, and what follows from that."""
         from ivhl.measure.footprint import measure_memory  # noqa: PLC0415  (imports torch)

@@ -13,9 +13,9 @@ from ivhl.measure.eager import share_memory
 from ivhl.measure.failures import LIMIT_REACHED, CaseError
 from ivhl.measure.first_compile import use_compiler
 from ivhl.measure.hotpaths import HotPaths
+from ivhl.measure.imports import SEED
 from ivhl.measure.leaves import leaves_of
 from ivhl.measure.randomness import CALLS, unlike
-from ivhl.measure.setup import SEED
 from ivhl.measure.state import RANDOM_STATES, Unchanged
 from ivhl.measure.supervisor import living_descendants
 from ivhl.workload import DYNAMO_ENGINES, INDUCTOR_ENGINES
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from ivhl.measure.data import Data
     from ivhl.measure.eager import EagerArm
+    from ivhl.measure.imports import Setup
     from ivhl.measure.journal import Journal
-    from ivhl.measure.judge import Judge
-    from ivhl.measure.setup import Setup
+    from ivhl.measure.judge import OutputJudge
     from ivhl.measure.subject import Subject
 
 # Dynamo recompiles at the second call if a size changed, and gives up after eight recompiles.
@@ -92,7 +92,7 @@ class Compiled:
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class VariantArm:
     """Compiled code whose first calls are right.
 
     Attributes:
@@ -101,7 +101,7 @@ class Variant:
     """
 
     compiled: Compiled
-    judge: Judge
+    judge: OutputJudge
     state: Unchanged
 
 
@@ -143,14 +143,14 @@ class Compilation:
         subject: Subject,
         eager: EagerArm,
         *,
-        judge: Judge,
+        judge: OutputJudge,
         compiler: Callable[..., Any],
     ) -> None:
         self._setup, self._data, self._subject, self._eager = setup, data, subject, eager
         self._judge, self._compiler = judge, compiler
         self._limits: list[str] = []
 
-    def run(self) -> Variant:
+    def run(self) -> VariantArm:
         """Compile, and judge the first calls.
 
         What is wrong only because Inductor was told to draw eager's random numbers is compiled
@@ -165,7 +165,7 @@ class Compilation:
             wrong = error
         return self._judge_by_law(wrong)
 
-    def _judge_by_law(self, wrong: CaseError) -> Variant:
+    def _judge_by_law(self, wrong: CaseError) -> VariantArm:
         """Judge what draws its own random numbers by statistics of many calls."""
         from torch._inductor import config  # noqa: PLC0415
 
@@ -265,7 +265,7 @@ class Compilation:
         other = unlike(rows[: 2 * CALLS], rows[2 * CALLS :], self._setup.case.workload.tolerance)
         return "" if other is None else f"{names[other[0]]}: {other[1]}"
 
-    def _judge_first_calls(self, compiled: Compiled, first: Any, judge: Judge) -> Variant:  # noqa: ANN401
+    def _judge_first_calls(self, compiled: Compiled, first: Any, judge: OutputJudge) -> VariantArm:  # noqa: ANN401
         """Judge the first calls, each on another draw, and check that the code was compiled."""
         self._setup.journal.enter("accuracy")
         anchors = self._eager.anchors
@@ -299,7 +299,7 @@ class Compilation:
         if compiled.watch is not None and (reason := compiled.watch.not_compiled()):
             raise CaseError("not_compiled", reason)
         state.refuse_changes()
-        return Variant(compiled, judge, state)
+        return VariantArm(compiled, judge, state)
 
     def _may_not_reuse_memory(self) -> bool:
         # A CUDA graph reuses its output memory by design.

@@ -17,13 +17,13 @@ from ivhl.measure.draws import (
     holds,
 )
 from ivhl.measure.failures import CaseError
+from ivhl.measure.imports import SEED
 from ivhl.measure.leaves import Leaves, leaves_of
-from ivhl.measure.setup import SEED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ivhl.measure.setup import Functions, Setup
+    from ivhl.measure.imports import Functions, Setup
 
 
 class Data:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ivhl.measure.anchors import Anchor, Anchors
     from ivhl.measure.data import Data
-    from ivhl.measure.setup import Setup
+    from ivhl.measure.imports import Setup
     from ivhl.measure.subject import Subject
 
 

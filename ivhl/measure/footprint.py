@@ -10,7 +10,7 @@ from ivhl.measure.timing import Restored
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ivhl.measure.setup import Setup
+    from ivhl.measure.imports import Setup
 
 
 def measure_memory(setup: Setup, eager: Callable[[], Any], compiled: Callable[[], Any]) -> None:

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ivhl.measure.anchors import Anchors
-    from ivhl.measure.compilation import Variant
+    from ivhl.measure.compilation import VariantArm
     from ivhl.measure.data import Data
     from ivhl.measure.eager import EagerArm
-    from ivhl.measure.setup import Functions, Setup
+    from ivhl.measure.imports import Functions, Setup
     from ivhl.measure.timing import Times
 
 # Limit for the time of a call on new data over a call on data just seen, relative to eager's ratio.
@@ -57,7 +57,7 @@ class FreshCalls:
         *,
         eager: EagerArm,
         source: Callable[[], Any],
-        variant: Variant,
+        variant: VariantArm,
         anchors: Anchors,
         times: Mapping[str, Times],
     ) -> None:

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     from ivhl.measure.accuracy import Typical
     from ivhl.measure.anchors import Anchor
+    from ivhl.measure.imports import Setup
     from ivhl.measure.leaves import Leaves
-    from ivhl.measure.setup import Setup
     from ivhl.measure.subject import Subject
     from ivhl.records.record import FailureClass, OutputError
 
 
-class Judge:
+class OutputJudge:
     """Judges outputs; the record shows the worst ones.
 
     Args:
@@ -57,9 +57,9 @@ class Judge:
         # The errors of the worst outputs so far, in a list of one.
         self._worst: list[tuple[OutputError, ...]] = [()]
 
-    def by_law_only(self) -> Judge:
+    def by_law_only(self) -> OutputJudge:
         """Return the judge of a variant that draws random numbers of its own."""
-        return Judge(self._setup, self._subject, self._typical, by_law=True)
+        return OutputJudge(self._setup, self._subject, self._typical, by_law=True)
 
     def judge(self, outputs: Leaves, anchor: Anchor, which: str) -> None:
         """Judge outputs, and note the worst one judged so far."""

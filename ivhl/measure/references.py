@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ivhl.measure.accuracy import Typical
-    from ivhl.measure.setup import Setup
+    from ivhl.measure.imports import Setup
     from ivhl.measure.subject import Subject
 
     Moves = list[dict[str, float]]

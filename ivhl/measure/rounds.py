@@ -14,11 +14,11 @@ from ivhl.measure.timing import BRIEF, SCHEDULE, time_arms
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ivhl.measure.compilation import Variant
+    from ivhl.measure.compilation import VariantArm
     from ivhl.measure.data import Data
     from ivhl.measure.eager import EagerArm
+    from ivhl.measure.imports import Setup
     from ivhl.measure.journal import Journal
-    from ivhl.measure.setup import Setup
     from ivhl.measure.timing import Times
 
 # Limit for eager's time in the rounds over its time before the variant ran. A case fails if, in
@@ -51,7 +51,7 @@ def time_eager(setup: Setup, call: Callable[[], Any], *names: str) -> EagerBefor
 
 
 def time_variant(
-    setup: Setup, data: Data, eager: EagerArm, source: Callable[[], Any], variant: Variant
+    setup: Setup, data: Data, eager: EagerArm, source: Callable[[], Any], variant: VariantArm
 ) -> tuple[dict[str, Times], list[dict[str, float]]]:
     """Return the times of all arms, and the calibrations before and after."""
     compiled = variant.compiled

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from ivhl.measure.anchors import Anchors
     from ivhl.measure.data import Data
     from ivhl.measure.eager import EagerArm
-    from ivhl.measure.judge import Judge
-    from ivhl.measure.setup import Functions, Setup
+    from ivhl.measure.imports import Functions, Setup
+    from ivhl.measure.judge import OutputJudge
 
 
 def run_source(
@@ -25,7 +25,7 @@ def run_source(
     eager: EagerArm,
     *,
     anchors: Anchors,
-    judge: Judge,
+    judge: OutputJudge,
 ) -> Callable[[], Any]:
     """Judge the variant's own source on every draw, and return its call."""
     subject = functions.subject

@@ -27,18 +27,18 @@ from ivhl.measure.case import Begun, Measurement, class_of
 from ivhl.measure.failures import CaseError, message_of, place_of, qualified_name
 from ivhl.measure.first_compile import use_compiler
 from ivhl.measure.flags import Flag, NoSuchFlagError, set_flag
+from ivhl.measure.imports import import_torch
 from ivhl.measure.job import read_job
 from ivhl.measure.journal import Journal
 from ivhl.measure.paths import folders_here, without_folders
-from ivhl.measure.setup import import_torch
 from ivhl.measure.supervisor import adopt_orphans, end_descendants
 from ivhl.workload import load_workloads, select_cases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from ivhl.measure.imports import Setup
     from ivhl.measure.job import Job
-    from ivhl.measure.setup import Setup
     from ivhl.records.record import Phase
     from ivhl.workload import Case
 

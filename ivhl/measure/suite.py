@@ -58,7 +58,7 @@ METRICS: Final[dict[str, AsvMetric]] = {
 _PACKAGED: Final = 3  # benchmarks.SUBJECT.NAME.calls: parts before the last
 
 
-class Operation(NamedTuple):
+class AsvOperation(NamedTuple):
     """One workload as asv has it.
 
     Attributes:
@@ -89,7 +89,7 @@ def operation_of(
     workload: Workload | None,
     device: str = "cpu",
     recorded: Iterable[tuple[str, str]] = (),
-) -> Operation:
+) -> AsvOperation:
     """Return a workload as asv has it.
 
     Args:
@@ -109,7 +109,7 @@ def operation_of(
         sizes = [size for size in (*sizes, *sorted(known[0])) if size in known[0]]
         variants = [one for one in (*variants, *sorted(known[1])) if one in known[1]]
     parts = [subject_of(name, workload), name.rpartition(".")[2]]
-    return Operation(
+    return AsvOperation(
         name,
         ".".join(re.sub(r"\W", "_", part, flags=re.ASCII) or "_" for part in parts),
         tuple(dict.fromkeys(sizes)),
@@ -117,7 +117,7 @@ def operation_of(
     )
 
 
-def operations() -> tuple[Operation, ...]:
+def operations() -> tuple[AsvOperation, ...]:
     """Return all workloads of this device, with every size and variant.
 
     Not only those of this run: asv's history breaks when the parameters change.

@@ -26,7 +26,9 @@ from ivhl.version_checks.compiling import (
     speaks_of_compiling,
     turned_off,
 )
-from ivhl.version_checks.conditions import (
+from ivhl.version_checks.names import Names, bindings, last_name, shared, whole_names
+from ivhl.version_checks.values import CaseTest
+from ivhl.version_checks.version_conditions import (
     Always,
     Condition,
     Unknown,
@@ -35,8 +37,6 @@ from ivhl.version_checks.conditions import (
     of_version,
     speaks_of_versions,
 )
-from ivhl.version_checks.names import Names, bindings, last_name, shared, whole_names
-from ivhl.version_checks.values import CaseTest
 from ivhl.version_checks.walks import FIELDS, blocks_of, statements_in
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Edit(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VersionCheck:
+class FoundCheck:
     """A place that keeps code from being compiled, or a test of it from being run.
 
     Attributes:
@@ -111,8 +111,8 @@ class Found:
         files: How many files were read.
     """
 
-    checks: tuple[VersionCheck, ...]
-    others: tuple[VersionCheck, ...]
+    checks: tuple[FoundCheck, ...]
+    others: tuple[FoundCheck, ...]
     problems: tuple[str, ...]
     files: int
 
@@ -167,8 +167,8 @@ def _found_in(texts: Iterable[SourceText], problems: list[str]) -> Found:
             read.append(one)
             bound.append(names)
     known = shared(bound)
-    checks: list[VersionCheck] = []
-    others: list[VersionCheck] = []
+    checks: list[FoundCheck] = []
+    others: list[FoundCheck] = []
     for one, own in zip(read, bound, strict=True):
         source = SourceFile(one.name, _tree_of(one.text), one.text, one.editable)
         finder = _Finder(source, own, known, classes, disables)
@@ -283,8 +283,8 @@ class _Finder(ast.NodeVisitor):
     ) -> None:
         self._classes = classes
         self._disables = _disables_in(source, disables)
-        self.checks: list[VersionCheck] = []
-        self.others: list[VersionCheck] = []
+        self.checks: list[FoundCheck] = []
+        self.others: list[FoundCheck] = []
         self._source = source
         self._lines = source.lines
         self._own = [dict(own)]
@@ -716,7 +716,7 @@ class _Finder(ast.NodeVisitor):
         *,
         about: bool,
     ) -> None:
-        check = VersionCheck(
+        check = FoundCheck(
             path=self._source.name,
             line=node.lineno,
             kind=kind,
@@ -895,7 +895,7 @@ def switched_off(text: str, edits: Iterable[Edit]) -> str:
     return b"".join(lines).decode("utf-8")
 
 
-def at(checks: Iterable[VersionCheck], place: str) -> tuple[VersionCheck, ...]:
+def at(checks: Iterable[FoundCheck], place: str) -> tuple[FoundCheck, ...]:
     """Return the checks at a place, ``FILE:LINE``."""
     name, _, line = place.rpartition(":")
     return tuple(g for g in checks if line == str(g.line) and Path(g.path).match(name or g.path))

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.spans import spans, spans_sentence
-from ivhl.version_checks.conditions import Always
+from ivhl.version_checks.version_conditions import Always
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ivhl.tracker.compat import Row
-    from ivhl.version_checks.find import VersionCheck
+    from ivhl.version_checks.find import FoundCheck
 
 CellState = Literal["works", "refused", "unavailable"]
 
 
-Standing = Literal["contradicted", "agrees", "excludes nothing", "always", "cannot tell"]
+CheckStanding = Literal["contradicted", "agrees", "excludes nothing", "always", "cannot tell"]
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class CheckJudgement:
     """What the evidence says of a check.
 
     Attributes:
@@ -31,13 +31,13 @@ class Judgement:
         text: A sentence for each thing to say.
     """
 
-    standing: Standing
+    standing: CheckStanding
     contradicted: Mapping[str, tuple[tuple[str, ...], str | None]]
     text: tuple[str, ...]
 
 
 # Of a condition that has nothing to do with compiling, records of compiled code say nothing.
-NOT_JUDGED: Final = Judgement("cannot tell", {}, ())
+NOT_JUDGED: Final = CheckJudgement("cannot tell", {}, ())
 
 
 class CellEvidence(NamedTuple):
@@ -72,20 +72,20 @@ def evidence_of(rows: Iterable[Row]) -> dict[tuple[str, str], CellEvidence]:
     return found
 
 
-def judge(check: VersionCheck, evidence: Mapping[tuple[str, str], CellEvidence]) -> Judgement:
+def judge(check: FoundCheck, evidence: Mapping[tuple[str, str], CellEvidence]) -> CheckJudgement:
     """Return what the evidence says of a check."""
     if isinstance(check.excludes, Always):
         text = "in every cell; whether it may go is not in the records: --run tells"
-        return Judgement("always", {}, (text,))
+        return CheckJudgement("always", {}, (text,))
     where = {cell: check.excludes.holds(*cell) for cell in evidence}
     excluded = [cell for cell, holds in where.items() if holds]
     unclear = [cell for cell, holds in where.items() if holds is None]
     if not excluded:
         if unclear:
             text = "what else it asks decides, which the syntax tree does not tell"
-            return Judgement("cannot tell", {}, (text,))
+            return CheckJudgement("cannot tell", {}, (text,))
         text = "excludes no cell that was measured"
-        return Judgement("excludes nothing", {}, (text,))
+        return CheckJudgement("excludes nothing", {}, (text,))
     contradicted: dict[str, tuple[tuple[str, ...], str | None]] = {}
     texts: list[str] = []
     for python in sorted({python for python, _ in excluded}, key=python_key):
@@ -104,7 +104,7 @@ def judge(check: VersionCheck, evidence: Mapping[tuple[str, str], CellEvidence])
         )
     if not contradicted:
         texts.append("the records agree: torch.compile works in none of these cells")
-    return Judgement("contradicted" if contradicted else "agrees", contradicted, tuple(texts))
+    return CheckJudgement("contradicted" if contradicted else "agrees", contradicted, tuple(texts))
 
 
 def _word(found: CellEvidence) -> str:

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ivhl.matrix.spec import CellSpec
-    from ivhl.version_checks.find import VersionCheck
+    from ivhl.version_checks.find import FoundCheck
 
-Verdict = Literal["passes", "fails", "flaky", "undecided"]
+TrialVerdict = Literal["passes", "fails", "flaky", "undecided"]
 # Packages of the cell that the project's requirements must not replace; without torch, nothing asks
 # for what it brings.
 _FROM_THE_CELL = "torch\ntriton\n"
@@ -86,11 +86,11 @@ class Attempt:
 
     root: Path
     folder: Path
-    check: VersionCheck
+    check: FoundCheck
     tests: tuple[str, ...]
     extra: tuple[str, ...]
     here: Path
-    others: tuple[VersionCheck, ...] = ()
+    others: tuple[FoundCheck, ...] = ()
     deadline_s: float = 900.0
 
 
@@ -135,13 +135,13 @@ class WithoutCheck:
     """
 
     cell: CellSpec
-    verdict: Verdict
+    verdict: TrialVerdict
     before: TrialRun | None
     runs: tuple[TrialRun, ...]
     reason: str
 
 
-def find_tests(folder: Path, check: VersionCheck) -> tuple[str, ...]:
+def find_tests(folder: Path, check: FoundCheck) -> tuple[str, ...]:
     """Return the tests of the code that a check keeps out: itself, or those files that name it.
 
     Raises:

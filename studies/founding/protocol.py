@@ -12,8 +12,8 @@ import torch._dynamo
 from ase.build import molecule
 from torch._dynamo.utils import counters
 
+from ivhl.measure.imports import SEED
 from ivhl.measure.intervals import paired_ratio
-from ivhl.measure.setup import SEED
 from ivhl.measure.timing import time_arms
 from studies.founding.calculator import StudentCalculator
 from studies.founding.configurations import method_of

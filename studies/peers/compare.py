@@ -10,9 +10,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Literal
 
 from ivhl.compile import CompileFallbackWarning, measuring
+from ivhl.measure.imports import SEED
 from ivhl.measure.intervals import paired_ratio
 from ivhl.measure.job import choose_clock
-from ivhl.measure.setup import SEED
 from ivhl.measure.timing import time_arms
 from studies.peers.judging import NAIVE, ByReference
 from studies.peers.potentials import ByItself

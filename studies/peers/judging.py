@@ -13,7 +13,7 @@ import torch
 
 from ivhl.measure.accuracy import flatten, judge_compiled, judge_eager
 from ivhl.measure.draws import cast
-from ivhl.measure.setup import SEED
+from ivhl.measure.imports import SEED
 from ivhl.workload import resolve
 
 if TYPE_CHECKING:

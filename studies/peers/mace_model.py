@@ -8,7 +8,7 @@ import torch
 from e3nn.o3 import Irreps
 from mace.modules import ScaleShiftMACE, interaction_classes
 
-from ivhl.measure.setup import SEED
+from ivhl.measure.imports import SEED
 from studies.peers.potentials import Potential, all_pairs, count_weights
 
 ELEMENTS = (1, 6, 7, 8)

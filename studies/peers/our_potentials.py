@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from ivhl.compile import get_compiled
-from ivhl.measure.setup import SEED
+from ivhl.measure.imports import SEED
 from ivhl.mlff import painn
 from ivhl.mlff.ahead import compile_ahead
 from ivhl.mlff.batch import energy_forces

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ivhl.measure.setup import SEED
+from ivhl.measure.imports import SEED
 from ivhl.workload import resolve
 from studies.peers.judging import Judgement, Started
 

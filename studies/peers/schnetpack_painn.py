@@ -18,7 +18,7 @@ from schnetpack.nn import BesselRBF, CosineCutoff
 from schnetpack.representation import PaiNN
 from schnetpack.transform import VesinNeighborList
 
-from ivhl.measure.setup import SEED
+from ivhl.measure.imports import SEED
 from ivhl.mlff.painn import CUTOFF, N_FEATURES, N_INTERACTIONS, N_RADIAL
 from studies.peers.our_potentials import through_ase
 from studies.peers.potentials import Potential, all_pairs, count_weights, differentiated

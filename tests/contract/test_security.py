@@ -84,8 +84,8 @@ SHOWN_BY: Final = {
         "test_variables_that_would_change_a_cell_are_not_obeyed",
     ),
     "Installed files are compared": ("test_nothing_runs_in_a_cell_whose_files_were_altered",),
-    "What the projects of a user share": (),
-    "ivhl uses no such folder": (
+    "Shared folders. The projects of a user share": (),
+    "No folder that another user owns": (
         "test_a_folder_that_another_user_could_write_to_is_not_used",
         "test_a_folder_of_another_user_is_not_used",
     ),

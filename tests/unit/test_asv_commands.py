@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from ivhl.asv.files import Suite
+from ivhl.asv.files import OwnSuite
 from ivhl.asv.publish import publish
 from ivhl.cli import app
 from ivhl.errors import ResultsError
@@ -311,7 +311,7 @@ def test_a_hundred_workloads_of_ten_variants_are_seven_hundred_benchmarks(root: 
 
 def test_two_workloads_of_one_short_name_stay_apart() -> None:
     records = [make_record(workload=name) for name in ("a-b.one", "a_b.one")]
-    names = [operation.name for operation in Suite(records, ()).records]
+    names = [operation.name for operation in OwnSuite(records, ()).records]
     assert names == ["a_b.one", "a_b.one_"]
 
 

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from ivhl.asv.files import Suite, write_foreign, write_ours
+from ivhl.asv.files import OwnSuite, write_foreign, write_ours
 from ivhl.cli import app
 from ivhl.cli.fleet import RefusedError
 from ivhl.errors import ResultsError, SpecError
@@ -440,7 +440,7 @@ def test_an_existing_environment_and_a_gpu_have_separate_files_of_asv(root: Path
     assert take(root, locked, bare, gpu).refused == ()
     view = root.parent / "view"
     write_foreign(root / "results", view)
-    write_ours(root, view, Suite(load_records(root / "results").records, ()))
+    write_ours(root, view, OwnSuite(load_records(root / "results").records, ()))
     found = {
         path.stem.split("-", 1)[1]: Results.load(str(path)) for path in view.glob("box/*-*.json")
     }

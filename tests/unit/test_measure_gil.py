@@ -7,7 +7,7 @@ import sysconfig
 
 import pytest
 
-from ivhl.measure.setup import gil_is_on
+from ivhl.measure.imports import gil_is_on
 
 
 @pytest.mark.parametrize("on", [True, False])

@@ -23,7 +23,7 @@ from ivhl.version_checks.find import find_checks
 from ivhl.version_checks.trial import Attempt, WithoutCheck, conclusion, find_tests, run_without
 
 if TYPE_CHECKING:
-    from ivhl.version_checks.trial import Verdict
+    from ivhl.version_checks.trial import TrialVerdict
 
 ROOT = Path(__file__).parents[2]
 CELL = CellSpec("3.12", "2.6.0")
@@ -318,7 +318,7 @@ def test_a_check_of_a_stub_is_not_run(tmp_path: Path) -> None:
         )
 
 
-def in_cells(*verdicts: tuple[str, Verdict]) -> list[WithoutCheck]:
+def in_cells(*verdicts: tuple[str, TrialVerdict]) -> list[WithoutCheck]:
     return [
         WithoutCheck(CellSpec("3.13", torch), verdict, None, (), "") for torch, verdict in verdicts
     ]

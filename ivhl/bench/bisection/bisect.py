@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from ivhl.bench import bench
-from ivhl.bench.bisection.cost import Cost, foretold_of
-from ivhl.bench.bisection.journal import Journal, log_of_search
+from ivhl.bench.bisection.cost import SearchCost, foretold_of
+from ivhl.bench.bisection.journal import SearchJournal, log_of_search
 from ivhl.bench.bisection.question import (
     Answer,
     Culprit,
@@ -24,7 +24,7 @@ from ivhl.bench.bisection.question import (
     seen_in,
     symptom_of,
 )
-from ivhl.bench.bisection.report import Report
+from ivhl.bench.bisection.report import SearchReport
 from ivhl.bench.bisection.runs import Runs
 from ivhl.bench.bisection.search import FLAKY_CHANCE, FLAKY_RUNS, Search
 from ivhl.bench.confirm import ROUNDS, WEIGHED
@@ -101,13 +101,13 @@ class _Bisection:
         measure: Callable[[Request, Console], object],
     ) -> None:
         self._question, self._results, self._console = question, results, console
-        self._journal = Journal(log_of_search(request.root, question, request), question)
+        self._journal = SearchJournal(log_of_search(request.root, question, request), question)
         self._answers = self._journal.answers
         self._search = Search(question, self._answers)
-        self._report = Report(question, self._answers, self._search)
+        self._report = SearchReport(question, self._answers, self._search)
         found = foretold_of(question, request, results)
         by_records = found is not None and not found.machines
-        self._cost = Cost(question, request, self._search, console, by_records=by_records)
+        self._cost = SearchCost(question, request, self._search, console, by_records=by_records)
         self._runs = Runs(question, request, results, console, measure=measure, cost=self._cost)
         self._first_records: list[RunRecord] = []
         self._last = self._search.last

@@ -158,7 +158,7 @@ def _case_took(record: RunRecord, question: Question, request: Request) -> Took:
     return case_took(record, PROCESSES_PER_ROUND if question.timed else request.effort.processes)
 
 
-class Cost:
+class SearchCost:
     """Prints what is left to do, once when the ends are known and once after an answer.
 
     Args:

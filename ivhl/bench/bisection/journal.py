@@ -40,7 +40,7 @@ def log_of_search(root: Path, question: Question, request: Request) -> Path:
     return root / ".asv" / "bisect" / f"{digest}.jsonl"
 
 
-class Journal:
+class SearchJournal:
     """The answers of a search, in a file.
 
     Args:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _PART: Final = 0.75
 
 
-class Report:
+class SearchReport:
     """What the answers of a search are in words.
 
     Args:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ivhl.bench.bisection.cost import Cost
+    from ivhl.bench.bisection.cost import SearchCost
     from ivhl.bench.request import Request
     from ivhl.measure.effort import Effort
     from ivhl.records.record import RunRecord
@@ -66,7 +66,7 @@ class Runs:
         console: Console,
         *,
         measure: Callable[[Request, Console], object],
-        cost: Cost,
+        cost: SearchCost,
     ) -> None:
         self._question, self._request, self._results = question, request, results
         self._console, self._measure, self._cost = console, measure, cost

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ivhl.measure.suite import METRICS, Operation, Values, measure_cell, operations, value
+from ivhl.measure.suite import METRICS, AsvOperation, Values, measure_cell, operations, value
 
 version = "1"
 
@@ -20,7 +20,7 @@ def setup_cache() -> Values:
 setup_cache.timeout = 24 * 3600  # type: ignore[attr-defined]  # asv reads it
 
 
-def _track(operation: Operation, metric: str) -> Any:  # noqa: ANN401  (asv has no types)
+def _track(operation: AsvOperation, metric: str) -> Any:  # noqa: ANN401  (asv has no types)
     def track(_: object, cell: Values, size: str, variant: str) -> Any:  # noqa: ANN401
         return value(cell, f"{operation.workload}/{size}/{variant}", METRICS[metric].value)
 
