@@ -75,7 +75,7 @@ def test_what_is_counted_is_what_the_table_says(tmp_path: Path) -> None:
         "lines of code of the tool": 7 + 4,
         "commands": 1,
         "declarations of options": 1,
-        "import cycles in the tool": 0,
+        "import cycles in the tool": 1,
         "lines of the longest class": 2,
         "functions over 50 lines, in percent": 0,
         "rows of the glossary": 2,

@@ -154,7 +154,7 @@ def test_the_list_is_that_of_ivhl_regressions_entry_by_entry(
         site = publish(root, root / "site", asv=True).output / "asv"
     monkeypatch.chdir(root)
     done = CliRunner().invoke(app, ["regressions", "--json"])
-    changes = [change for one in json.loads(done.stdout) for change in one["changes"]]
+    changes = [change for one in json.loads(done.stdout)["incidents"] for change in one["changes"]]
     assert {change["along"] for change in changes} == {"commit", "torch", "python"}
     found = verdicts(site)
     assert len(found) == len(changes)
