@@ -64,6 +64,7 @@ class Watch(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.recompiles: Counter[str] = Counter()
+        self._last: logging.LogRecord | None = None
         import torch._dynamo  # noqa: PLC0415  (imports Inductor's half, seconds; only when compiling)
         from torch._dynamo.utils import counters, graph_break_reasons  # noqa: PLC0415
 
@@ -112,6 +113,10 @@ class Watch(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Count one recompile or one frame that is given up, or note that the limit was reached."""
+        # What goes to the logger of recompiles goes on to that of Dynamo.
+        if record is self._last:
+            return
+        self._last = record
         message = record.getMessage()
         if record.name.endswith("__recompiles"):
             self.recompiles[tidy(message)] += 1

@@ -369,13 +369,15 @@ def libraries(root: Path) -> list[str]:
         place = [f"`{row['library']}`", f"{row['python']}, {row['torch']}"]
         lines.append([*place, "ivhl", library_answer(ours), *_facts_of(ours)])
         lines.append([*place, "plain", library_answer(theirs), *_facts_of(theirs)])
-    return [*markdown(head, once(lines)), "", _conditions([export])]
+    loads = [row["load_average"] for row in export["rows"]]
+    load = f"load average {min(loads):.1f} to {max(loads):.1f}"
+    return [*markdown(head, once(lines)), "", f"commit {export['commit'][:7]}, {load}."]
 
 
 def library_answer(answer: dict[str, Any]) -> str:
     """Return a speedup with the interval of its rounds, or how the case failed."""
     if answer["failure"]:
-        return f"{answer['failure']}"
+        return str(answer["failure"])
     return f"{answer['speedup']:.2f} [{answer['low']:.2f}, {answer['high']:.2f}]"
 
 
