@@ -30,7 +30,9 @@ HISTORY: Final = MappingProxyType(
         "with the harness's setting of random numbers, and then timed without that "
         "setting; a frame at the recompile limit keeps its number; declarations that do "
         "not say otherwise are compiled with dynamic=None; frames that 2.5 and 2.6 skip "
-        "for a break in a loop are counted.",
+        "for a break in a loop are counted, and each recompile once; float64 draws from the "
+        "generators of the code in eager's precision; a sum may be off by what any order of it "
+        "rounds; parameters of a subclass of Tensor are compared by their numbers.",
     }
 )
 
