@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from ivhl.tracker.views.source import Source
 
 _LONGEST_MESSAGE: Final = 200
+# Of fewer, a sparkline along commits shows nothing: it is drawn along releases.
+_FEWEST_COMMITS: Final = 3
 # Metrics on asv's page "Benchmark list", which takes what rises for worse.
 _LISTED: Final = ("relative_time", "failed")
 
@@ -207,14 +209,24 @@ class Graphs:
             if (line_of(record), record.cell.torch) == (line, torch)
             and record.commit in self.revisions
         }
-        self._dump(f"graphs/summary/{operation.benchmark('speedup')}.json", sorted(values.items()))
+        drawn, along = sorted(values.items()), "commits"
+        if len(drawn) < _FEWEST_COMMITS:
+            by_torch = {
+                record.cell.torch: record.speedup.value if record.speedup else None
+                for record in core
+                if line_of(record) == line
+            }
+            releases = sorted(by_torch, key=release_key)
+            drawn, along = [(n, by_torch[name]) for n, name in enumerate(releases)], "releases"
+        self._dump(f"graphs/summary/{operation.benchmark('speedup')}.json", drawn)
         cells = {record.cell.id: record.failure is not None for record in core}
         now = values[max(values)] if values else None
         where = (line.machine, f"Python {line.python}", f"PyTorch {torch}")
         return {
             "name": operation.name.partition(".")[2],
             "now": "no speedup" if now is None else f"{now:.2f}x",
-            "where": ", ".join((operation.sizes[0], operation.variants[0], *where)),
+            "where": f"{', '.join((operation.sizes[0], operation.variants[0], *where))}; "
+            f"drawn along {along}",
             "failed": f"fails in {sum(cells.values())} of {counted(len(cells), 'cell')}"
             if any(cells.values())
             else "",

@@ -125,13 +125,28 @@ def test_the_sparkline_is_of_the_newest_default_cell_and_the_grid_counts_what_fa
 ) -> None:
     grid = index_of(published)["benchmarks"][SPEEDUP]["grid"]
     assert grid["name"] == "gp_evolve"
-    assert grid["where"] == "small, real-compiled, bench, Python 3.14, PyTorch 2.9.1"
+    where = "small, real-compiled, bench, Python 3.14, PyTorch 2.9.1"
+    assert grid["where"] == f"{where}; drawn along commits"
     assert grid["failed"] == "fails in 6 of 15 cells"
     points = json.loads((published / f"html/graphs/summary/{SPEEDUP}.json").read_text())
     assert len(points) == 4
     assert points[-1][1] == pytest.approx(1.2, rel=0.1)
     start = index_of(published)["benchmarks"]["condensate.gp_evolve.track_failed"]["start"]
     assert start["torch"]["python"] == ["3.12", "3.13", "3.14"]
+
+
+def test_a_sparkline_of_few_commits_is_drawn_along_releases(root: Path) -> None:
+    for path in (root / "results").rglob("*.jsonl"):
+        path.unlink()
+    commit = git(root, "rev-parse", "HEAD")
+    for torch, speedup in (("2.9.1", 2.0), ("2.15.0", 4.0), ("2.10.0", 3.0)):
+        made = make_record(torch=torch, speedup=speedup, workload="ops.gp_evolve")
+        add(root, replace(made, commit=commit, variant="real-compiled"))
+    assert asv(root, "publish", "--no-pull").returncode == 0
+    grid = index_of(root)["benchmarks"][SPEEDUP]["grid"]
+    assert grid["where"].endswith("PyTorch 2.9.1; drawn along releases")
+    points = json.loads((root / f"html/graphs/summary/{SPEEDUP}.json").read_text())
+    assert [value for _, value in points] == pytest.approx([2.0, 3.0, 4.0])
 
 
 def test_a_failed_cell_says_why(published: Path) -> None:
