@@ -362,7 +362,8 @@ def settings_of(conf: Any, root: Path) -> Settings:  # noqa: ANN401
         path = root / ".asv" / "settings.json"
         machine = this_machine(KNOWN.get("machine", os.uname().nodename))
         results = results_of(conf).resolve()
-        write_machine(results, machine.name, asv_machine(machine))
+        if KNOWN:  # `ivhl try` makes a cell, and writes nothing into the results
+            write_machine(results, machine.name, asv_machine(machine))
         write_settings(
             path,
             Settings.of_checkout(
