@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ivhl.errors import SpecError, explained
+from ivhl.errors import SpecError, UnknownNameError, explained
 
 if TYPE_CHECKING:
     from typing import Any
@@ -157,6 +157,8 @@ class Commands(TyperGroup):
             raise SpecError(
                 f"ivhl {args[0]}: the command is now ivhl {name}", hint=f"ivhl {name} --help"
             )
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            raise UnknownNameError("command", args[0], COMMANDS)
         if args and args[0] in COMMANDS and args[0] not in self.commands:
             import_module(f"ivhl.cli.{COMMANDS[args[0]][0]}")
             self.commands = {**self.commands, **typer.main.get_group(app).commands}
@@ -175,6 +177,7 @@ app = typer.Typer(
     name="ivhl",
     cls=Commands,
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 

@@ -62,6 +62,7 @@ _SORTS: dict[Axis, str] = {
 }
 # Kinds of which only the number is printed, unless all are asked for.
 _HIDDEN = ("unchanged", "new", "missing", "incomparable", "inconclusive")
+_LISTED = 6  # cases of a kind, unless all are asked for
 _PLACES = 3  # that the line of what one side alone has names
 _HINT = (
     "both must be commits, or PyTorch releases, Pythons or machines with records (ivhl results), or "
@@ -352,23 +353,21 @@ def _list_all(console: Terminal, found: Sequence[Comparison], *, every: bool) ->
         if kind in _HIDDEN and not every:
             hidden += len(group)
         elif group:
-            _list(console, kind, group)
+            _list(console, kind, group, most=len(group) if every else _LISTED)
     if hidden:
         kinds = f"{', '.join(_HIDDEN[:-1])} or {_HIDDEN[-1]}"
         console.print(f"{counted(hidden, 'case')} {kinds}: --all")
 
 
-def _list(console: Terminal, kind: str, group: Sequence[Comparison]) -> None:
-    console.print(
-        Text(
-            f"\n{kind} ({len(group)})",
-            "red" if kind in WORSE else "green" if kind in BETTER else "bold",
-        )
-    )
-    for one in group:
+def _list(console: Terminal, kind: str, group: Sequence[Comparison], most: int) -> None:
+    style = "red" if kind in WORSE else "green" if kind in BETTER else "bold"
+    console.print(Text(f"\n{kind} ({len(group)})", style))
+    for one in group[:most]:
         console.print(Text(f"  {one.case.name}  {', '.join(one.case.place)}"))
         if one.reason:
             console.print(Text(f"    {printable(one.reason)}", "bright_black"))
+    if len(group) > most:
+        console.print(f"  and {counted(len(group) - most, 'more case')}: --all")
 
 
 def _as_dict(

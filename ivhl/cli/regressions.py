@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _WORDS = {"commit": "commit", "torch": "PyTorch", "python": "Python"}
 _VERBS = {"fails": "fail"}
 _HASH = 8
+# Newest incidents that fill a screen with a case each.
+_SCREEN = 9
 
 
 @app.command("regressions")
@@ -56,8 +58,9 @@ def regressions_command(
         Path | None, typer.Option("--results", help="Folder of the results (default: results).")
     ] = None,
     cases: Annotated[
-        int, typer.Option("--cases", min=1, help="Cases listed of one incident.")
-    ] = 5,
+        int | None,
+        typer.Option("--cases", min=1, help="List all incidents, with so many cases of each."),
+    ] = None,
     *,
     better: Annotated[bool, typer.Option("--better", help="Improvements, too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
@@ -92,8 +95,16 @@ def regressions_command(
         typer.echo(json.dumps({"schema": "ivhl.regressions/1", "incidents": told}, indent=1))
         return
     console = Terminal(highlight=False, soft_wrap=True)
-    for incident in incidents:
-        _print(console, incident, cases, words)
+    shown = incidents if cases else incidents[:_SCREEN]
+    for incident in shown:
+        _print(console, incident, cases or 1, words)
+    if not cases and incidents:
+        older = f"{counted(len(incidents) - len(shown), 'older incident')}; " * (
+            shown != incidents
+        )
+        console.print(
+            f"{older}the largest change of each: --cases N lists more", style="bright_black"
+        )
     if not incidents:
         console.print(f"nothing got worse in {counted(len(index.entries), 'record')}")
     disturbed = disturbed_of(index.entries)
@@ -132,9 +143,6 @@ def _print(console: Terminal, incident: Incident, shown: int, words: _Words) -> 
             console.print(Text(shown_reason(printable(again.text)), "cyan"))
         if note := note_of(change, words.notes):
             console.print(Text(f"    known: {printable(note)}", "cyan"))
-    if len(incident.changes) > shown:
-        more = counted(len(incident.changes) - shown, "more case")
-        console.print(f"  and {more}: --cases {len(incident.changes)}")
 
 
 def _sentence(incident: Incident) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
+from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -26,10 +28,14 @@ from ivhl.git import commit_order
 from ivhl.matrix.project import find_root
 from ivhl.matrix.spec import newest_of
 from ivhl.records.store import case_name, is_existing
+from ivhl.tracker.advice import matched_cases
 from ivhl.tracker.compat import (
+    PASSING,
     compat_json,
     format_speedup,
     headline,
+    python_key,
+    release_key,
     status_of,
     support,
     support_sentence,
@@ -39,6 +45,8 @@ from ivhl.tracker.pairs import count_pairs
 from ivhl.tracker.project import load_state, retired_cases, rows_of
 from ivhl.tracker.table import STYLES, ResultsTable
 from ivhl.tracker.terminal import Terminal
+from ivhl.tracker.views.front import grid_cell
+from ivhl.tracker.views.source import Source
 from ivhl.tracker.wording import ANOTHER_RUN, STATUS_WORDS, STATUSES, counted, marked
 
 if TYPE_CHECKING:
@@ -50,8 +58,12 @@ if TYPE_CHECKING:
     from ivhl.tracker.compat import Row, RowSeries, Support
     from ivhl.tracker.pairs import Pairs
     from ivhl.tracker.spread import Spreads
+    from ivhl.tracker.views.front import GridCell
 
 T = TypeVar("T")
+
+# Of more cases, `ivhl compat` prints the cells, unless something is chosen.
+_FEW_CASES = 12
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PythonOption = Annotated[list[str] | None, typer.Option("--python", help="Only this Python.")]
@@ -116,6 +128,10 @@ def compat(
         typer.echo(compat_json(rows), nl=False)
         return
     console = Terminal()
+    asked = (python, torch, workload, size, variant, machine, status)
+    if not any(asked) and len({row.series for row in rows}) > _FEW_CASES:
+        _print_grid(console, Source(state))
+        return
     if found and not rows:
         console.print("no case matches all of these options")
         return
@@ -126,6 +142,38 @@ def compat(
     if gone := retired_cases(state):
         text = f"measured earlier, no longer in the project: {', '.join(gone)}"
         console.print(Text(text, "bright_black"))
+
+
+def _print_grid(console: Terminal, source: Source) -> None:
+    """Print what works in each cell of the main machine, and how to see more."""
+    place, *others = source.by_place
+    rows = source.by_place[place]
+    matched = matched_cases(rows)
+    cells: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        cells[row.torch, row.python].append(row)
+    pythons = sorted({row.python for row in rows}, key=python_key)
+    table = Table("PyTorch", *(f"Python {python}" for python in pythons), box=box.SIMPLE_HEAD)
+    for torch in sorted({row.torch for row in rows}, key=release_key):
+        found = [grid_cell(cells[torch, python], "", matched) for python in pythons]
+        table.add_row(torch, *map(_in_words, found))
+    console.print(Text(f"{place.name}: {headline(rows)}", "bold"))
+    console.print(table)
+    console.print(
+        f"x: mean speedup over eager, over {counted(len(matched), 'case')}; n fail: of all cases\n"
+        "cases: --python 3.13, --torch 2.15.0, --workload NAME, --status wrong; all: --json"
+    )
+    if others:
+        console.print(f"other machines (--machine): {', '.join(p.machine for p in others)}")
+
+
+def _in_words(cell: GridCell | None) -> str:
+    if cell is None:
+        return "-"
+    failing = sum(share.count for share in cell.shares if share.status not in PASSING)
+    if not cell.worth:
+        return cell.word.removeprefix("all ")
+    return f"{cell.worth}, {failing} fail" if failing else cell.worth
 
 
 @app.command("results")

@@ -71,7 +71,7 @@ def version_checks_command(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Find conditions on versions around compiled code, and what the records say of them.
+    """Find version checks around compiled code, and say which the records contradict.
 
     The evidence is the records of the ivhl project that this is run in.
     """

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import ivhl.cli
 from ivhl.cli import COMMANDS, app, surgical, tryout
-from ivhl.errors import InterpreterError, SpecError
+from ivhl.errors import InterpreterError, SpecError, UnknownNameError
 from ivhl.matrix.locks import LockState
 from ivhl.workload import broken_benchmarks
 from tests.builders.fleet import make_fleet_project
@@ -59,9 +59,15 @@ def test_every_command_has_a_help_of_its_own(name: str) -> None:
 
 
 def test_an_unknown_command_is_refused_and_the_nearest_is_named() -> None:
-    result = CliRunner().invoke(app, ["compatt"])
-    assert result.exit_code == 2
-    assert "compat" in result.output
+    for typed, meant in (("compatt", "compat"), ("benhc", "bench")):
+        error = CliRunner().invoke(app, [typed]).exception
+        assert isinstance(error, UnknownNameError)
+        assert (error.exit_code, meant in error.hint) == (2, True)
+
+
+def test_the_short_option_of_help_is_that_of_every_command() -> None:
+    for words in (["-h"], ["compat", "-h"], ["matrix", "lock", "-h"]):
+        assert "Usage: " in CliRunner().invoke(app, words).output
 
 
 @pytest.mark.parametrize(
@@ -97,7 +103,7 @@ def test_a_model_without_a_name_is_refused_before_a_cell_is_made(
 
 def test_every_module_of_commands_is_in_the_list() -> None:
     folder = Path(ivhl.cli.__file__).parent
-    parts = {"__init__", "codebase", "declared", "markdown", "sides"}
+    parts = {"__init__", "codebase", "declared", "markdown", "schemas", "sides"}
     packages = {path.parent.name for path in folder.glob("*/__init__.py")}
     modules = packages | {path.stem for path in folder.glob("*.py")} - parts
     assert modules == {module for module, _ in COMMANDS.values()}

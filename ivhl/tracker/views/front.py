@@ -155,7 +155,9 @@ def front_view(source: Source, place: Place) -> FrontView:
             GridLine(
                 python,
                 tuple(
-                    _cell(cells[python, torch], f"{matrix}#python={python}&torch={torch}", matched)
+                    grid_cell(
+                        cells[python, torch], f"{matrix}#python={python}&torch={torch}", matched
+                    )
                     for torch in shown
                 ),
             )
@@ -259,7 +261,14 @@ def _apart(source: Source, place: Place, torch: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _cell(rows: Sequence[Row], href: str, matched: frozenset[RowSeries]) -> GridCell | None:
+def grid_cell(rows: Iterable[Row], href: str, matched: frozenset[RowSeries]) -> GridCell | None:
+    """Return what the cases of a cell are; ``None`` if none was run.
+
+    Args:
+        rows: All of the cell.
+        href: Address of its cases.
+        matched: The cases that every mean is over.
+    """
     run = [row for row in rows if row.status != "not_run"]
     if not run:
         return None

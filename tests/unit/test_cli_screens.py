@@ -1,0 +1,50 @@
+"""What commands print unasked fits into a screen, and says how to see more."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCREEN = 40
+
+
+def lines_of(*words: str) -> list[str]:
+    """Return what a command prints about the committed records, on a terminal of 80 columns."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ivhl", *words],
+        cwd=ROOT,
+        env=os.environ | {"COLUMNS": "80"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("words", "more"),
+    [
+        (["compat"], "all: --json"),
+        (["regressions"], "--cases N lists more"),
+        (["compare", "2.8.0", "2.9.1"], "more cases: --all"),
+    ],
+)
+def test_nothing_prints_more_than_a_screen_unasked(words: list[str], more: str) -> None:
+    lines = lines_of(*words)
+    assert len(lines) <= SCREEN
+    assert more in " ".join(lines)
+
+
+def test_the_grid_has_a_column_for_each_python_and_a_line_for_each_release() -> None:
+    lines = lines_of("compat")
+    (head,) = (line for line in lines if line.startswith("  PyTorch"))
+    assert head.split()[1::2] == ["Python"] * 4
+    cells = {line.split()[0]: line for line in lines if line.startswith("  2.")}
+    assert "unavailable" in cells["2.4.1"]
+    assert cells["2.15.0"].split()[1].endswith("x")
+    assert list(cells)[-2:] == ["2.14.1", "2.15.0"]
