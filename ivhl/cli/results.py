@@ -161,7 +161,7 @@ def _print_grid(console: Terminal, source: Source) -> None:
     console.print(table)
     console.print(
         f"x: mean speedup over eager, over {counted(len(matched), 'case')}; n fail: of all cases\n"
-        "cases: --python 3.13, --torch 2.15.0, --workload NAME, --status wrong; all: --json"
+        "cases: --python 3.13, --torch 2.15.0, --workload NAME, --status wrong; --json"
     )
     if others:
         console.print(f"other machines (--machine): {', '.join(p.machine for p in others)}")

@@ -29,7 +29,7 @@ def lines_of(*words: str) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "more"),
     [
-        (["compat"], "all: --json"),
+        (["compat"], "--status wrong; --json"),
         (["regressions"], "--cases N lists more"),
         (["compare", "2.8.0", "2.9.1"], "more cases: --all"),
     ],
