@@ -407,7 +407,7 @@ def test_two_releases_are_compared_as_on_the_command_line(
     assert_means_of_the_command(text, project)
     assert "no speed of the machine was measured" in text
     fallen = page.locator("#result tbody tr").first
-    assert fallen.locator(".chip").inner_text() == "lower"
+    assert fallen.locator(".chip").inner_text() == "slower"
     assert "ops.gp_evolve/small/real-compiled" in fallen.inner_text()
     case = fallen.get_by_role("link").get_attribute("href")
     assert (site / f"{case}").is_file()
