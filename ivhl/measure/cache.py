@@ -94,7 +94,7 @@ def keep(
     names: tuple[str, ...],
     findings: dict[str, Any],
     *,
-    limit_bytes: int = LIMIT_BYTES,
+    limit_bytes: int | None = None,
 ) -> str | None:
     """Store folders and files of a case as an entry, completely or not at all.
 
@@ -104,7 +104,7 @@ def keep(
         source: Folder of the case.
         names: Folders and files in it to keep, if they exist.
         findings: Findings of compiling the case, as JSON.
-        limit_bytes: Limit for all entries together.
+        limit_bytes: Limit for all entries together; by default ``LIMIT_BYTES``.
 
     Returns:
         Why it could not be kept, e.g. a full disk; ``None`` if it was.
@@ -130,7 +130,7 @@ def keep(
         return f"{error.strerror or error}"
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
-    prune(cache, limit_bytes)
+    prune(cache, LIMIT_BYTES if limit_bytes is None else limit_bytes)
     return None
 
 

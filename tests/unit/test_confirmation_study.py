@@ -23,10 +23,10 @@ def moves_of(compiled: list[float], rounds: int = 1) -> dict[str, list[list[floa
 @pytest.mark.parametrize(
     ("moves", "said"),
     [
-        (moves_of(QUIET, 3), ("refuted", 1)),
-        (moves_of([move + 0.05 for move in QUIET]), ("worse", 1)),
+        (moves_of(QUIET, 3), ("unchanged", 1)),
+        (moves_of([move + 0.05 for move in QUIET]), ("slower", 1)),
         (moves_of(NOISY, 2), (GOES_ON, 2)),
-        (moves_of(NOISY, ROUNDS), ("undecided", ROUNDS)),
+        (moves_of(NOISY, ROUNDS), ("inconclusive", ROUNDS)),
     ],
 )
 def test_stored_rounds_are_judged_by_the_rule_of_today(
@@ -43,5 +43,9 @@ def test_drawn_sessions_have_the_noise_of_unchanged_code_and_the_shift() -> None
         "moves": moves_of(QUIET),
     }
     more = same | {"planted": "more", "moves": moves_of(NOISY)}  # not drawn from
-    for shift, verdict in ((0.0, "refuted"), (math.log(1.1), "worse"), (-math.log(1.1), "better")):
+    for shift, verdict in (
+        (0.0, "unchanged"),
+        (math.log(1.1), "slower"),
+        (-math.log(1.1), "faster"),
+    ):
         assert draw_sessions([same, more], shift, 50, random.Random(0)) == {verdict: 50}  # noqa: S311

@@ -513,7 +513,7 @@ def test_an_existing_environment_is_named_as_such() -> None:
 
 def test_the_tab_of_asv_says_whose_verdicts_its_list_has() -> None:
     page = site_of(make_record())["asv.html"].decode()
-    assert "their list of regressions has our verdicts" in page
+    assert "their list of regressions is that of" in page
     assert "asv finds" not in page
 
 

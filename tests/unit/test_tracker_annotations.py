@@ -56,6 +56,7 @@ ROOT = Path(__file__).parents[2]
 # Findings that no change of a stored record shows, so that there is nothing to say beside one.
 SHOWN_BY_NO_RECORD = {
     "the-staircase-every-release-on-python-312-to-315",  # of all others
+    "public-reports-of-the-compiler-tried",  # of other people's code
     "which-build-of-python-costs-more-than-which-version",  # said where builds differ
     "once-pytorch-has-compiled-id-takes-nine-times-as-long",
     "torchcompile-on-python-313",  # support gates, with links in envs/expectations.toml
