@@ -7,8 +7,10 @@ written records; and no command writes into the site of ``ivhl publish``.
 
 from __future__ import annotations
 
+import fcntl
 import tempfile
-from functools import wraps
+from contextlib import contextmanager
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +24,7 @@ from asv.console import log
 from asv.machine import Machine
 from asv.util import UserError
 
-from ivhl.asv.configuration import HTML, SCRATCH, SUITE
+from ivhl.asv.configuration import HTML, SCRATCH, SUITE, load_configuration
 from ivhl.asv.files import OwnSuite, write_foreign, write_ours, write_places
 from ivhl.asv.site import check_replaceable, join_asv_site
 from ivhl.asv.verdicts import add_verdicts
@@ -37,7 +39,7 @@ from ivhl.tracker.regressions import find_changes, incidents_of
 from ivhl.tracker.views.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ivhl.tracker.project import State
     from ivhl.tracker.regressions import Change
@@ -71,6 +73,7 @@ def _told(run: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(run)
     def wrapped(cls: Any, conf: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  (asv has no types)
         try:
+            load_configuration(root_of(conf))  # asv takes values of any type
             return run(cls, conf, *args, **kwargs)
         except IvhlError as error:
             raise UserError(
@@ -140,28 +143,43 @@ def _previewing(run: Callable[..., Any]) -> Callable[..., Any]:
 def _publishing(run: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(run)
     def wrapped(cls: Any, conf: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        from ivhl.asv.graphs import Graphs  # noqa: PLC0415  (only here)
-
-        conf.html_dir = html_dir(conf)
-        check_replaceable(Path(conf.html_dir))
-        root, state = _load(conf)
-        if Path(conf.repo).is_dir():
-            # asv stops if a branch does not exist, as in the checkout of a pull request.
-            conf.branches = published_branches(root, conf.branches)
-        suite = OwnSuite(state.records, state.workloads)
-        with tempfile.TemporaryDirectory(prefix="ivhl-asv-") as name:
-            _view_foreign(conf, Path(name))
-            write_places(root, Path(name), suite)
-            results, conf.results_dir = results_of(conf), name
-            status = run(cls, conf, *args, **kwargs)
-        if not status:
-            graphs = Graphs(conf, suite, Source(state))
-            graphs.write()
-            add_verdicts(graphs, _changes(state, results))
-            join_asv_site(Path(conf.html_dir))
-        return status
+        with _alone(root_of(conf)):
+            return _publish(partial(run, cls), conf, *args, **kwargs)
 
     return wrapped
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """Wait for another process that writes asv's pages: each deletes the pages of before."""
+    path = root / ".asv" / "publish.lock"
+    path.parent.mkdir(exist_ok=True)
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _publish(run: Callable[..., Any], conf: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    from ivhl.asv.graphs import Graphs  # noqa: PLC0415  (only here)
+
+    conf.html_dir = html_dir(conf)
+    check_replaceable(Path(conf.html_dir))
+    root, state = _load(conf)
+    if Path(conf.repo).is_dir():
+        # asv stops if a branch does not exist, as in the checkout of a pull request.
+        conf.branches = published_branches(root, conf.branches)
+    suite = OwnSuite(state.records, state.workloads)
+    with tempfile.TemporaryDirectory(prefix="ivhl-asv-") as name:
+        _view_foreign(conf, Path(name))
+        write_places(root, Path(name), suite)
+        results, conf.results_dir = results_of(conf), name
+        status = run(conf, *args, **kwargs)
+    if not status:
+        graphs = Graphs(conf, suite, Source(state))
+        graphs.write()
+        add_verdicts(graphs, _changes(state, results))
+        join_asv_site(Path(conf.html_dir))
+    return status
 
 
 def html_dir(conf: Any) -> str:  # noqa: ANN401
@@ -184,9 +202,7 @@ def root_of(conf: Any) -> Path:  # noqa: ANN401
 
 def results_of(conf: Any) -> Path:  # noqa: ANN401
     """Return the folder of the records; asv's own results are in ``conf.results_dir``."""
-    root = root_of(conf)
-    beside = Path(conf.results_dir).absolute() if Path.cwd() == root else root / "results"
-    return Path(getattr(conf, "ivhl_results", beside))
+    return Path(getattr(conf, "ivhl_results", root_of(conf) / "results"))
 
 
 def _load(conf: Any) -> tuple[Path, State]:  # noqa: ANN401

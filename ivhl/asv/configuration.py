@@ -78,7 +78,7 @@ def load_configuration(root: Path) -> dict[str, Any]:
             "benchmark_dir": str(SUITE),
             "env_dir": str(root / conf.get("env_dir", ".asv/env")),
             "html_dir": str(path.parent / conf["html_dir"] if "html_dir" in conf else root / HTML),
-            "results_dir": str(asv_results if path.parent == root else root / "results"),
+            "results_dir": str(root / "results"),
             "asv_results_dir": str(asv_results),
         }
     )

@@ -255,7 +255,10 @@ def check_replaceable(html_dir: Path) -> None:
     Raises:
         ResultsError: If it has files and none of asv's.
     """
-    if html_dir.exists() and not (html_dir / "asv.js").is_file() and any(html_dir.iterdir()):
+    is_other = html_dir.is_symlink() or (html_dir.exists() and not html_dir.is_dir())
+    if is_other or (
+        html_dir.exists() and not (html_dir / "asv.js").is_file() and any(html_dir.iterdir())
+    ):
         raise ResultsError(
             f"{html_dir} exists and is not a site made by asv, which would delete it",
             hint="choose another folder: html_dir in asv.conf.json, or --html-dir",

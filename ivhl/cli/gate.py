@@ -116,6 +116,8 @@ def gate_command(
     _check_names("machine", machine or (), {entry.case.machine for entry in index.entries})
     pythons = {*matrix.pythons, *(entry.python for entry in index.entries)}
     _check_names("Python", python or (), pythons)
+    known = {*matrix.releases("extended"), *(entry.torch for entry in index.entries)}
+    _check_names("PyTorch release", releases, known)
     entries = [e for e in index.entries if not machine or e.case.machine in machine]
     hashes = {entry.commit for entry in entries}
     before, after = (commits_of_same_code(root, commit, hashes) for commit in commits)
@@ -152,13 +154,13 @@ def gate_command(
         )
     if outdated := verdict.outdated:
         raise FixedError(
-            f"{counted(len(outdated), 'case')} fixed: {EXPECTATIONS} still expects a failure",
+            f"{counted(len(outdated), 'case')} passing: {EXPECTATIONS} still expects a failure",
             hint="remove or narrow the entries: ivhl expect --update",
         )
     if (gaps or not verdict.compared) and not allow_missing:
-        what = f"{counted(len(gaps), 'case')} cannot be judged" if gaps else "nothing to compare"
+        what = f"{counted(len(gaps), 'case')} missing or incomparable" if gaps else ""
         raise GapsError(
-            f"{what}: records are missing or were measured under other conditions",
+            what or "nothing to compare: records are missing, or no longer declared",
             hint=f"measure {commits[0][:8]} and {commits[1][:8]} in the same way, or pass "
             "--allow-missing",
         )
@@ -223,8 +225,9 @@ def _headline(verdict: Verdict) -> str:
     words = {kind: "fail" if kind == "fails" and n > 1 else kind for kind, n in worse.items()}
     found = ", ".join(f"{counted(n, 'case')} {words[kind]}" for kind, n in worse.items())
     if outdated := len(verdict.outdated):
-        fixed = f"{counted(outdated, 'case')} fixed that {EXPECTATIONS} expects to fail"
-        found = f"{found}, {fixed}" if found else fixed
+        verb = "passes" if outdated == 1 else "pass"
+        passing = f"{counted(outdated, 'case')} {verb}, which {EXPECTATIONS} expects to fail"
+        found = f"{found}; {passing}" if found else passing
     judged, total = verdict.judged, len(verdict.findings)
     if not total:
         return "Cannot judge: no case has a record of both commits"

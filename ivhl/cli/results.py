@@ -160,7 +160,7 @@ def _print_grid(console: Terminal, source: Source) -> None:
     console.print(Text(f"{place.name}: {headline(rows)}", "bold"))
     console.print(table)
     console.print(
-        f"x: mean speedup over eager, over {counted(len(matched), 'case')}; n fail: of all cases\n"
+        f"x: mean speedup over eager, over {counted(len(matched), 'case')}; fail: or unsupported\n"
         "cases: --python 3.13, --torch 2.15.0, --workload NAME, --status wrong; --json"
     )
     if others:

@@ -133,6 +133,12 @@ def _refuse_tracked_scratch(root: Path) -> None:
     if (root / ".asv").is_dir() or (root / ".asv").is_symlink():
         links.append(".asv")
     if links and (tracked := tracked_files(root, links)):
+        top, _, inside = tracked[0].partition("/")
+        if inside and top != ".asv":  # the link came after the files
+            raise SpecError(
+                f"{root / top}: must not be a link, since git tracks {tracked[0]}",
+                hint=f"make {top} a folder; or git rm -r --cached {top}, to keep it elsewhere",
+            )
         raise SpecError(
             f"{root / tracked[0]}: must not be in git: ivhl writes there, and runs what is there",
             hint=f"see what it is; then git rm -r --cached {shlex.quote(tracked[0])}",

@@ -51,9 +51,9 @@ MEANINGS: Final[dict[Kind, str]] = {
     "slower": "compiled code takes longer, or gains less over eager code that did not get faster",
     "eager slower": "eager code takes longer, and compiled code does not",
     "missing": "had a record before and has none now",
-    "incomparable": "measured under other conditions, contended, or failed for a reason outside the "
+    "incomparable": "measured under other conditions, disturbed, or failed for a reason outside the "
     "code: measure again",
-    "inconclusive": "too noisy to say: even a change by 1.3x would not show, or a contended run",
+    "inconclusive": "too noisy to say: a change by 1.3x would not show, or the run was disturbed",
     "new": "has a record now and had none before",
     "fixed": "failed before and works now",
     "faster": "compiled code takes less time, or gains more over eager code",

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from ivhl.tracker.regressions import History
 
 NAME: Final = "confirmations.jsonl"
+# What measuring both commits again can say.
+_VERDICTS: Final = (
+    "fails", "degraded", "slower", "inconclusive", "fixed", "faster", "unchanged",
+)  # fmt: skip
 # Verdicts as they were written until the kinds of changes were the same everywhere.
 _FORMER: Final = {
     "worse": "slower", "better": "faster", "refuted": "unchanged", "undecided": "inconclusive",
@@ -110,14 +114,16 @@ def confirmation_of(change: Change, confirmations: Iterable[Confirmation]) -> Co
 
 
 def _confirmation(data: Any) -> Confirmation:  # noqa: ANN401  (JSON)
+    if not isinstance(data, dict) or data.keys() != get_type_hints(Confirmation).keys():
+        raise ValueError(f"its fields must be {', '.join(get_type_hints(Confirmation))}")
     found = Confirmation(**data)
     for name, kind in get_type_hints(Confirmation).items():
         value = getattr(found, name)
         if not isinstance(value, kind) or isinstance(value, bool):
             raise TypeError(f"{name} must be of type {kind.__name__} (got {value!r})")
     verdict = _FORMER.get(found.verdict, found.verdict)
-    if verdict not in KINDS:
-        raise ValueError(f"verdict must be one of {', '.join(KINDS)} (got {verdict!r})")
+    if verdict not in _VERDICTS:
+        raise ValueError(f"verdict must be one of {', '.join(_VERDICTS)} (got {verdict!r})")
     return replace(found, verdict=verdict)
 
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -268,6 +269,36 @@ def test_asv_deletes_no_folder_that_it_did_not_make(root: Path) -> None:
     with pytest.raises(ResultsError, match="is not a site made by asv"):
         publish(root, root / "site", asv=True)
     assert precious.exists()
+
+
+def test_two_publishes_at_once_leave_one_whole_site(root: Path) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(lambda _: asv(root, "publish", "--no-pull"), range(2)))
+    assert [one.returncode for one in done] == [0, 0], done
+    assert (root / "html" / "asv.js").is_file()
+    assert SPEEDUP in index_of(root)["benchmarks"]
+
+
+def test_asv_reads_our_records_wherever_its_own_results_are(root: Path) -> None:
+    path = root / "asv.conf.json"
+    conf = json.loads(path.read_text().split("\n", 1)[1]) | {"results_dir": ".asv/own"}
+    path.write_text(json.dumps(conf))
+    assert asv(root, "publish", "--no-pull").returncode == 0
+    assert SPEEDUP in index_of(root)["benchmarks"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("html_dir", 3), ("results_dir", 7), ("hash_length", "8")]
+)
+def test_asv_refuses_what_ivhl_refuses_of_its_configuration(
+    root: Path, key: str, value: object
+) -> None:
+    path = root / "asv.conf.json"
+    path.write_text(json.dumps(json.loads(path.read_text().split("\n", 1)[1]) | {key: value}))
+    done = asv(root, "publish", "--no-pull")
+    assert done.returncode
+    assert "Traceback" not in done.stdout + done.stderr
+    assert key in done.stdout + done.stderr
 
 
 def test_a_character_that_nobody_sees_is_written_out(root: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import errno
 import os
+import shutil
 import signal
 import socket
 import string
@@ -208,6 +209,19 @@ def test_a_link_of_its_user_is_taken_and_one_of_the_repository_refused(
     with pytest.raises(SpecError, match=f"{name}: must not be in git") as refused:
         find_root(root)
     assert f"git rm -r --cached {name}" in refused.value.hint
+
+
+def test_results_that_became_a_link_after_git_had_their_files_are_named_as_a_link(
+    root: Path, outside: Path
+) -> None:
+    init(root, ["3.12"], ["2.5.1"])
+    (root / "results" / "box").mkdir(parents=True)
+    (root / "results" / "box" / "a.jsonl").touch()
+    git(root, "add", "--force", "results")
+    shutil.rmtree(root / "results")
+    (root / "results").symlink_to(outside)
+    with pytest.raises(SpecError, match="results: must not be a link, since git tracks results/"):
+        find_root(root)
 
 
 # What writes or deletes by itself, per file: into temporary folders, caches and `.asv`, or a path
