@@ -215,7 +215,7 @@ def _verdict_text(verdict: Verdict, base: str, head: str) -> str:
                 f"  {place}: {', '.join(cases)}",
                 f"    {shown_reason(reason)}",
             ]
-    lines += ["", *_elsewhere(verdict)] if verdict.elsewhere else []
+    lines += ["", *notes] if (notes := _elsewhere(verdict)) else []
     return "\n".join(lines)
 
 
@@ -248,10 +248,13 @@ def _counts(verdict: Verdict) -> str:
 
 
 def _elsewhere(verdict: Verdict) -> list[str]:
-    return [
+    lines = [
         f"no record on {machine}, {device} ({counted(n, 'case')} at the base)"
         for (machine, device), n in verdict.elsewhere.items()
     ]
+    if verdict.undeclared:
+        lines.append(f"{counted(verdict.undeclared, 'case')} no longer declared, and not compared")
+    return lines
 
 
 def _verdict_json(verdict: Verdict, base: str, head: str) -> str:

@@ -35,10 +35,12 @@ class Verdict:
         findings: Worst kind first.
         elsewhere: Machine and device without any record of the head, to the number of cases that
             the base has there. They have no finding.
+        undeclared: Number of cases with records of either commit that the project declares no more.
     """
 
     findings: tuple[Comparison, ...]
     elsewhere: dict[tuple[str, str], int]
+    undeclared: int = 0
 
     def of(self, kinds: Collection[Kind]) -> tuple[Comparison, ...]:
         """Return the findings with one of these kinds, without expected failures."""
@@ -133,7 +135,10 @@ def judge(
         (disturbed, disturbed),
     )
     findings = sorted((_expecting(one, expectations) for one in found), key=_order)
-    return Verdict(tuple(findings), dict(sorted(elsewhere.items())))
+    undeclared = {
+        case_of(r, "commit") for r in records if id(r) in gone and r.commit in {*base, *head}
+    }
+    return Verdict(tuple(findings), dict(sorted(elsewhere.items())), len(undeclared))
 
 
 def _place(record: RunRecord) -> tuple[str, str]:

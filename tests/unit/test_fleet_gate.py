@@ -253,6 +253,7 @@ def test_retired_cases_are_not_missing() -> None:
     records = [gone, asked, replace(asked, commit=HEAD)]
     verdict = judge(records, {BASE}, {HEAD}, WORKLOADS)
     assert [one.kind for one in verdict.findings] == ["unchanged"]
+    assert verdict.undeclared == 1  # and the gate says so
     assert len(judge(records, {BASE}, {HEAD}).findings) == 2
 
 
