@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ivhl.tracker.views.source import Source
 
 _LONGEST_MESSAGE: Final = 200
-# Of fewer, a sparkline along commits shows nothing: it is drawn along releases.
+# Of fewer, a graph along commits shows nothing: it is drawn along releases.
 _FEWEST_COMMITS: Final = 3
 # Metrics on asv's page "Benchmark list", which takes what rises for worse.
 _LISTED: Final = ("relative_time", "failed")
@@ -295,16 +295,17 @@ def _starts(
     torches: Iterable[str],
     by_line: Mapping[GraphLine, Sequence[RunRecord]],
     line: GraphLine,
-) -> dict[str, dict[str, list[str]]]:
-    """Return what a benchmark's page shows first, along commits and along releases."""
+) -> dict[str, Any]:
+    """Return what a benchmark's page shows first, along commits and along releases, and which."""
     beside = [one for one in by_line if _is_beside(one, line)]
     every = sorted((one.python for one in beside), key=python_key)
 
-    def history(one: GraphLine) -> tuple[object, ...]:
-        core = {r.commit for r in by_line[one] if _is_core(operation, r)}
-        return len(core), python_key(one.python)
+    def history(one: GraphLine) -> tuple[int, int, object]:
+        core = [r for r in by_line[one] if _is_core(operation, r)]
+        commits, releases = {r.commit for r in core}, {r.cell.torch for r in core}
+        return len(commits), len(releases), python_key(one.python)
 
-    longest = max(beside, key=history).python
+    longest = max(beside, key=history)
     shown = {
         "machine": [line.machine],
         "device": [line.device],
@@ -314,6 +315,7 @@ def _starts(
         "p-torch": [repr(torch) for torch in torches],
     }
     return {
-        "commit": shown | {"python": every if metric == "failed" else [longest]},
+        "axis": "torch" if history(longest)[0] < _FEWEST_COMMITS else "commit",
+        "commit": shown | {"python": every if metric == "failed" else [longest.python]},
         "torch": shown | {"python": every},
     }

@@ -81,9 +81,9 @@ def _entry(
     url |= {"p-size": repr(case.size), "p-variant": repr(case.variant)}
     if "python" in where:
         url["python"] = case.python
-    if along == "torch":
-        url["x-axis"] = "torch"
-    elif "torch" in where:
+    if along in ("torch", "commit"):
+        url["x-axis"] = along
+    if "torch" in where:
         url["p-torch"] = repr(case.torch)
     commits = [h[:_HASH] for h in (change.before, change.place)] if along == "commit" else []
     if commits and None not in revisions:

@@ -134,6 +134,7 @@ def test_the_sparkline_is_of_the_newest_default_cell_and_the_grid_counts_what_fa
     assert points[-1][1] == pytest.approx(1.2, rel=0.1)
     start = index_of(published)["benchmarks"]["condensate.gp_evolve.track_failed"]["start"]
     assert start["torch"]["python"] == ["3.12", "3.13", "3.14"]
+    assert start["axis"] == "commit"
 
 
 def test_a_sparkline_of_few_commits_is_drawn_along_releases(root: Path) -> None:
@@ -144,8 +145,9 @@ def test_a_sparkline_of_few_commits_is_drawn_along_releases(root: Path) -> None:
         made = make_record(torch=torch, speedup=speedup, workload="ops.gp_evolve")
         add(root, replace(made, commit=commit, variant="real-compiled"))
     assert asv(root, "publish", "--no-pull").returncode == 0
-    grid = index_of(root)["benchmarks"][SPEEDUP]["grid"]
-    assert grid["where"].endswith("PyTorch 2.9.1; drawn along releases")
+    page = index_of(root)["benchmarks"][SPEEDUP]
+    assert page["start"]["axis"] == "torch"
+    assert page["grid"]["where"].endswith("PyTorch 2.9.1; drawn along releases")
     points = json.loads((root / f"html/graphs/summary/{SPEEDUP}.json").read_text())
     assert [value for _, value in points] == pytest.approx([2.0, 3.0, 4.0])
 
@@ -177,6 +179,8 @@ def test_the_list_is_that_of_ivhl_regressions_entry_by_entry(
     for ours, change in zip(found, changes, strict=True):
         for key in ("kind", "state", "along", "reason", "at"):
             assert ours[key] == change[key]
+        if change["along"] != "python":  # a page may begin with the other axis
+            assert f"x-axis={change['along']}" in ours["url"]
         short = 8 if change["along"] == "commit" else None
         assert change["before"][:short] in ours["place"]
         assert change["place"][:short] in ours["place"]

@@ -73,6 +73,9 @@
         if (!params['x-axis-scale']) {
             params['x-axis-scale'] = ['even'];
         }
+        if (!params['x-axis'] && bm.start.axis === 'torch') {
+            params['x-axis'] = ['torch'];
+        }
         var axis = params['x-axis'] && params['x-axis'][0] === 'torch' ? 'torch' : 'commit';
         $.each(bm.start[axis] || {}, function(key, values) {
             if (params[key] === undefined) {
