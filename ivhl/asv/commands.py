@@ -1,4 +1,4 @@
-"""What asv's own commands do with our records, under their own names.
+"""Let asv's own commands read our records, under their own names.
 
 ``asv publish``, ``show`` and ``compare`` read the records, beside the results of the project's own
 asv suite; ``asv run`` of ivhl's suite leaves its files where nothing reads them, since it has

@@ -145,7 +145,7 @@ class Graphs:
 
         Args:
             operation: The workload.
-            metric: What is drawn.
+            metric: The metric to draw.
             number: See ``_number_of``.
             axes: Parameters of the benchmark.
             points: Values of the cases by revision and number of the combination of parameters.

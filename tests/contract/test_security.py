@@ -22,7 +22,9 @@ SHOWN_BY: Final = {
     "Members must be stored": (
         "test_a_member_of_a_method_that_unpacks_whole_blocks_is_not_unpacked",
     ),
-    "What is refused is named": ("test_each_record_is_checked_alone_and_the_others_are_imported",),
+    "The import names each refused record": (
+        "test_each_record_is_checked_alone_and_the_others_are_imported",
+    ),
     "Reading. One reader": ("test_every_reader_takes_the_same_lines",),
     "Each number has bounds": ("test_every_text_of_a_record_has_a_rule",),
     "A file may have 64 MiB": ("test_packed_files_that_unpack_to_much_are_named_and_take_little",),

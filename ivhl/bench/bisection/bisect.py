@@ -1,9 +1,9 @@
 """Find the commit or release that changed a case, by measuring (``ivhl bisect``).
 
-Times of commits are those of processes that take turns with the first commit's; of releases, of runs
-that do, so that both see the same hour. What has no noise
-(failures, wrong results, graph breaks) is asked once for each place, and twice where the search
-ends. Each answer is kept as soon as it is there: a search that was killed goes on.
+The processes of a commit take turns with those of the first commit; the runs of a release take turns
+with runs of the first release. So both sides see the same hour. Failures, wrong results and graph
+breaks have no noise: one run decides at each place, two where the search ends. The journal keeps
+each answer at once, so a killed search continues.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def bisect(
     """Search, measure and return where the behaviour changed.
 
     Args:
-        question: What is searched for.
+        question: The change to search for.
         request: Machine and effort; commit, cell and case are filled in.
         results: Folder of the results.
         console: Where progress is printed.

@@ -1,4 +1,4 @@
-"""What a search is expected to cost, before it begins and while it runs."""
+"""Estimate the cost of a search, before it begins and while it runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _CLEAR: Final = 2.0
 
 
 class Expected(NamedTuple):
-    """What a search is expected to cost if none of it was done.
+    """The estimated cost of a search of which nothing was done.
 
     Attributes:
         places: Commits or releases that are searched.
@@ -64,7 +64,7 @@ def announce(question: Question, request: Request, results: Path, console: Conso
     """Print what the search is expected to cost, before anything is measured, and return it.
 
     Args:
-        question: What is searched for.
+        question: The change to search for.
         request: The machine.
         results: Folder of the results.
         console: Where it is printed.
@@ -162,7 +162,7 @@ class SearchCost:
     """Prints what is left to do, once when the ends are known and once after an answer.
 
     Args:
-        question: What is searched for.
+        question: The change to search for.
         request: The machine.
         search: What the answers tell.
         console: Where it is printed.

@@ -45,7 +45,7 @@ class SearchJournal:
 
     Args:
         path: The file (``log_of_search``).
-        question: What is searched for.
+        question: The change to search for.
 
     Raises:
         SpecError: If an answer names a place that is not searched.

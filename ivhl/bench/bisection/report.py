@@ -29,7 +29,7 @@ class SearchReport:
     """What the answers of a search are in words.
 
     Args:
-        question: What is searched for.
+        question: The change to search for.
         answers: The answers, to which others may be added.
         search: What they tell.
     """

@@ -50,7 +50,7 @@ class Runs:
     """Measures the places of a search, and finds their records.
 
     Args:
-        question: What is searched for.
+        question: The change to search for.
         request: Machine and effort; commit, cell and case are filled in.
         results: Folder of the results.
         console: Where progress is printed.

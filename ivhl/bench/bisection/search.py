@@ -44,7 +44,7 @@ class Search:
     """What the answers of a search tell.
 
     Args:
-        question: What is searched for.
+        question: The change to search for.
         answers: The answers, to which others may be added.
     """
 
