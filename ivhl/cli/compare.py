@@ -62,7 +62,7 @@ _SORTS: dict[Axis, str] = {
 }
 # Kinds of which only the number is printed, unless all are asked for.
 _HIDDEN = ("unchanged", "new", "missing", "incomparable", "inconclusive")
-_LISTED = 6  # cases of a kind, unless all are asked for
+_LISTED = 3  # cases of a kind, unless all are asked for
 _PLACES = 3  # that the line of what one side alone has names
 _HINT = (
     "both must be commits, or PyTorch releases, Pythons or machines with records (ivhl results), or "

@@ -25,7 +25,7 @@ from ivhl.tracker.changes import BETTER, KINDS, WORSE
 from ivhl.tracker.confirmations import Confirmation, keep_confirmations
 from ivhl.tracker.disturbed import disturbed_keys
 from ivhl.tracker.expectations import load_expectations
-from ivhl.tracker.gate import judge
+from ivhl.tracker.gate import REGRESSIONS, judge
 from ivhl.tracker.index import open_index
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
@@ -158,8 +158,8 @@ def suspects_on(machine: str, verdict: Verdict) -> dict[tuple[str, str], tuple[s
     """Return the cases that got worse on a machine, or may have, by Python and release."""
     found: dict[tuple[str, str], list[str]] = {}
     for one in verdict.findings:
-        case = one.case
-        if case.machine == machine and (one in verdict.worse or _may_be_worse(one)):
+        case, is_worse = one.case, one.kind in REGRESSIONS and not one.is_expected
+        if case.machine == machine and (is_worse or _may_be_worse(one)):
             found.setdefault((case.python, case.torch), []).append(case.name)
     return {cell: tuple(cases) for cell, cases in found.items()}
 

@@ -69,15 +69,7 @@ class Verdict:
     @property
     def judged(self) -> int:
         """Number of cases that could be compared, and whose changes would show."""
-        return self.compared - sum(
-            one.kind == "inconclusive"
-            or (
-                one.kind == "eager slower"
-                and one.change is not None
-                and one.change.outcome("speedup") == "inconclusive"
-            )
-            for one in self.findings
-        )
+        return self.compared - sum(map(_hides_changes, self.findings))
 
     @property
     def counts(self) -> dict[str, int]:
@@ -88,12 +80,12 @@ class Verdict:
 
     def listed(self) -> Iterator[tuple[str, str, tuple[Comparison, ...]]]:
         """Yield what a person reads: title, meaning and findings, the worst first."""
-        passes = tuple(one for one in self.outdated if one.kind not in REGRESSIONS)
         for kind in KINDS:
-            found = tuple(one for one in self.of({kind}) if one not in passes)
+            is_regression = kind in REGRESSIONS
+            found = tuple(one for one in self.of({kind}) if is_regression or not one.is_outdated)
             if found and kind != "unchanged":
                 yield kind, MEANINGS[kind], found
-        if passes:
+        if passes := tuple(one for one in self.outdated if one.kind not in REGRESSIONS):
             yield "passes", _OUTDATED, passes
         if expected := tuple(one for one in self.findings if one.is_expected):
             yield "expected", _EXPECTED, expected
@@ -159,6 +151,13 @@ def _expecting(found: Comparison, expectations: Expectations) -> Comparison:
     expected = f"{entry.failure_class}: {entry.why}"
     text = f"passes, and {EXPECTATIONS} expects {expected}; {found.reason}"
     return replace(found, reason=text, expectation=entry)
+
+
+def _hides_changes(found: Comparison) -> bool:
+    """Return whether compiled code could be slower by much and nothing would show it."""
+    if found.kind != "eager slower" or found.change is None:
+        return found.kind == "inconclusive"
+    return found.change.outcome("speedup") == "inconclusive"
 
 
 def _order(found: Comparison) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""What commands print unasked fits into a screen, and says how to see more."""
+"""What three commands print of the committed records unasked is short, and says how to see more."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SCREEN = 40
+MOST_LINES = 40
 
 
 def lines_of(*words: str) -> list[str]:
@@ -34,9 +34,9 @@ def lines_of(*words: str) -> list[str]:
         (["compare", "2.8.0", "2.9.1"], "more cases: --all"),
     ],
 )
-def test_nothing_prints_more_than_a_screen_unasked(words: list[str], more: str) -> None:
+def test_a_command_prints_at_most_40_lines_unasked(words: list[str], more: str) -> None:
     lines = lines_of(*words)
-    assert len(lines) <= SCREEN
+    assert len(lines) <= MOST_LINES
     assert more in " ".join(lines)
 
 

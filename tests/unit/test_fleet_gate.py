@@ -477,6 +477,19 @@ def test_a_ratio_moves_when_eager_moves(
     assert (found, reason.partition(";")[0]) == (kind, side)
 
 
+def test_eager_code_that_takes_longer_hides_what_a_noisy_speedup_would_show() -> None:
+    class NoisySpeedup(Known):
+        def of(self, run: Any, metric: Any = "speedup", *, calibrated: bool = False) -> Any:  # noqa: ANN401
+            size = 0.5 if metric == "speedup" else 0.02
+            return Known(size).of(run, metric, calibrated=calibrated)
+
+    base, head = at_seconds(1e-3, 5e-4), replace(at_seconds(2e-3, 5e-4), commit=HEAD)
+    for spreads, judged in ((Known(0.02), 1), (NoisySpeedup(0.02), 0)):
+        verdict = judge([base, head], {BASE}, {HEAD}, spreads=spreads)
+        assert [one.kind for one in verdict.findings] == ["eager slower"]
+        assert (verdict.compared, verdict.judged) == (1, judged)
+
+
 def on_threads(n: int) -> RunRecord:
     record = make_record()
     return replace(record, conditions=replace(record.conditions, threads=n))
