@@ -39,7 +39,7 @@ from ivhl.tracker.attribution import (
     overall_local,
 )
 from ivhl.tracker.comparable import builds_beside
-from ivhl.tracker.entries import subject_of
+from ivhl.tracker.entries import code_of
 from ivhl.tracker.index import open_index
 from ivhl.tracker.interaction import at_each_setting, is_everywhere, reported
 from ivhl.tracker.terminal import Terminal
@@ -356,7 +356,7 @@ def _of_best_commit(
 def _code_of(entry: Entry) -> tuple[object, ...]:
     """Return a case on a machine with its code."""
     case = entry.case
-    return case.machine, case.device, case_name(case), entry.dtype, subject_of(entry)
+    return case.machine, case.device, case_name(case), entry.dtype, code_of(entry)
 
 
 def _cases(root: Path, names: Sequence[str]) -> tuple[str, ...]:

@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ivhl.matrix.spec import Matrix
+    from ivhl.records.subject import Subject
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.spread import Spreads
-    from ivhl.tracker.steps import CourseStep, QuantityStep, StepAxis, SubjectCase
+    from ivhl.tracker.steps import CourseStep, QuantityStep, StepAxis
 
 _WORDS = {"torch": "PyTorch", "python": "Python"}
 # Only these have names of their own in what a step changed; the rest are counted.
@@ -96,13 +97,13 @@ def course_command(
     if not case and not as_json:
         _print_places(console, chosen, index.spreads, disturbed, every=every)
         return
-    for subject, entries in chosen.items():
+    for (subject, dtype), entries in chosen.items():
         runs = of_one_code(entries)
         steps = find_steps(runs, index.spreads, every=every, disturbed=disturbed)
         if as_json:
-            found.append(_as_dict(subject, runs, steps, installed, disturbed))
+            found.append(_as_dict(subject, dtype, runs, steps, installed, disturbed))
         else:
-            _print(console, subject, runs, steps, installed, disturbed)
+            _print(console, subject, dtype, runs, steps, installed, disturbed)
     if as_json:
         typer.echo(json.dumps({"schema": "ivhl.course/1", "cases": found}, indent=1))
 
@@ -147,24 +148,25 @@ class _Installed:
 
 def _print_places(
     console: Terminal,
-    cases: Mapping[SubjectCase, Sequence[Entry]],
+    cases: Mapping[tuple[Subject, str], Sequence[Entry]],
     spreads: Spreads,
     disturbed: frozenset[int],
     *,
     every: bool,
 ) -> None:
     """Print what moved at each place, in which cases, one machine and device after another."""
-    for (machine, device), subjects in groupby(cases, key=lambda one: (one.machine, one.device)):
-        places: dict[tuple[StepAxis, str, str], list[tuple[SubjectCase, CourseStep]]]
+    for (machine, device), subjects in groupby(
+        cases, key=lambda one: (one[0].machine, one[0].device)
+    ):
+        places: dict[tuple[StepAxis, str, str], list[tuple[tuple[Subject, str], CourseStep]]]
         places = defaultdict(list)
         runs = {subject: of_one_code(cases[subject]) for subject in subjects}
         for subject, entries in runs.items():
             for step in find_steps(entries, spreads, disturbed=disturbed):
                 places[step.along, step.before, step.place].append((subject, step))
-        shared = Counter(subject.workload for subject in runs)
+        shared = Counter(subject.workload for subject, _ in runs)
         titles = {
-            subject: subject.workload if shared[subject.workload] == 1 else case_name(subject)
-            for subject in runs
+            one: one[0].workload if shared[one[0].workload] == 1 else one[0].name for one in runs
         }
         releases = {run.torch for entries in runs.values() for run in entries}
         pythons = {run.python for entries in runs.values() for run in entries}
@@ -248,15 +250,16 @@ def _print_place(
 
 def _print(
     console: Terminal,
-    subject: SubjectCase,
+    subject: Subject,
+    dtype: str,
     runs: Sequence[Entry],
     steps: Sequence[CourseStep],
     installed: _Installed,
     disturbed: frozenset[int],
 ) -> None:
     commits = sorted({run.commit[:8] for run in runs})
-    where = f"{subject.machine}, {subject.device}, {subject.dtype}"
-    console.print(Text(f"{case_name(subject)}  {where}, commit {', '.join(commits)}", "bold"))
+    where = f"{subject.machine}, {subject.device}, {dtype}"
+    console.print(Text(f"{subject.name}  {where}, commit {', '.join(commits)}", "bold"))
     _print_cells(console, runs, steps, disturbed)
     if not steps:
         console.print("  no step is shown between neighbouring releases or Pythons")
@@ -345,14 +348,19 @@ def _is_at(step: CourseStep, run: Entry, along: str) -> bool:
 
 
 def _as_dict(
-    subject: SubjectCase,
+    subject: Subject,
+    dtype: str,
     runs: Sequence[Entry],
     steps: Sequence[CourseStep],
     installed: _Installed,
     disturbed: frozenset[int],
 ) -> dict[str, Any]:
     return {
-        **subject._asdict(),
+        "machine": subject.machine,
+        "device": subject.device,
+        **subject.case._asdict(),
+        "dtype": dtype,
+        "existing": subject.existing,
         "cells": [
             {
                 "python": run.python,

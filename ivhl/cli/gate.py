@@ -21,7 +21,6 @@ from ivhl.machine.identity import BY_PROCESSOR, this_machine
 from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import load_matrix
 from ivhl.records.text import printable
-from ivhl.tracker.compare import case_of
 from ivhl.tracker.disturbed import disturbed_keys
 from ivhl.tracker.expectations import EXPECTATIONS, load_expectations, never_covering
 from ivhl.tracker.gate import REGRESSIONS, judge
@@ -129,7 +128,7 @@ def gate_command(
     ]
     workloads = declared(root)
     expectations = load_expectations(root)
-    measured = {case_of(entry, "commit") for entry in index.entries}
+    measured = {entry.case for entry in index.entries}
     unmatched = never_covering(expectations, measured)
     warn(f"{EXPECTATIONS}: never matches a measured case: {one.title}" for one in unmatched)
     verdict = judge(

@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.compat import Row, RowSeries, Support
+    from ivhl.records.subject import Subject
+    from ivhl.tracker.compat import Row, Support
     from ivhl.tracker.pairs import Pairs
     from ivhl.tracker.spread import Spreads
     from ivhl.tracker.views.front import GridCell
@@ -311,9 +312,7 @@ def _only(
     return tuple(item for item in items if not wanted or name(item) in wanted)
 
 
-def _support_tables(
-    rows: Iterable[Row], shown: Container[tuple[RowSeries, str]]
-) -> Iterator[Table]:
+def _support_tables(rows: Iterable[Row], shown: Container[tuple[Subject, str]]) -> Iterator[Table]:
     """Yield a table per machine and device: support differs between them."""
     places: dict[tuple[str, str], list[Support]] = {}
     for found in support(rows):

@@ -35,7 +35,8 @@ from ivhl.measure.outcome import failed_everywhere, what_runs_eagerly
 from ivhl.records.files import record_file
 from ivhl.records.lines import read_plain
 from ivhl.records.reader import read_record, records_in
-from ivhl.records.store import Key, case_name, device_type, key_of
+from ivhl.records.store import case_name, device_type
+from ivhl.records.subject import AtCommit, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -392,7 +393,7 @@ def records_of_image(path: Path, image: str) -> tuple[str, ...]:
     Only the newest record of each case counts. If it was not measured in this image, the case is
     measured again.
     """
-    newest: dict[Key, tuple[str, bool]] = {}
+    newest: dict[AtCommit, tuple[str, bool]] = {}
     try:
         data = read_plain(path)
     except ResultsError:

@@ -10,16 +10,17 @@ from ivhl.instrument import INSTRUMENT
 from ivhl.measure.run import repeat_command
 from ivhl.measure.sources import reached_sources
 from ivhl.records.answers import cold_seconds, newest_of_other_commits
+from ivhl.records.subject import CaseId
 
 if TYPE_CHECKING:
     from ivhl.measure.run import Run
     from ivhl.measure.sources import Sources
-    from ivhl.records.answers import CaseId, MadeLike, RunKey
+    from ivhl.records.answers import MadeLike, OnDevice, RunKey
     from ivhl.records.record import RunRecord
     from ivhl.workload import Case
 
 
-def is_answered(run: Run, case: Case, newest: dict[CaseId, RunKey]) -> bool:
+def is_answered(run: Run, case: Case, newest: dict[OnDevice, RunKey]) -> bool:
     """Return whether the newest record of a case was made under this run's conditions.
 
     Only the newest counts, because all views show it.
@@ -31,10 +32,11 @@ def is_answered(run: Run, case: Case, newest: dict[CaseId, RunKey]) -> bool:
     return ":" in run.workloads or made[-1] == benchmark_of(run, case)
 
 
-def case_key(run: Run, case: Case) -> CaseId:
+def case_key(run: Run, case: Case) -> OnDevice:
     """Return the key of what a record of the case measures."""
     workload = case.workload
-    return (workload.name, workload.version, case.size, case.variant.name, run.effort.device)
+    id_ = CaseId(workload.name, workload.version, case.size, case.variant.name)
+    return id_, run.effort.device
 
 
 def run_key(run: Run) -> MadeLike:
@@ -46,7 +48,7 @@ def run_key(run: Run) -> MadeLike:
     )  # fmt: skip
 
 
-def records_of_other_commits(run: Run) -> dict[CaseId, RunRecord]:
+def records_of_other_commits(run: Run) -> dict[OnDevice, RunRecord]:
     """Return each case's newest final record that differs from this run only in its commit.
 
     Empty for existing environments: their packages may have changed.
@@ -56,7 +58,7 @@ def records_of_other_commits(run: Run) -> dict[CaseId, RunRecord]:
     return newest_of_other_commits(run.record_file.parent, run_key(run))
 
 
-def same_subject(run: Run, case: Case, elsewhere: dict[CaseId, RunRecord]) -> RunRecord | None:
+def same_subject(run: Run, case: Case, elsewhere: dict[OnDevice, RunRecord]) -> RunRecord | None:
     """Return another commit's record as one of this commit, if the case reaches the same sources.
 
     Then there is nothing to measure. The record keeps its time of measurement, so that it does not
@@ -88,7 +90,7 @@ def benchmark_of(run: Run, case: Case) -> str | None:
     return None if found is None else found.benchmark
 
 
-def expected_compile_s(run: Run) -> dict[CaseId, float]:
+def expected_compile_s(run: Run) -> dict[OnDevice, float]:
     """Return the compile seconds of earlier records of this cell, from any machine.
 
     Used to start the longest first, so that no core is left waiting for it at the end.

@@ -177,7 +177,7 @@ def measure_cell() -> Values:
 def values_in(path: Path, cell: Cell, device: str) -> Values:
     """Return the values of the latest record of each case, by case and metric."""
     values: Values = {}
-    for (workload, _, size, variant, where), _, record in read_records(path):
+    for ((workload, _, size, variant), where), _, record in read_records(path):
         if where != device or record.cell.lock_sha256 != cell.lock_sha256:
             continue
         name = f"{workload}/{size}/{variant}"

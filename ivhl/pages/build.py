@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ivhl.tracker.compat import Row, RowSeries
+    from ivhl.records.subject import Subject
+    from ivhl.tracker.compat import Row
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.views.run import RunLine
     from ivhl.tracker.views.source import Place, Source
@@ -177,7 +178,7 @@ def _matrices(source: Source, place: Place) -> Iterator[SiteFile]:
         yield _page(source, "matrix.html", matrix.href, view=matrix)
 
 
-def _case(source: Source, series: RowSeries) -> Iterator[SiteFile]:
+def _case(source: Source, series: Subject) -> Iterator[SiteFile]:
     case = case_view(source, series)
     yield _page(source, "case.html", case.href, view=case)
 

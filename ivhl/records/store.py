@@ -4,42 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ivhl.errors import ResultsError
 from ivhl.records.age import Dated, recorded_rank
 from ivhl.records.reader import records_in
 from ivhl.records.reading import read_records_file, records_files
+from ivhl.records.subject import key_of, subject_of, type_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from ivhl.records.record import RunRecord
+    from ivhl.records.subject import AtCommit
 
 K = TypeVar("K")
 R = TypeVar("R", bound=Dated)
-
-
-class Key(NamedTuple):
-    """Identifies what a record measured: a later record with the same key replaces it.
-
-    The device is included because one machine can have two.
-
-    Attributes:
-        existing: Whether it was measured in an existing environment, which no lock describes and
-            which is not the cell with the same id.
-    """
-
-    machine: str
-    device: str
-    commit: str
-    cell: str
-    existing: bool
-    workload: str
-    workload_version: int
-    size: str
-    variant: str
 
 
 class OfCase(Protocol):
@@ -106,30 +87,9 @@ def device_type(record: RunRecord) -> str:
     return type_of(record.conditions.device)
 
 
-def type_of(device: str) -> str:
-    """Return ``cuda`` for ``cuda NVIDIA H200``: the type without the name."""
-    end = next((i for i, c in enumerate(device) if not c.isalpha()), len(device))
-    return device[:end]
-
-
 def is_existing(record: RunRecord) -> bool:
     """Return whether it was measured in an existing environment, which no lock describes."""
     return record.cell.lock_sha256 is None
-
-
-def key_of(record: RunRecord) -> Key:
-    """Return the key of a record."""
-    return Key(
-        machine=record.machine.name,
-        device=device_type(record),
-        commit=record.commit,
-        cell=record.cell.id,
-        existing=is_existing(record),
-        workload=record.workload,
-        workload_version=record.workload_version,
-        size=record.size,
-        variant=record.variant,
-    )
 
 
 def load_records(results: Path) -> Loaded:
@@ -142,12 +102,12 @@ def load_records(results: Path) -> Loaded:
         results: Folder with ``<machine>/records/*.jsonl``; a missing folder has no records.
     """
     problems: list[Problem] = []
-    latest: dict[Key, tuple[tuple[tuple[bool, str], str], RunRecord]] = {}
+    latest: dict[AtCommit, tuple[tuple[tuple[bool, str], str], RunRecord]] = {}
     replaced: list[RunRecord] = []
     paths, unreadable = records_files(results)
     problems += (Problem(folder, None, rule) for folder, rule in unreadable)
     for path in paths:
-        in_file: dict[Key, RunRecord] = {}
+        in_file: dict[AtCommit, RunRecord] = {}
         for found in _read(path):
             if isinstance(found, Problem):
                 problems.append(found)
@@ -187,7 +147,7 @@ def newest_by(
     """Return the newest record of each key: the answer of everything that shows or judges one.
 
     Args:
-        records: Records, or entries of the index: the latest of each ``Key``.
+        records: Records, or entries of the index: the latest of each ``AtCommit``.
         key: What the records of one answer have in common.
         rank: What makes a record newer than another, by default ``recorded_rank``; the last of
             equals wins.
@@ -222,7 +182,7 @@ def latest_per_case(
         version[record.workload] = max(known, record.workload_version)
     newest = newest_by(
         (r for r in records if r.workload_version == version[r.workload]),
-        lambda r: key_of(r)._replace(commit=""),
+        subject_of,
         rank=lambda r: (position.get(r.commit, -1), recorded_rank(r), r.commit),
     )
     return tuple(newest[key] for key in sorted(newest))

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ivhl.records.record import RunRecord
-    from ivhl.records.store import Key
+    from ivhl.records.subject import AtCommit, Subject
     from ivhl.tracker.changes import Kind
     from ivhl.tracker.compare import Comparison, Mean
-    from ivhl.tracker.compat import Row, RowSeries
+    from ivhl.tracker.compat import Row
     from ivhl.tracker.spread import Spreads
 
 # Calling compiled code takes some 10 µs of Python (docs/findings.md), so an eager call of less than
@@ -117,7 +117,7 @@ class Advice:
 
 
 def advise(
-    rows: Iterable[Row], spreads: Spreads, disturbed: Collection[Key] = ()
+    rows: Iterable[Row], spreads: Spreads, disturbed: Collection[AtCommit] = ()
 ) -> Advice | None:
     """Return the newest Python, on the newest release with a right result, that costs nothing.
 
@@ -200,7 +200,7 @@ def _passed(rows: Iterable[Row]) -> int:
     return sum(row.speedup is not None for row in rows)
 
 
-def matched_cases(rows: Iterable[Row]) -> frozenset[RowSeries]:
+def matched_cases(rows: Iterable[Row]) -> frozenset[Subject]:
     """Return the cases with a speedup in every cell that has at least half as many as the best.
 
     Means of cells are over these, wherever one is shown: a mean over whatever passed gets better
@@ -210,7 +210,7 @@ def matched_cases(rows: Iterable[Row]) -> frozenset[RowSeries]:
     Args:
         rows: All rows of one machine and device.
     """
-    passed: dict[str, set[RowSeries]] = defaultdict(set)
+    passed: dict[str, set[Subject]] = defaultdict(set)
     for row in rows:
         if row.speedup is not None:
             passed[row.cell].add(row.series)
@@ -219,7 +219,7 @@ def matched_cases(rows: Iterable[Row]) -> frozenset[RowSeries]:
     return frozenset(set.intersection(*full)) if full else frozenset()
 
 
-def cell_mean(rows: Iterable[Row], matched: frozenset[RowSeries]) -> float | None:
+def cell_mean(rows: Iterable[Row], matched: frozenset[Subject]) -> float | None:
     """Return the geometric mean of a cell's speedups over the matched cases.
 
     ``None`` unless all of them passed.
@@ -230,7 +230,7 @@ def cell_mean(rows: Iterable[Row], matched: frozenset[RowSeries]) -> float | Non
     return math.exp(fmean(logs)) if logs and len(logs) == len(matched) else None
 
 
-def worth_of(rows: Iterable[Row], matched: frozenset[RowSeries]) -> Worth:
+def worth_of(rows: Iterable[Row], matched: frozenset[Subject]) -> Worth:
     """Return what the cases of a cell are worth."""
     run = [row for row in rows if row.status != "not_run"]
     slow = [row for row in run if row.status == "slow"]
@@ -303,7 +303,7 @@ def _builds(cells: Mapping[str, Sequence[Row]]) -> str:
 
 
 def _changed(
-    earlier: Sequence[Row], now: Sequence[Row], spreads: Spreads, disturbed: Collection[Key]
+    earlier: Sequence[Row], now: Sequence[Row], spreads: Spreads, disturbed: Collection[AtCommit]
 ) -> str:
     """Return what a release changed compared with the newest one tried before it."""
     if not earlier:
@@ -323,7 +323,7 @@ def _changed(
 
 
 def _compared(
-    before: Sequence[Row], after: Sequence[Row], spreads: Spreads, disturbed: Collection[Key]
+    before: Sequence[Row], after: Sequence[Row], spreads: Spreads, disturbed: Collection[AtCommit]
 ) -> tuple[tuple[Comparison, ...], Mean | None]:
     sides = disturbed, disturbed
     found = compare(_records(before), _records(after), "python", spreads, sides)

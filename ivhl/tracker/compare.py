@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ivhl.matrix.spec import CellSpec
 from ivhl.records.age import recorded_rank
-from ivhl.records.store import case_name, key_of, newest_by
+from ivhl.records.store import newest_by
+from ivhl.records.subject import subject_of
 from ivhl.tracker.changes import KINDS
 from ivhl.tracker.comparable import Axis, differences
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.disturbed import judge_apart
-from ivhl.tracker.entries import Entry
 from ivhl.tracker.metrics import student
 from ivhl.tracker.wording import counted, marked, short_message, times
 
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from ivhl.records.record import RunRecord
-    from ivhl.records.store import Key
+    from ivhl.records.subject import AtCommit, Subject
     from ivhl.tracker.changes import CaseChange, Kind
-    from ivhl.tracker.entries import Run
+    from ivhl.tracker.entries import Entry
     from ivhl.tracker.expectations import Expectation
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
@@ -42,43 +41,6 @@ BETWEEN_SESSIONS: Final[dict[Metric, float]] = {
     "speedup": 0.019, "eager": 0.086, "compiled": 0.093, "cold": 0.145, "warm": 0.127,
 }  # fmt: skip
 PAIRS_OF_SESSIONS: Final = 11
-
-
-class CaseInCell(NamedTuple):
-    """One case in one cell, on one device of one machine.
-
-    Of what is compared or put in a series, the field that varies is empty.
-    """
-
-    machine: str
-    device: str
-    python: str
-    torch: str
-    existing: bool
-    workload: str
-    workload_version: int
-    size: str
-    variant: str
-
-    @property
-    def name(self) -> str:
-        """Workload, size and variant."""
-        return case_name(self)
-
-    @property
-    def cell(self) -> str:
-        """Id of the cell."""
-        return CellSpec(self.python, self.torch).id
-
-    @property
-    def place(self) -> tuple[str, ...]:
-        """Where it ran, without the compared field."""
-        existing = "existing environment" if self.existing else ""
-        parts = (
-            self.machine, self.device, self.python and f"Python {self.python}",
-            self.torch and f"PyTorch {self.torch}", existing,
-        )  # fmt: skip
-        return tuple(part for part in parts if part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +56,7 @@ class Comparison:
             still expects it to fail.
     """
 
-    case: CaseInCell
+    case: Subject
     kind: Kind
     reason: str
     change: CaseChange | None = None
@@ -198,7 +160,7 @@ def compare(
     after: Iterable[RunRecord],
     axis: Axis,
     spreads: Spreads,
-    disturbed: tuple[Collection[Key], Collection[Key]] = ((), ()),
+    disturbed: tuple[Collection[AtCommit], Collection[AtCommit]] = ((), ()),
 ) -> tuple[Comparison, ...]:
     """Compare two sets of records, the worst case first.
 
@@ -215,7 +177,7 @@ def compare(
     """
     was, now = _sides(before, after, axis)
     found: list[Comparison] = []
-    pairs: dict[CaseInCell, tuple[RunRecord, RunRecord]] = {}
+    pairs: dict[Subject, tuple[RunRecord, RunRecord]] = {}
     for case in was.keys() | now.keys():
         one, other = was.get(case), now.get(case)
         if known := _without_times(one, other, axis):
@@ -307,25 +269,6 @@ def disturbed_cases(comparisons: Iterable[Comparison]) -> str:
     return f"{counted(n, 'case')} with a disturbed run" if n else ""
 
 
-def case_of(run: Run, axis: Axis | None) -> CaseInCell:
-    """Return the case of a run in its cell, without the field in which runs are compared."""
-    if isinstance(run, Entry):
-        key, python, torch = run.case, run.python, run.torch
-    else:
-        key, python, torch = key_of(run), run.cell.python, run.cell.torch
-    return CaseInCell(
-        machine="" if axis == "machine" else key.machine,
-        device=key.device,
-        python="" if axis == "python" else python,
-        torch="" if axis == "torch" else torch,
-        existing=key.existing,
-        workload=key.workload,
-        workload_version=key.workload_version,
-        size=key.size,
-        variant=key.variant,
-    )
-
-
 def session_reach(metric: Metric) -> float:
     """Return what another session of a machine may move the mean of all cases by, with 95 %.
 
@@ -355,13 +298,15 @@ def _mean(group: Iterable[Comparison], metric: Metric) -> Mean | None:
 
 def _sides(
     before: Iterable[RunRecord], after: Iterable[RunRecord], axis: Axis
-) -> tuple[dict[CaseInCell, RunRecord], dict[CaseInCell, RunRecord]]:
+) -> tuple[dict[Subject, RunRecord], dict[Subject, RunRecord]]:
     """Return the record of each case on both sides: of one commit, if they share one."""
     if axis in ("commit", "results"):
-        one, other = (newest_by(side, lambda r: case_of(r, axis)) for side in (before, after))
+        one, other = (
+            newest_by(side, lambda r: subject_of(r).along(axis)) for side in (before, after)
+        )
         return one, other
     was, now = (_by_commit(side, axis) for side in (before, after))
-    sides: tuple[dict[CaseInCell, RunRecord], dict[CaseInCell, RunRecord]] = ({}, {})
+    sides: tuple[dict[Subject, RunRecord], dict[Subject, RunRecord]] = ({}, {})
     for case in was.keys() | now.keys():
         mine, theirs = was.get(case, {}), now.get(case, {})
         if shared := mine.keys() & theirs.keys():
@@ -374,15 +319,15 @@ def _sides(
     return sides
 
 
-def _by_commit(records: Iterable[RunRecord], axis: Axis) -> dict[CaseInCell, dict[str, RunRecord]]:
-    found: dict[CaseInCell, dict[str, RunRecord]] = defaultdict(dict)
-    newest = newest_by(records, lambda record: (case_of(record, axis), record.commit))
+def _by_commit(records: Iterable[RunRecord], axis: Axis) -> dict[Subject, dict[str, RunRecord]]:
+    found: dict[Subject, dict[str, RunRecord]] = defaultdict(dict)
+    newest = newest_by(records, lambda r: (subject_of(r).along(axis), r.commit))
     for (case, commit), record in newest.items():
         found[case][commit] = record
     return found
 
 
-def _order_of(one: Comparison) -> tuple[int, float, CaseInCell]:
+def _order_of(one: Comparison) -> tuple[int, float, Subject]:
     """Sort by kind, the worst first; where eager code takes longer, the speedup rises."""
     effect = -one.effect if one.kind == "eager slower" else one.effect
     return KINDS.index(one.kind), effect, one.case

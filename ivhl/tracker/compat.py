@@ -6,11 +6,12 @@ import json
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from packaging.version import Version
 
 from ivhl.records.store import device_type, is_existing, latest_per_case
+from ivhl.records.subject import Subject, subject_of
 from ivhl.tracker.expectations import Expectation, Expectations
 from ivhl.tracker.spread import SHIPPED, VERDICT_CONFIDENCE, Spreads
 from ivhl.tracker.wording import STATUS_WORDS, Status, counted, eager_frames, times
@@ -62,16 +63,6 @@ def compat_json(rows: Iterable[Row]) -> str:
     return f'{{"schema": "{COMPAT_SCHEMA}", "rows": [\n{lines}\n]}}\n'
 
 
-class RowSeries(NamedTuple):
-    """What the rows of one table or chart share, while Python and PyTorch vary."""
-
-    machine: str
-    device: str
-    workload: str
-    size: str
-    variant: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """The current state of one case in one cell.
@@ -119,9 +110,9 @@ class Row:
     record: RunRecord | None = field(default=None, repr=False, compare=False)
 
     @property
-    def series(self) -> RowSeries:
+    def series(self) -> Subject:
         """The series that the row belongs to."""
-        return RowSeries(self.machine, self.device, self.workload, self.size, self.variant)
+        return _series(self.machine, self.device, self.workload, self.size, self.variant)
 
     def to_dict(self) -> dict[str, Any]:
         """Return every field but the record, and what was not compiled, ready for JSON."""
@@ -174,7 +165,7 @@ class Support:
         not_run: Releases that were not run, of which nothing is known.
     """
 
-    series: RowSeries
+    series: Subject
     python: str
     first_good: str | None
     last_bad: str | None
@@ -285,14 +276,14 @@ def compat_rows(
         names.setdefault(record.cell.id, (record.cell.python, record.cell.torch))
     # A locked cell takes precedence over an existing environment: it can be reproduced anywhere.
     locked_last = sorted(newest, key=is_existing, reverse=True)
-    found = {(record.cell.id, _series_of(record)): record for record in locked_last}
+    found = {(record.cell.id, subject_of(record).row): record for record in locked_last}
     places = sorted({(r.machine.name, device_type(r)) for r in newest}) or [("", "cpu")]
     in_cells = {(r.machine.name, device_type(r)) for r in newest if not is_existing(r)}
     ran = {(r.machine.name, device_type(r), r.workload) for r in newest}
     ran_anywhere = {workload for *_, workload in ran}
     homes = _homes(r for r in newest if not is_existing(r)) if newest else {"cpu": ""}
     wanted = {series for _, series in found} | {
-        RowSeries(machine, device, case.workload.name, case.size, case.variant.name)
+        _series(machine, device, case.workload.name, case.size, case.variant.name)
         for machine, device in places
         for case in cases
         if device in case.variant.devices
@@ -360,24 +351,25 @@ def retired(records: Iterable[RunRecord], workloads: Sequence[Workload]) -> tupl
     )
 
 
-def _series_of(record: RunRecord) -> RowSeries:
-    return RowSeries(
-        record.machine.name, device_type(record), record.workload, record.size, record.variant
-    )
+def _series(machine: str, device: str, workload: str, size: str, variant: str) -> Subject:
+    """Return the subject of a row (``Subject.row``)."""
+    return Subject(machine, device, "", "", False, workload, 0, size, variant)  # noqa: FBT003
 
 
 def _row_key(row: Row) -> tuple[object, ...]:
     return (*row.series, python_key(row.python), release_key(row.torch), row.cell)
 
 
-def _empty_row(
-    cell_id: str, python: str, torch: str, series: RowSeries, reason: str | None
-) -> Row:
+def _empty_row(cell_id: str, python: str, torch: str, series: Subject, reason: str | None) -> Row:
     return Row(
         python=python,
         torch=torch,
         cell=cell_id,
-        **series._asdict(),
+        machine=series.machine,
+        device=series.device,
+        workload=series.workload,
+        size=series.size,
+        variant=series.variant,
         status="not_run" if reason is None else "unavailable",
         failure_class=None if reason is None else "unavailable",
         message="no record" if reason is None else reason,
@@ -398,7 +390,11 @@ def _row(record: RunRecord, spreads: Spreads) -> Row:
         python=record.cell.python,
         torch=record.cell.torch,
         cell=record.cell.id,
-        **_series_of(record)._asdict(),
+        machine=record.machine.name,
+        device=device_type(record),
+        workload=record.workload,
+        size=record.size,
+        variant=record.variant,
         status=status,
         failure_class=None if failure is None else failure.failure_class,
         message=message,
@@ -431,7 +427,7 @@ def support(rows: Iterable[Row]) -> tuple[Support, ...]:
 
     Ignores cases that were not run, and failures that PyTorch did not cause.
     """
-    groups: dict[tuple[RowSeries, str], list[Row]] = {}
+    groups: dict[tuple[Subject, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.series, row.python), []).append(row)
     return tuple(
@@ -442,7 +438,7 @@ def support(rows: Iterable[Row]) -> tuple[Support, ...]:
     )
 
 
-def _support(series: RowSeries, python: str, rows: Iterable[Row]) -> Support:
+def _support(series: Subject, python: str, rows: Iterable[Row]) -> Support:
     ordered = sorted(rows, key=lambda row: release_key(row.torch))
     run = [row for row in ordered if row.status != "not_run"]
     tried = [row for row in run if not _is_blameless(row)]

@@ -12,7 +12,6 @@ from ivhl.records.age import recorded_rank
 from ivhl.records.files import append_line
 from ivhl.records.store import case_name
 from ivhl.tracker.changes import KINDS, WORSE
-from ivhl.tracker.compare import case_of
 from ivhl.tracker.kept import load_lines
 from ivhl.tracker.regressions import Change
 
@@ -168,7 +167,7 @@ def with_confirmed(
         more.append(
             Change(
                 along="commit",
-                case=case_of(entry, "commit"),
+                case=entry.case,
                 before=one.base,
                 place=one.head,
                 kind=next(kind for kind in KINDS if kind == one.verdict),

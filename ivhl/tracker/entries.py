@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ivhl.instrument import version_of
 from ivhl.records.record import RunRecord
-from ivhl.records.store import is_existing, key_of
+from ivhl.records.store import is_existing
+from ivhl.records.subject import subject_of
 from ivhl.tracker.facts import errors_of, facts_digest
 from ivhl.tracker.metrics import METRICS, Measured, Metric, Speed, measured, speed_of_machine
 
 if TYPE_CHECKING:
     from ivhl.records.record import FailureClass, Reference
-    from ivhl.records.store import Key
+    from ivhl.records.subject import AtCommit, Subject
 
 
 class Made(NamedTuple):
@@ -64,7 +65,7 @@ class Entry(NamedTuple):
 
     Attributes:
         id: Its place in the index, for ``Index.read``.
-        case: Its key without the commit.
+        case: What it measured.
         benchmark: As in the record, as are ``sources`` and ``dtype``.
         compiled_s: Median seconds of a compiled call, over all processes.
         facts: Digest of what it says without noise (``facts.facts_digest``).
@@ -75,7 +76,7 @@ class Entry(NamedTuple):
     """
 
     id: int
-    case: Key
+    case: Subject
     commit: str
     python: str
     torch: str
@@ -94,9 +95,9 @@ class Entry(NamedTuple):
     shown: Shown
 
     @property
-    def key(self) -> Key:
-        """What it measured; see ``store.Key``."""
-        return self.case._replace(commit=self.commit)
+    def key(self) -> AtCommit:
+        """What identifies its record."""
+        return self.case, self.commit
 
 
 class HeldValues(NamedTuple):
@@ -149,12 +150,12 @@ def entry_of(record: RunRecord, number: int = 0) -> Entry:
         record: Any record.
         number: Its place in the index.
     """
-    key, failure = key_of(record), record.failure
+    failure = record.failure
     found = ((metric, measured(record, metric)) for metric in METRICS)
     return Entry(
         id=number,
-        case=key._replace(commit=""),
-        commit=key.commit,
+        case=subject_of(record),
+        commit=record.commit,
         python=record.cell.python,
         torch=record.cell.torch,
         dtype=record.dtype,
@@ -233,6 +234,6 @@ def made_of(run: Run) -> Made:
     )
 
 
-def subject_of(run: Run) -> tuple[str, str | None]:
-    """Return the code that was measured: runs with equal subjects differ by noise only."""
+def code_of(run: Run) -> tuple[str, str | None]:
+    """Return the code that was measured: runs of equal code differ by noise only."""
     return run.sources or run.commit, run.benchmark

@@ -30,7 +30,8 @@ from ivhl.errors import ResultsError
 from ivhl.records.age import is_in_future, latest_possible
 from ivhl.records.reader import read_record, records_in
 from ivhl.records.reading import read_records_file, records_files
-from ivhl.records.store import Key, Problem, key_of
+from ivhl.records.store import Problem
+from ivhl.records.subject import Subject, subject_of
 from ivhl.tracker.course import point_of
 from ivhl.tracker.entries import Entry, HeldValues, Made, Ran, Shown, entry_of, ran_of
 from ivhl.tracker.metrics import METRICS, Measured, Speed
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 # Modules that decide what the index holds: with another source of one, it is made again.
 _SOURCES: Final = {
-    "ivhl.records": ("age.py", "record.py", "store.py", "reading.py", "bounds.py"),
+    "ivhl.records": ("age.py", "record.py", "store.py", "reading.py", "bounds.py", "subject.py"),
     "ivhl.tracker": (
         *("index.py", "entries.py", "metrics.py", "facts.py", "spread.py", "changepoints.py"),
         *(
@@ -443,12 +444,10 @@ class Index:
     def _entries(self, condition: str) -> tuple[Entry, ...]:
         """Return the entries of the runs for which a condition in SQL holds."""
         cases = {}
-        for number, machine, device, cell, existing, *rest in self._db.execute(
-            "SELECT * FROM cases"
-        ):
-            workload, version, size, variant, *how = rest
-            what = (workload, version, size, variant)
-            cases[number] = (Key(machine, device, "", cell, bool(existing), *what), *how)
+        for number, machine, device, _, existing, *rest in self._db.execute("SELECT * FROM cases"):
+            *what, python, torch, dtype = rest
+            case = Subject(machine, device, python, torch, bool(existing), *what)
+            cases[number] = (case, python, torch, dtype)
         made = {number: _made(text) for number, text in self._db.execute("SELECT * FROM made")}
         subjects = {number: (s, b) for number, s, b in self._db.execute("SELECT * FROM subject")}
         looks: dict[str, Shown] = {}
@@ -576,7 +575,7 @@ class Index:
                     if known is None or rank > known:
                         best[case] = rank
         records = self._read([number for *_, number in best.values()])
-        return tuple(sorted(records, key=key_of))
+        return tuple(sorted(records, key=subject_of))
 
     @property
     def spreads(self) -> Spreads:
@@ -679,7 +678,7 @@ class _Known(MutableMapping[tuple["Metric", bool], "Learnt"]):
                     )
                     for machine, kind, tau, scores, own_scores, *rest in kinds
                 },
-                {Key(*case): Own(*own) for case, own in cases},
+                {Subject(*case): Own(*own) for case, own in cases},
             )
         return self._here[key]
 
@@ -774,8 +773,8 @@ class _Row(NamedTuple):
 
 def _row(record: RunRecord, place: tuple[object, ...], ids: _Ids) -> _Row:
     entry, ran = entry_of(record), ran_of(record)
-    machine, device, _, *what = entry.case
-    case = ids.of("cases", (machine, device, *what, entry.python, entry.torch, entry.dtype))
+    machine, device, python, torch, *what = entry.case
+    case = ids.of("cases", (machine, device, entry.case.cell, *what, python, torch, entry.dtype))
     values = (
         *(number for m in METRICS for number in entry.values.get(m, (None, None))),
         *(entry.calibration or (None, None, None)),

@@ -7,7 +7,7 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from ivhl.instrument import version_of
-from ivhl.records.store import key_of
+from ivhl.records.subject import subject_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -65,4 +65,4 @@ def _neighbours(
 
 
 def _case(record: RunRecord) -> tuple[object, ...]:
-    return key_of(record)._replace(commit="")
+    return subject_of(record)

@@ -28,7 +28,7 @@ from ivhl.tracker.changes import (
     limits_of,
     tests_of,
 )
-from ivhl.tracker.compare import case_of, session_reach
+from ivhl.tracker.compare import session_reach
 from ivhl.tracker.disturbed import disturbed_of, slowed_alone
 from ivhl.tracker.facts import changed_facts, is_still_worse
 from ivhl.tracker.metrics import RELEVANT, SECONDS, Metric
@@ -39,9 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from ivhl.records.record import RunRecord
-    from ivhl.records.store import Key
+    from ivhl.records.subject import Subject
     from ivhl.tracker.changes import QuantityChange, Tested
-    from ivhl.tracker.compare import CaseInCell
     from ivhl.tracker.entries import Entry, Ran
     from ivhl.tracker.series import Along, Point, Series
     from ivhl.tracker.spread import Spreads
@@ -84,7 +83,7 @@ class Change:
     """
 
     along: Along
-    case: CaseInCell
+    case: Subject
     before: str
     place: str
     kind: Kind
@@ -201,7 +200,7 @@ def _stopped(
     for entry in entries:
         case = entry.case
         version[case.workload] = max(version.get(case.workload, 0), case.workload_version)
-    last: dict[Key, Entry] = {}
+    last: dict[Subject, Entry] = {}
     measured: dict[tuple[str, str, str, bool], set[int]] = defaultdict(set)
     for entry in entries:
         if entry.commit in position:
@@ -222,7 +221,7 @@ def _stopped(
     for (entry, later), record in zip(ended, records, strict=True):
         yield Change(
             along="commit",
-            case=case_of(entry, "commit"),
+            case=entry.case,
             before=entry.commit,
             place=commit_order[later[0]],
             kind="missing",
@@ -264,7 +263,7 @@ class _Cells:
 
     def __init__(self, every: Iterable[Series], disturbed: frozenset[int]) -> None:
         self._disturbed = disturbed
-        self._of_case: dict[tuple[CaseInCell, str], list[Series]] = defaultdict(list)
+        self._of_case: dict[tuple[Subject, str], list[Series]] = defaultdict(list)
         for series in every:
             self._of_case[self._key(series)].append(series)
 
@@ -295,8 +294,8 @@ class _Cells:
         }
 
     @staticmethod
-    def _key(series: Series) -> tuple[CaseInCell, str]:
-        return series.case._replace(python="", torch=""), series.dtype
+    def _key(series: Series) -> tuple[Subject, str]:
+        return series.case.over_cells, series.dtype
 
 
 def _suspects(
@@ -379,7 +378,7 @@ def _is_shown(change: Change) -> bool:
     return change.effect is None or max(change.effect, 1 / change.effect) >= LEAST_SHOWN
 
 
-def _size(change: Change) -> tuple[int, float, CaseInCell]:
+def _size(change: Change) -> tuple[int, float, Subject]:
     effect = -abs(math.log(change.effect)) if change.effect else 0.0
     return KINDS.index(change.kind), effect, change.case
 

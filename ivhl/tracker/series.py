@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Literal, get_args
 from ivhl.records.age import recorded_rank
 from ivhl.records.store import newest_by
 from ivhl.tracker.comparable import differences
-from ivhl.tracker.compare import CaseInCell, case_of
 from ivhl.tracker.compat import is_free_threaded, python_key, release_key
-from ivhl.tracker.entries import subject_of
+from ivhl.tracker.entries import code_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ivhl.records.store import Key
+    from ivhl.records.subject import Subject
     from ivhl.tracker.entries import Entry
 
 Along = Literal["commit", "torch", "python"]
@@ -49,7 +48,7 @@ class Series:
     """The points of one case, oldest or lowest first."""
 
     along: Along
-    case: CaseInCell
+    case: Subject
     dtype: str
     points: tuple[Point, ...]
 
@@ -78,13 +77,13 @@ def series_of(
         commit_order: Commits, oldest first. Others are left out of series along commits, since
             their place is unknown; without any order, time decides.
     """
-    by_key: dict[tuple[Key, str], list[Entry]] = defaultdict(list)
+    by_key: dict[tuple[Subject, str], list[Entry]] = defaultdict(list)
     for entry in entries:
         if along != "python" or not is_free_threaded(entry.python):
             by_key[entry.case, entry.dtype].append(entry)
-    groups: dict[tuple[CaseInCell, str], list[Entry]] = defaultdict(list)
+    groups: dict[tuple[Subject, str], list[Entry]] = defaultdict(list)
     for (_, dtype), part in by_key.items():
-        groups[case_of(part[0], along), dtype] += part
+        groups[part[0].case.along(along), dtype] += part
     position = {commit: i for i, commit in enumerate(commit_order)}
     found = []
     for (case, dtype), group in sorted(groups.items(), key=itemgetter(0)):
@@ -111,7 +110,7 @@ def _of_one_subject(group: Iterable[Entry], along: Along) -> list[tuple[str, Ent
     subjects: dict[object, dict[str, Entry]] = defaultdict(dict)
     for entry in group:
         where = entry.torch if along == "torch" else entry.python
-        points = subjects[subject_of(entry)]
+        points = subjects[code_of(entry)]
         known = points.get(where)
         if known is None or recorded_rank(known) <= recorded_rank(entry):
             points[where] = entry

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from ivhl.records.record import RunRecord
-    from ivhl.records.store import Key
+    from ivhl.records.subject import AtCommit
     from ivhl.tracker.advice import Advice
     from ivhl.tracker.changes import Kind
     from ivhl.tracker.comparable import Axis
@@ -60,7 +60,7 @@ class CodeEvidence:
     allowed: tuple[CellName, ...]
     unavailable: frozenset[CellName] = frozenset()
     spreads: Spreads
-    disturbed: Collection[Key] = ()
+    disturbed: Collection[AtCommit] = ()
 
     @property
     def measured(self) -> tuple[Row, ...]:

@@ -79,7 +79,7 @@ def _clone(folder: Path) -> None:
 
 def stored_facts() -> Facts:
     """Return the facts as they were stored."""
-    return json.loads(lzma.decompress(STORED.read_bytes()))
+    return json.loads(lzma.decompress(STORED.read_bytes()))  # type: ignore[no-any-return]
 
 
 def _ivhl(project: Path, python_path: str, *arguments: str) -> str:
@@ -101,7 +101,7 @@ def _ivhl(project: Path, python_path: str, *arguments: str) -> str:
 
 def _of(printed: Any, name: str) -> list[dict[str, Any]]:  # noqa: ANN401  (JSON)
     """Return a list that a command prints: by itself, as at first, or in an object with a schema."""
-    return printed if isinstance(printed, list) else printed[name]  # type: ignore[no-any-return]
+    return printed if isinstance(printed, list) else printed[name]
 
 
 def _compat(rows: list[dict[str, Any]]) -> Iterator[tuple[str, list[Any]]]:

@@ -17,7 +17,7 @@ from ivhl.cli.compare import _sentence
 from ivhl.cli.gate import GapsError
 from ivhl.errors import IvhlError, ResultsError, SpecError, UnknownNameError, WorseError
 from ivhl.records.record import Calibration, Counted, Wheel
-from ivhl.records.store import key_of
+from ivhl.records.subject import key_of
 from ivhl.tracker.compare import axis_of, choose, compare, session_reach, summarise
 from ivhl.tracker.entries import entry_of
 from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.records.record import RunRecord
-    from ivhl.records.store import Key
+    from ivhl.records.subject import AtCommit
 
 QUIET = Known(0.005)
 
@@ -104,7 +104,7 @@ def test_the_times_of_a_disturbed_run_are_not_compared_and_its_facts_are() -> No
         make_record(workload="ops.c"),
     ]
     after = [replace(one, recorded_at=f"2026-11-28{one.recorded_at[10:]}") for one in after]
-    slowed: tuple[frozenset[Key], frozenset[Key]] = (
+    slowed: tuple[frozenset[AtCommit], frozenset[AtCommit]] = (
         frozenset(),
         frozenset(key_of(one) for one in after[:2]),
     )

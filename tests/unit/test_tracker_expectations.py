@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from ivhl.cli import app
 from ivhl.errors import FixedError, IvhlError, SpecError
-from ivhl.tracker.compare import CaseInCell
+from ivhl.records.subject import Subject
 from ivhl.tracker.compat import Row, compat_rows
 from ivhl.tracker.expectations import (
     EXPECTATIONS,
@@ -241,8 +241,8 @@ def test_what_is_no_toml_is_named() -> None:
         parse_expectations("[[failure]\n")
 
 
-def of_device(device: str) -> CaseInCell:
-    return CaseInCell(
+def of_device(device: str) -> Subject:
+    return Subject(
         machine="box", device=device, python="3.13", torch="2.5.1", existing=False,
         workload="ops.one", workload_version=1, size="small", variant="a",
     )  # fmt: skip

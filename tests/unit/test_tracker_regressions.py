@@ -423,7 +423,7 @@ def test_a_series_that_gets_no_more_points_has_stopped() -> None:
     few = [record for record in history if record.commit != hash_of(6)]
     assert not find_changes(MemoryHistory(few), QUIET, order, ["commit"])
     elsewhere = [
-        replace(r, cell=replace(r.cell, id="py3.13-torch2.6.0"))
+        replace(r, cell=replace(r.cell, id="py3.13-torch2.6.0", python="3.13"))
         if r.workload == "ops.other"
         else r
         for r in history

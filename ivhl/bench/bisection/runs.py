@@ -27,7 +27,7 @@ from ivhl.records.age import recorded_rank
 from ivhl.records.answers import is_final
 from ivhl.records.store import case_name
 from ivhl.tracker.comparable import differences
-from ivhl.tracker.entries import subject_of
+from ivhl.tracker.entries import code_of
 from ivhl.tracker.index import open_index
 from ivhl.tracker.spread import kind_of, shipped
 
@@ -199,7 +199,7 @@ class Runs:
         """Note what code a place has; return the name of another place that has the same."""
         if record.sources is None or self._question.along != "commit":
             return ""
-        known = self._subjects.setdefault(subject_of(record), place)
+        known = self._subjects.setdefault(code_of(record), place)
         return "" if known == place else self._question.positions[known].name
 
     def moved(

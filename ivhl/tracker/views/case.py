@@ -45,8 +45,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ivhl.records.record import Arm, Counted, RunRecord
+    from ivhl.records.subject import Subject
     from ivhl.tracker.comparable import Axis
-    from ivhl.tracker.compat import Row, RowSeries
+    from ivhl.tracker.compat import Row
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.expectations import Expectation
     from ivhl.tracker.views.source import Links
@@ -131,7 +132,7 @@ class CaseView:
     newest: str
 
 
-def case_view(source: Source, series: RowSeries) -> CaseView:
+def case_view(source: Source, series: Subject) -> CaseView:
     """Return the page of a case."""
     rows = source.by_series[series]
     place = Place(series.machine, series.device)
@@ -262,7 +263,7 @@ def _lines(source: Source, rows: Sequence[Row], releases: Sequence[str]) -> Iter
         )
 
 
-def _neighbours(source: Source, series: RowSeries) -> tuple[tuple[str, Links], ...]:
+def _neighbours(source: Source, series: Subject) -> tuple[tuple[str, Links], ...]:
     """Return links to the case's other sizes and variants, and to other machines that ran it."""
     main = source.page.main
     place = Place(series.machine, series.device)

@@ -20,8 +20,9 @@ from ivhl.tracker.wording import STATUS_WORDS, STATUSES, times
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from ivhl.records.subject import Subject
     from ivhl.tracker.advice import Advice, Worth
-    from ivhl.tracker.compat import Row, RowSeries
+    from ivhl.tracker.compat import Row
     from ivhl.tracker.spans import Span
     from ivhl.tracker.wording import Status
 
@@ -261,7 +262,7 @@ def _apart(source: Source, place: Place, torch: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def grid_cell(rows: Iterable[Row], href: str, matched: frozenset[RowSeries]) -> GridCell | None:
+def grid_cell(rows: Iterable[Row], href: str, matched: frozenset[Subject]) -> GridCell | None:
     """Return what the cases of a cell are; ``None`` if none was run.
 
     Args:

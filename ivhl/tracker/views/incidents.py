@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from ivhl.tracker.annotations import note_of
 from ivhl.tracker.changes import WORSE
-from ivhl.tracker.compat import RowSeries
 from ivhl.tracker.confirmations import CONFIRMED, REFUTED, confirmation_of
 from ivhl.tracker.disturbed import left_out
 from ivhl.tracker.metrics import WORDS
@@ -245,7 +244,7 @@ def _short(incident: Incident, name: str) -> str:
 def _change_view(source: Source, change: Change, note: str) -> ChangeView:
     curve, at = _curve(source, change) if change.effect_of == "speedup" else ((), 0)
     case = change.case
-    series = RowSeries(case.machine, case.device, case.workload, case.size, case.variant)
+    series = case.row
     state = _state(source, change, note)
     again = confirmation_of(change, source.confirmations)
     return ChangeView(

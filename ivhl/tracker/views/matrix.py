@@ -41,7 +41,8 @@ from ivhl.tracker.wording import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ivhl.tracker.compat import Row, RowSeries
+    from ivhl.records.subject import Subject
+    from ivhl.tracker.compat import Row
     from ivhl.tracker.wording import Status
 
 # A speedup moved visibly between two releases if it did by this factor and the intervals for
@@ -173,7 +174,7 @@ def _view(
     rows = source.by_place.get(place, ())
     ids = {cell for *_, cell in columns}
     known = source.releases(rows)
-    by_series: dict[RowSeries, list[Row]] = {}
+    by_series: dict[Subject, list[Row]] = {}
     for row in rows:
         by_series.setdefault(row.series, []).append(row)
     ordered = sorted(by_series, key=source.case_order)
@@ -233,7 +234,7 @@ def _notes(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
 
 def _line(
     rows: Sequence[Row],
-    series: RowSeries,
+    series: Subject,
     columns: Sequence[tuple[str, str, str]],
     known: Sequence[str],
 ) -> MatrixLine:

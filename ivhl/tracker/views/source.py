@@ -14,10 +14,10 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from ivhl.records.age import recorded_rank
-from ivhl.records.store import key_of
+from ivhl.records.subject import subject_of
 from ivhl.tracker.annotations import note_of
 from ivhl.tracker.changepoints import detect_all
-from ivhl.tracker.compat import Row, RowSeries, declared_cases, python_key, release_key
+from ivhl.tracker.compat import Row, declared_cases, python_key, release_key
 from ivhl.tracker.confirmations import with_confirmed
 from ivhl.tracker.disturbed import disturbed_of
 from ivhl.tracker.entries import entry_of
@@ -29,9 +29,8 @@ from ivhl.tracker.series import series_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ivhl.records.store import Key
+    from ivhl.records.subject import AtCommit, Subject
     from ivhl.tracker.annotations import Annotation
-    from ivhl.tracker.compare import CaseInCell
     from ivhl.tracker.confirmations import Confirmation
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.expectations import Expectation
@@ -93,17 +92,17 @@ def _escaped(found: re.Match[str]) -> str:
     return "".join(f"~{byte:02x}" for byte in found[0].encode(errors="surrogatepass"))
 
 
-def series_slug(series: RowSeries) -> str:
+def series_slug(series: Subject) -> str:
     """Return the name of the case's page in the folder of its place."""
     return slug(series.workload, series.size, series.variant)
 
 
-def case_page(series: RowSeries) -> str:
+def case_page(series: Subject) -> str:
     """Return the address of a case's page, from the root of the site."""
     return f"case/{Place(series.machine, series.device).slug}/{series_slug(series)}.html"
 
 
-def cell_data(series: RowSeries, cell: str, part: int = 0) -> str:
+def cell_data(series: Subject, cell: str, part: int = 0) -> str:
     """Return the address of the details of a case in a cell, from the root of the site.
 
     Args:
@@ -217,9 +216,9 @@ class Source:
         )
 
     @cached_property
-    def by_series(self) -> Mapping[RowSeries, tuple[Row, ...]]:
+    def by_series(self) -> Mapping[Subject, tuple[Row, ...]]:
         """The rows of each case in each place, in the order of ``rows``."""
-        groups: dict[RowSeries, list[Row]] = defaultdict(list)
+        groups: dict[Subject, list[Row]] = defaultdict(list)
         for row in self.rows:
             groups[row.series].append(row)
         return {series: tuple(rows) for series, rows in groups.items()}
@@ -241,15 +240,15 @@ class Source:
         return disturbed_of(self.history.entries)
 
     @cached_property
-    def disturbed_keys(self) -> frozenset[Key]:
+    def disturbed_keys(self) -> frozenset[AtCommit]:
         """Keys of the same runs."""
         return frozenset(one.key for one in self.history.entries if one.id in self.disturbed)
 
     @cached_property
-    def _by_key(self) -> Mapping[Key, tuple[Entry, ...]]:
+    def _by_key(self) -> Mapping[Subject, tuple[Entry, ...]]:
         """The runs of each case in each cell, oldest commit first."""
         position = {commit: i for i, commit in enumerate(self.state.commit_order)}
-        groups: dict[Key, list[Entry]] = defaultdict(list)
+        groups: dict[Subject, list[Entry]] = defaultdict(list)
         for entry in self.history.entries:
             groups[entry.case].append(entry)
         return {key: _in_order(group, position) for key, group in groups.items()}
@@ -258,7 +257,7 @@ class Source:
         """Return the runs of a row's case in its cell, of its version, oldest commit first."""
         if row.record is None:
             return ()
-        return self._by_key.get(key_of(row.record)._replace(commit=""), ())
+        return self._by_key.get(subject_of(row.record), ())
 
     def entry(self, row: Row) -> Entry | None:
         """Return what the history has of a row's record; ``None`` if the case was not run."""
@@ -335,17 +334,17 @@ class Source:
         )
 
     @cached_property
-    def _series(self) -> Mapping[tuple[Along, CaseInCell], tuple[Point, ...]]:
-        found: dict[tuple[Along, CaseInCell], tuple[Point, ...]] = {}
-        changed: dict[Along, set[RowSeries]] = defaultdict(set)
+    def _series(self) -> Mapping[tuple[Along, Subject], tuple[Point, ...]]:
+        found: dict[tuple[Along, Subject], tuple[Point, ...]] = {}
+        changed: dict[Along, set[Subject]] = defaultdict(set)
         for change in self.changes:
-            changed[change.along].add(_series_of(change.case))
+            changed[change.along].add(change.case.row)
         declared = declared_cases(self.state.workloads)
         for along, cases in changed.items():
             entries = (
                 entry
                 for key, group in self._by_key.items()
-                if _series_of(key) in cases and _is_declared(key, declared)
+                if key.row in cases and _is_declared(key, declared)
                 for entry in group
             )
             for one in series_of(entries, along, self.state.commit_order):
@@ -357,43 +356,43 @@ class Source:
         return self._series.get((change.along, change.case), ())
 
     @cached_property
-    def _incidents_of(self) -> Mapping[RowSeries, tuple[Incident, ...]]:
-        found: dict[RowSeries, list[Incident]] = defaultdict(list)
+    def _incidents_of(self) -> Mapping[Subject, tuple[Incident, ...]]:
+        found: dict[Subject, list[Incident]] = defaultdict(list)
         for incident in self.incidents:
-            groups: dict[RowSeries, list[Change]] = defaultdict(list)
+            groups: dict[Subject, list[Change]] = defaultdict(list)
             for change in incident.changes:
-                groups[_series_of(change.case)].append(change)
+                groups[change.case.row].append(change)
             for series, changes in groups.items():
                 found[series].append(incident._replace(changes=tuple(changes)))
         return {series: tuple(group) for series, group in found.items()}
 
-    def incidents_of(self, series: RowSeries) -> tuple[Incident, ...]:
+    def incidents_of(self, series: Subject) -> tuple[Incident, ...]:
         """Return what changed in a case, newest first."""
         return self._incidents_of.get(series, ())
 
-    def notes_of(self, series: RowSeries) -> tuple[str, ...]:
+    def notes_of(self, series: Subject) -> tuple[str, ...]:
         """Return what people said about changes of a case."""
         changes = (change for one in self.incidents_of(series) for change in one.changes)
         notes = (note_of(change, self.annotations) for change in changes)
         return tuple(dict.fromkeys(filter(None, notes)))
 
     @cached_property
-    def _run(self) -> Mapping[tuple[str, ...], tuple[RowSeries, ...]]:
+    def _run(self) -> Mapping[tuple[str, ...], tuple[Subject, ...]]:
         """The cases that were run: of a workload in a place, and of a case in all places."""
-        found: dict[tuple[str, ...], list[RowSeries]] = defaultdict(list)
+        found: dict[tuple[str, ...], list[Subject]] = defaultdict(list)
         for series in sorted(self.by_series, key=lambda one: (self.case_order(one), one)):
             if any(row.record is not None for row in self.by_series[series]):
-                found[series[:3]].append(series)
-                found["", *series[2:]].append(series)
+                found[series.machine, series.device, series.workload].append(series)
+                found[series.name,].append(series)
         return {key: tuple(group) for key, group in found.items()}
 
-    def in_this_place(self, series: RowSeries) -> tuple[RowSeries, ...]:
+    def in_this_place(self, series: Subject) -> tuple[Subject, ...]:
         """Return the cases of a case's workload that were run in its place."""
-        return self._run.get(series[:3], ())
+        return self._run.get((series.machine, series.device, series.workload), ())
 
-    def in_all_places(self, series: RowSeries) -> tuple[RowSeries, ...]:
+    def in_all_places(self, series: Subject) -> tuple[Subject, ...]:
         """Return a case in all places in which it was run."""
-        return self._run.get(("", *series[2:]), ())
+        return self._run.get((series.name,), ())
 
     def workload(self, name: str) -> Workload | None:
         """Return the declaration of a workload; ``None`` if the project has none of the name."""
@@ -418,7 +417,7 @@ class Source:
             "python": tuple(sorted(pythons, key=python_key)),
         }
 
-    def case_order(self, series: RowSeries) -> tuple[object, ...]:
+    def case_order(self, series: Subject) -> tuple[object, ...]:
         """Return a key that sorts cases by subject, workload, size and variant, as declared."""
         names = list(self._workloads)
         workload = self.workload(series.workload)
@@ -467,15 +466,11 @@ def _in_order(group: Sequence[Entry], position: Mapping[str, int]) -> tuple[Entr
     return tuple(sorted(group, key=lambda e: (position.get(e.commit, -1), recorded_rank(e))))
 
 
-def _is_declared(case: Key, declared: frozenset[tuple[str, int, str, str]]) -> bool:
+def _is_declared(case: Subject, declared: frozenset[tuple[str, int, str, str]]) -> bool:
     """Return whether the project still has the case; without declarations it has all."""
     return not declared or (
         (case.workload, case.workload_version, case.variant, case.device) in declared
     )
-
-
-def _series_of(case: CaseInCell | Key) -> RowSeries:
-    return RowSeries(case.machine, case.device, case.workload, case.size, case.variant)
 
 
 def beside(names: Sequence[_Name], own: _Name) -> tuple[Sequence[_Name], int]:
