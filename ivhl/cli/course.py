@@ -13,14 +13,22 @@ from rich.text import Text
 
 from ivhl.bench.attribution import RecordedLocks
 from ivhl.cli import app
-from ivhl.cli.declared import check_any, matrix_beside_records, results_folder, warn_unread
+from ivhl.cli.declared import (
+    check_any,
+    known_changes,
+    matrix_beside_records,
+    results_folder,
+    warn_unread,
+)
 from ivhl.errors import UnknownNameError
 from ivhl.matrix.diff import diff_locks
 from ivhl.matrix.project import find_root
 from ivhl.records.store import case_name
+from ivhl.records.text import printable
 from ivhl.tracker.comparable import builds_beside
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.disturbed import disturbed_of, left_out
+from ivhl.tracker.incidents import Between
 from ivhl.tracker.index import open_index
 from ivhl.tracker.steps import QUANTITIES, SIDES, cases_of, find_steps, of_one_code
 from ivhl.tracker.terminal import Terminal
@@ -31,7 +39,9 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.spec import Matrix
     from ivhl.records.subject import Subject
+    from ivhl.tracker.changes import Kind
     from ivhl.tracker.entries import Entry
+    from ivhl.tracker.incidents import Known
     from ivhl.tracker.spread import Spreads
     from ivhl.tracker.steps import CourseStep, QuantityStep, StepAxis
 
@@ -80,10 +90,10 @@ def course_command(
     check_any(index, folder)
     names = {name for e in index.entries for name in (e.case.workload, case_name(e.case))}
     machines = {entry.case.machine for entry in index.entries}
-    for kind, wanted, known in (("case", case or (), names), ("machine", machine or (), machines)):
+    for kind, wanted, there in (("case", case or (), names), ("machine", machine or (), machines)):
         for name in wanted:
-            if name not in known:
-                raise UnknownNameError(kind, name, known)
+            if name not in there:
+                raise UnknownNameError(kind, name, there)
     chosen = cases_of(
         entry
         for entry in index.entries
@@ -92,18 +102,19 @@ def course_command(
     )
     disturbed = disturbed_of(index.entries)
     installed = _Installed(root, matrix)
+    known = known_changes(folder, root)
     found = []
     console = Terminal(highlight=False, soft_wrap=True)
     if not case and not as_json:
-        _print_places(console, chosen, index.spreads, disturbed, every=every)
+        _print_places(console, chosen, index.spreads, disturbed, known, every=every)
         return
     for (subject, dtype), entries in chosen.items():
         runs = of_one_code(entries)
         steps = find_steps(runs, index.spreads, every=every, disturbed=disturbed)
         if as_json:
-            found.append(_as_dict(subject, dtype, runs, steps, installed, disturbed))
+            found.append(_as_dict(subject, dtype, runs, steps, installed, disturbed, known))
         else:
-            _print(console, subject, dtype, runs, steps, installed, disturbed)
+            _print(console, subject, dtype, runs, steps, installed, disturbed, known)
     if as_json:
         typer.echo(json.dumps({"schema": "ivhl.course/1", "cases": found}, indent=1))
 
@@ -151,6 +162,7 @@ def _print_places(
     cases: Mapping[tuple[Subject, str], Sequence[Entry]],
     spreads: Spreads,
     disturbed: frozenset[int],
+    known: Known,
     *,
     every: bool,
 ) -> None:
@@ -180,13 +192,12 @@ def _print_places(
         )
         alone = [step for steps in places.values() for _, step in steps if step.may_be_disturbed]
         for place in sorted(places, key=_place_key):
-            seen = [
-                (titles[subject], step)
-                for subject, step in places[place]
-                if not step.may_be_disturbed
-            ]
+            seen = [one for one in places[place] if not one[1].may_be_disturbed]
             if seen:
-                _print_place(console, place, seen, every=every)
+                _print_place(
+                    console, place, [(titles[one], step) for one, step in seen], every=every
+                )
+                _print_cause(console, known, [_happened(one[0], step) for one, step in seen])
                 pairs = [_ends(step, runs[subject]) for subject, step in places[place]]
                 for text in builds_beside(pairs if place[0] == "python" else []):
                     console.print(f"    {text}")
@@ -256,6 +267,7 @@ def _print(
     steps: Sequence[CourseStep],
     installed: _Installed,
     disturbed: frozenset[int],
+    known: Known,
 ) -> None:
     commits = sorted({run.commit[:8] for run in runs})
     where = f"{subject.machine}, {subject.device}, {dtype}"
@@ -271,10 +283,23 @@ def _print(
             if side in step.sides:
                 _print_side(console, side, step.sides[side])
         console.print(f"    {step.whose}")
+        _print_cause(console, known, [_happened(subject, step)])
         for text in builds_beside([_ends(step, runs)] if step.along == "python" else []):
             console.print(f"    {text}")
         if changed := installed(step, runs):
             console.print(Text(f"    installed: {changed}", "bright_black"))
+
+
+def _print_cause(console: Terminal, known: Known, moved: Sequence[Between]) -> None:
+    if cause := known.causes(moved):
+        console.print(Text(f"    known: {printable(cause)}", "cyan"))
+
+
+def _happened(subject: Subject, step: CourseStep) -> Between:
+    """Return a step as a change, of which the cause may be known."""
+    is_up = {side: found.ratio > 1 for side, found in step.sides.items() if found.moved}
+    kind: Kind = "slower" if is_up.get("compiled") or is_up.get("speedup") is False else "faster"
+    return Between(step.along, step.before, step.place, subject, kind, step.whose)
 
 
 def _print_side(console: Terminal, side: str, found: QuantityStep) -> None:
@@ -354,6 +379,7 @@ def _as_dict(
     steps: Sequence[CourseStep],
     installed: _Installed,
     disturbed: frozenset[int],
+    known: Known,
 ) -> dict[str, Any]:
     return {
         "machine": subject.machine,
@@ -386,6 +412,7 @@ def _as_dict(
                 "cells": step.cells,
                 "sides": {side: dict(found._asdict()) for side, found in step.sides.items()},
                 "whose": step.whose,
+                "cause": known.cause(_happened(subject, step)),
                 "installed": installed(step, runs),
             }
             for step in steps

@@ -53,6 +53,7 @@ class RegressionsChange(_Case):
     reason: str
     effect: float | None
     effect_of: Metric
+    of_levels: bool
     state: ChangeState
     at: str
     command: str
@@ -62,13 +63,14 @@ class RegressionsChange(_Case):
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionsIncident(_Strict):
-    """Changes in one direction between ``before`` and ``place``."""
+    """Changes in one direction between ``before`` and ``place``; ``cause`` is empty if not known."""
 
     along: Along
     before: str
     place: str
     worse: bool
     at: str
+    cause: str
     changes: list[RegressionsChange]
 
 
@@ -119,6 +121,7 @@ class ComparisonOfTwo(_Strict):
 
     schema: Literal["ivhl.comparison/1"]
     axis: Axis
+    cause: str
     summaries: list[ComparisonSummary]
     cases: list[ComparisonCase]
 
@@ -159,6 +162,7 @@ class CourseStepOf(_Strict):
     cells: tuple[str, ...]
     sides: dict[Metric, CourseSide]
     whose: str
+    cause: str
     installed: str
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from ivhl.tracker.regressions import Change
+    from ivhl.tracker.incidents import Happened
 
 NAME = "annotations.jsonl"
 # Matching takes longer than linearly, and no name of a case is as long.
@@ -43,7 +43,7 @@ class Annotation:
     at: str
     until: str = ""
 
-    def is_of(self, change: Change) -> bool:
+    def is_of(self, change: Happened) -> bool:
         """Return whether this is about a change."""
         if change.along == "commit":
             there = change.place.startswith(self.place)
@@ -87,7 +87,7 @@ def annotate(results: Path, annotation: Annotation) -> None:
         ) from error
 
 
-def note_of(change: Change, annotations: Iterable[Annotation]) -> str:
+def note_of(change: Happened, annotations: Iterable[Annotation]) -> str:
     """Return the last word on a change; empty if there is none."""
     words = [one.text for one in annotations if one.is_of(change)]
     return words[-1] if words else ""

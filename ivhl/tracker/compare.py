@@ -20,7 +20,7 @@ from ivhl.tracker.comparable import Axis, differences
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.disturbed import judge_apart
 from ivhl.tracker.metrics import student
-from ivhl.tracker.wording import counted, marked, short_message, times
+from ivhl.tracker.wording import counted, failed_as, marked, times
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -361,8 +361,7 @@ def _result(record: RunRecord | None) -> str:
     if record is None:
         return ""
     if record.failure is not None:
-        message = short_message(record.failure.message)
-        return marked(f"{record.failure.failure_class}: {message}".removesuffix(": "), record)
+        return marked(failed_as(record.failure), record)
     return marked(times(record.speedup.value), record) if record.speedup else ""
 
 

@@ -6,7 +6,14 @@ import re
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 if TYPE_CHECKING:
-    from ivhl.records.record import CompileFacts, FailureClass, Passes, Reference, RunRecord
+    from ivhl.records.record import (
+        CompileFacts,
+        Failure,
+        FailureClass,
+        Passes,
+        Reference,
+        RunRecord,
+    )
 
 Status = Literal[
     "works", "noisy", "slow", "wrong", "unsupported", "unavailable", "failed", "not_run"
@@ -230,6 +237,11 @@ def without_other_advice(text: str) -> str:
     if _OF_INSERTED_BREAKS.search(reason):
         return text
     return "\n".join([reason, *(one for one in lines if not _OF_INSERTED_BREAKS.search(one))])
+
+
+def failed_as(failure: Failure) -> str:
+    """Return the class of a failure and its message in one line."""
+    return f"{failure.failure_class}: {short_message(failure.message)}".removesuffix(": ")
 
 
 def short_message(text: str, longest: int = _LONGEST_MESSAGE) -> str:

@@ -6,6 +6,7 @@ import json
 import math
 import random
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +18,7 @@ from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.records.record import Arm, Calibration, Counted
 from ivhl.tracker.changes import WORSE
 from ivhl.tracker.compare import compare
+from ivhl.tracker.incidents import counts_of_changes
 from ivhl.tracker.memory_history import MemoryHistory
 from ivhl.tracker.project import State
 from ivhl.tracker.regressions import find_changes, incidents_of
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.records.record import RunRecord
+    from ivhl.tracker.entries import Entry
     from ivhl.tracker.regressions import Change
     from ivhl.tracker.series import Along
 
@@ -535,6 +538,48 @@ def test_a_release_that_alone_is_slow_is_listed_as_compare_lists_it() -> None:
     (one,) = compare(was, now, "torch", QUIET)
     assert one.kind == "slower"
     assert math.exp(one.effect) == pytest.approx(found[0].effect)
+
+
+def test_what_is_asked_for_changes_nothing_of_what_is_found() -> None:
+    """Alone, nine cases here stand out; beside the others of their release, seven."""
+    draw = random.Random(0)  # noqa: S311  (noise)
+    names = [f"ops.case{n}" for n in range(12)]
+    history = [
+        replace(record, workload=name)
+        for n, name in enumerate(names)
+        for record in along_releases(
+            *(timed(2e-3, 1e-3 * math.exp(draw.gauss(0, 0.02))) for _ in range(3)),
+            timed(2e-3, (1 + n / 90) * 1e-3),
+        )
+    ]
+    found = find_changes(MemoryHistory(history), Known(0.02), (), ["torch"])
+    assert 0 < len({one.case.workload for one in found}) < len(names)
+    for name in names:
+        mine = find_changes(
+            MemoryHistory(history), Known(0.02), (), ["torch"], wanted=partial(_is_of, name)
+        )
+        assert mine == tuple(one for one in found if one.case.workload == name)
+
+
+def _is_of(workload: str, entry: Entry) -> bool:
+    return entry.case.workload == workload
+
+
+def test_what_only_levels_show_says_so_and_the_others_are_those_of_compare() -> None:
+    draw = random.Random(1)  # noqa: S311  (noise)
+    fast, slow = (
+        [timed(2e-3, s * math.exp(draw.gauss(0, 0.01))) for _ in range(6)] for s in (1e-3, 1.12e-3)
+    )
+    lasting, sudden = along_releases(*fast, *slow), along_releases(*fast, timed(2e-3, 2e-3))
+    history = [*lasting, *(replace(one, workload="ops.other") for one in sudden)]
+    found = find_changes(MemoryHistory(history), Known(0.05), (), ["torch"])
+    assert {(one.case.workload, one.place, one.of_levels) for one in found} == {
+        (BASE.workload, RELEASES[6], True), ("ops.other", RELEASES[6], False),
+    }  # fmt: skip
+    assert counts_of_changes(found) == "2 slower (1 by levels over several releases)"
+    was, now = ([r for r in history if r.cell.torch == torch] for torch in RELEASES[5:7])
+    kinds = {one.case.workload: one.kind for one in compare(was, now, "torch", Known(0.05))}
+    assert kinds == {BASE.workload: "unchanged", "ops.other": "slower"}
 
 
 def test_what_nobody_acts_on_is_no_incident_of_its_own() -> None:

@@ -21,6 +21,7 @@ from ivhl.tracker.compat import Row, declared_cases, python_key, release_key
 from ivhl.tracker.confirmations import with_confirmed
 from ivhl.tracker.disturbed import disturbed_of
 from ivhl.tracker.entries import entry_of
+from ivhl.tracker.incidents import Known
 from ivhl.tracker.memory_history import MemoryHistory
 from ivhl.tracker.project import rows_of
 from ivhl.tracker.regressions import find_changes, incidents_of
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.annotations import Annotation
     from ivhl.tracker.confirmations import Confirmation
     from ivhl.tracker.entries import Entry
-    from ivhl.tracker.expectations import Expectation
     from ivhl.tracker.project import State
     from ivhl.tracker.provenance import Provenance
     from ivhl.tracker.regressions import Change, History, Incident
@@ -176,8 +176,7 @@ class Source:
         provenance: Mapping[str, Provenance] | None = None,
     ) -> None:
         self.state = state
-        self.annotations = tuple(annotations)
-        self.confirmations = tuple(confirmations)
+        self.known = Known(tuple(annotations), tuple(confirmations), state.expectations)
         self.provenance = provenance or {}
         self._built_at = built_at
 
@@ -299,23 +298,7 @@ class Source:
             wanted=wanted,
             detect=self.state.detect or detect_all,
         )
-        return with_confirmed(found, self.confirmations, self.history, order, wanted=wanted)
-
-    def expected(self, change: Change) -> Expectation | None:
-        """Return the known failure that a change is; ``None`` if no entry expects it."""
-        if change.kind != "fails" or change.case.existing:
-            return None
-        # The compared field of the case is empty.
-        case = change.case
-        if change.along == "torch":
-            case = case._replace(torch=change.place)
-        elif change.along == "python":
-            case = case._replace(python=change.place)
-        failure_class = change.reason.partition(":")[0]
-        for entry in self.state.expectations.entries:
-            if entry.failure_class == failure_class and entry.covers(case):
-                return entry
-        return None
+        return with_confirmed(found, self.known.confirmations, self.history, order, wanted=wanted)
 
     @cached_property
     def incidents(self) -> tuple[Incident, ...]:
@@ -373,7 +356,7 @@ class Source:
     def notes_of(self, series: Subject) -> tuple[str, ...]:
         """Return what people said about changes of a case."""
         changes = (change for one in self.incidents_of(series) for change in one.changes)
-        notes = (note_of(change, self.annotations) for change in changes)
+        notes = (note_of(change, self.known.annotations) for change in changes)
         return tuple(dict.fromkeys(filter(None, notes)))
 
     @cached_property
