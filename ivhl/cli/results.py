@@ -24,7 +24,6 @@ from ivhl.cli.declared import (
     warn_unread,
 )
 from ivhl.errors import ResultsError, UnknownNameError
-from ivhl.git import commit_order
 from ivhl.matrix.project import find_root
 from ivhl.matrix.spec import newest_of
 from ivhl.records.store import case_name, is_existing
@@ -41,7 +40,6 @@ from ivhl.tracker.compat import (
     support_sentence,
 )
 from ivhl.tracker.index import open_index
-from ivhl.tracker.pairs import count_pairs
 from ivhl.tracker.project import load_state, retired_cases, rows_of
 from ivhl.tracker.table import STYLES, ResultsTable
 from ivhl.tracker.terminal import Terminal
@@ -57,7 +55,6 @@ if TYPE_CHECKING:
     from ivhl.records.record import RunRecord
     from ivhl.records.subject import Subject
     from ivhl.tracker.compat import Row, Support
-    from ivhl.tracker.pairs import Pairs
     from ivhl.tracker.spread import Spreads
     from ivhl.tracker.views.front import GridCell
 
@@ -185,10 +182,6 @@ def list_results(
     machine: MachineOption = None,
     results: ResultsOption = None,
     *,
-    pairs: Annotated[
-        bool,
-        typer.Option("--pairs", help="Count consecutive records of a case that can be compared."),
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """List the records, oldest first. --json prints them as stored, with all samples."""
@@ -218,9 +211,6 @@ def list_results(
     entries = _only("workload", workload, entries, lambda entry: entry.case.workload, among=every)
     entries = _only("machine", machine, entries, lambda entry: entry.case.machine, among=every)
     records = index.read(entries)
-    if pairs:
-        _print_pairs(count_pairs(records, commit_order(root)))
-        return
     if as_json:
         typer.echo(json.dumps([asdict(record) for record in records], indent=1))
         return
@@ -231,17 +221,6 @@ def list_results(
         console.print(f"in brackets: {ANOTHER_RUN}", style="bright_black")
     if not records:
         console.print("no record matches all of these options" if every else "no records")
-
-
-def _print_pairs(pairs: Pairs) -> None:
-    lines = (
-        (pairs.total, "pairs of consecutive records: same machine, cell and case, next commit"),
-        (pairs.same_lock, "of these with the same lock"),
-        (pairs.same_text, "of those with the same text in conditions.instrument"),
-        (pairs.same_version, "of those with the same version of the instrument"),
-    )
-    for count, what in lines:
-        typer.echo(f"{count:6d}  {what}")
 
 
 @app.command("publish")

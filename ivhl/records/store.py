@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ivhl.errors import ResultsError
 from ivhl.records.age import Dated, recorded_rank
@@ -17,29 +17,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.records.record import RunRecord
-    from ivhl.records.subject import AtCommit
+    from ivhl.records.subject import AtCommit, Subject
 
 K = TypeVar("K")
 R = TypeVar("R", bound=Dated)
 
 
-class OfCase(Protocol):
-    """A record, or a key of records: what belongs to one case."""
-
-    @property
-    def workload(self) -> str:
-        """Name of the workload."""
-
-    @property
-    def size(self) -> str:
-        """Name of the size."""
-
-    @property
-    def variant(self) -> str:
-        """Name of the variant."""
-
-
-def case_name(one: OfCase) -> str:
+def case_name(one: RunRecord | Subject) -> str:
     """Return the name of a case, as ``workload.Case.name`` has it."""
     return f"{one.workload}/{one.size}/{one.variant}"
 

@@ -145,7 +145,7 @@ def advise(
         for python in sorted({row.python for row in run if row.torch == torch}, key=python_key)
     }
     compared = {
-        (other, python): _compared(cells[other], cells[python], spreads, disturbed)
+        (other, python): compare_rows(cells[other], cells[python], spreads, disturbed)
         for other, python in permutations(cells, 2)
     }
     eligible = [python for python in cells if not is_free_threaded(python)]
@@ -322,9 +322,13 @@ def _changed(
     return f"Since PyTorch {last}: {'; '.join(parts)}."
 
 
-def _compared(
+def compare_rows(
     before: Sequence[Row], after: Sequence[Row], spreads: Spreads, disturbed: Collection[AtCommit]
 ) -> tuple[tuple[Comparison, ...], Mean | None]:
+    """Return how two Pythons differ on one release, and the change of the mean speedup.
+
+    ``None`` if that has no interval.
+    """
     sides = disturbed, disturbed
     found = compare(_records(before), _records(after), "python", spreads, sides)
     means = [one.means.get("speedup") for one in summarise(found)]

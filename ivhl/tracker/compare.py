@@ -300,22 +300,16 @@ def _sides(
     before: Iterable[RunRecord], after: Iterable[RunRecord], axis: Axis
 ) -> tuple[dict[Subject, RunRecord], dict[Subject, RunRecord]]:
     """Return the record of each case on both sides: of one commit, if they share one."""
-    if axis in ("commit", "results"):
-        one, other = (
-            newest_by(side, lambda r: subject_of(r).along(axis)) for side in (before, after)
-        )
-        return one, other
-    was, now = (_by_commit(side, axis) for side in (before, after))
     sides: tuple[dict[Subject, RunRecord], dict[Subject, RunRecord]] = ({}, {})
+    was, now = (_by_commit(records, axis) for records in (before, after))
     for case in was.keys() | now.keys():
-        mine, theirs = was.get(case, {}), now.get(case, {})
-        if shared := mine.keys() & theirs.keys():
-            commit = max(shared, key=lambda commit: recorded_rank(theirs[commit]))
-            sides[0][case], sides[1][case] = mine[commit], theirs[commit]
-            continue
-        for side, records in zip(sides, (mine, theirs), strict=True):
+        found = was.get(case, {}), now.get(case, {})
+        shared = found[0].keys() & found[1].keys() if axis not in ("commit", "results") else ()
+        commit = max(shared, key=lambda commit: recorded_rank(found[1][commit]), default=None)
+        for side, records in zip(sides, found, strict=True):
             if records:
-                side[case] = max(records.values(), key=recorded_rank)
+                newest = max(records.values(), key=recorded_rank)
+                side[case] = newest if commit is None else records[commit]
     return sides
 
 

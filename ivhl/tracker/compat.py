@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from packaging.version import Version
 
@@ -19,6 +19,7 @@ from ivhl.tracker.wording import STATUS_WORDS, Status, counted, eager_frames, ti
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from ivhl.matrix.spec import CellSpec
     from ivhl.records.record import FailureClass, Interval, Reference, RunRecord
     from ivhl.workload import Case, Workload
 
@@ -40,17 +41,6 @@ PASSING: frozenset[Status] = frozenset({"works", "noisy", "slow"})
 NONE_EXPECTED = Expectations()
 # An interval that reaches below the inverse of this is too wide to say that a case is not slow.
 _WIDE = 1.3
-
-
-class CellLike(Protocol):
-    """The attributes of a matrix cell (``ivhl.matrix.CellSpec``) that this module reads."""
-
-    @property
-    def id(self) -> str: ...  # noqa: D102
-    @property
-    def python(self) -> str: ...  # noqa: D102
-    @property
-    def torch(self) -> str: ...  # noqa: D102
 
 
 # Of ``compat_json``; docs/track.md has the fields.
@@ -113,6 +103,11 @@ class Row:
     def series(self) -> Subject:
         """The series that the row belongs to."""
         return _series(self.machine, self.device, self.workload, self.size, self.variant)
+
+    @property
+    def subject(self) -> Subject:
+        """The case in its cell, of any version."""
+        return self.series._replace(python=self.python, torch=self.torch)
 
     def to_dict(self) -> dict[str, Any]:
         """Return every field but the record, and what was not compiled, ready for JSON."""
@@ -232,7 +227,7 @@ def format_speedup(interval: Interval) -> str:
 def compat_rows(
     records: Iterable[RunRecord],
     *,
-    cells: Sequence[CellLike] = (),
+    cells: Sequence[CellSpec] = (),
     unavailable: Mapping[str, str] | None = None,
     cases: Sequence[Case] = (),
     workloads: Sequence[Workload] = (),
@@ -418,7 +413,7 @@ def _row(record: RunRecord, spreads: Spreads) -> Row:
 
 def _with_expectation(row: Row, expectations: Expectations) -> Row:
     # What no lock describes may hold anything: it is neither expected nor fixed.
-    found = None if row.existing else expectations.of(row, row.failure_class)
+    found = None if row.existing else expectations.of(row.subject, row.failure_class)
     return row if found is None else replace(row, expectation=found)
 
 

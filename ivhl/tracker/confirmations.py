@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
-from ivhl.errors import ResultsError
 from ivhl.matrix.spec import CellSpec
 from ivhl.records.age import recorded_rank
-from ivhl.records.files import append_line
 from ivhl.records.store import case_name
 from ivhl.tracker.changes import KINDS, WORSE
-from ivhl.tracker.kept import load_lines
+from ivhl.tracker.kept import keep_lines, load_lines
 from ivhl.tracker.regressions import Change
 
 if TYPE_CHECKING:
@@ -97,13 +94,7 @@ def keep_confirmations(results: Path, confirmations: Iterable[Confirmation]) -> 
     Raises:
         ResultsError: If the file cannot be written.
     """
-    path = results / NAME
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for one in confirmations:
-            append_line(path, json.dumps(asdict(one)))
-    except OSError as error:
-        raise ResultsError(f"{path} cannot be written: {error}", hint="free space") from error
+    keep_lines(results / NAME, map(asdict, confirmations))
 
 
 def confirmation_of(change: Change, confirmations: Iterable[Confirmation]) -> Confirmation | None:

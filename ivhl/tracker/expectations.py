@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Protocol
+from typing import TYPE_CHECKING, Annotated, Final
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -24,6 +24,8 @@ from ivhl.records.subject import type_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from ivhl.records.subject import Subject
 
 EXPECTATIONS: Final = Path("envs", "expectations.toml")
 TABLE: Final = "failure"
@@ -50,25 +52,6 @@ Specifier = Annotated[str, AfterValidator(_specifier)]
 Pattern = Annotated[str, Field(min_length=1, max_length=_LONGEST_PATTERN)]
 Link = Annotated[str, AfterValidator(_link)]
 Reason = Annotated[str, Field(min_length=1)]
-
-
-class Measurable(Protocol):
-    """A case in a cell on a device of a machine, whatever else it knows."""
-
-    @property
-    def machine(self) -> str: ...  # noqa: D102
-    @property
-    def device(self) -> str: ...  # noqa: D102
-    @property
-    def python(self) -> str: ...  # noqa: D102
-    @property
-    def torch(self) -> str: ...  # noqa: D102
-    @property
-    def workload(self) -> str: ...  # noqa: D102
-    @property
-    def size(self) -> str: ...  # noqa: D102
-    @property
-    def variant(self) -> str: ...  # noqa: D102
 
 
 class Expectation(BaseModel):
@@ -100,7 +83,7 @@ class Expectation(BaseModel):
     reason: Reason
     link: Link | None = None
 
-    def covers(self, case: Measurable) -> bool:
+    def covers(self, case: Subject) -> bool:
         """Return whether this says something about a case."""
         return (
             self.free_threaded in (None, case.python.endswith("t"))
@@ -143,7 +126,7 @@ class Expectations:
 
     entries: tuple[Expectation, ...] = ()
 
-    def of(self, case: Measurable, failure_class: FailureClass | None) -> Expectation | None:
+    def of(self, case: Subject, failure_class: FailureClass | None) -> Expectation | None:
         """Return the entry that speaks of what a case did.
 
         Args:
@@ -208,7 +191,7 @@ def parse_expectations(text: str) -> Expectations:
 
 
 def never_covering(
-    expectations: Expectations, cases: Iterable[Measurable]
+    expectations: Expectations, cases: Iterable[Subject]
 ) -> tuple[Expectation, ...]:
     """Return the entries that speak of no case that was measured."""
     left = list(expectations.entries)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final
 
 from ivhl.tracker.annotations import note_of
-from ivhl.tracker.changes import KINDS, WORSE
+from ivhl.tracker.changes import KINDS, WORSE, Between
 from ivhl.tracker.compat import NONE_EXPECTED
 from ivhl.tracker.confirmations import CONFIRMED, REFUTED, confirmation_of
 from ivhl.tracker.series import ALONG
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ivhl.records.record import RunRecord
-    from ivhl.records.subject import Subject
     from ivhl.tracker.annotations import Annotation
     from ivhl.tracker.changes import Kind
     from ivhl.tracker.comparable import Axis
@@ -38,34 +37,6 @@ STATES: Final = {
 }
 
 
-class Happened(Protocol):
-    """A change of a case between two commits, releases or Pythons, as its cause is looked up."""
-
-    @property
-    def along(self) -> str: ...  # noqa: D102
-    @property
-    def before(self) -> str: ...  # noqa: D102
-    @property
-    def place(self) -> str: ...  # noqa: D102
-    @property
-    def case(self) -> Subject: ...  # noqa: D102
-    @property
-    def kind(self) -> Kind: ...  # noqa: D102
-    @property
-    def reason(self) -> str: ...  # noqa: D102
-
-
-class Between(NamedTuple):
-    """A change that a comparison or a course shows; see ``Happened``."""
-
-    along: str
-    before: str
-    place: str
-    case: Subject
-    kind: Kind
-    reason: str
-
-
 @dataclass(frozen=True, slots=True)
 class Known:
     """What is kept about changes beside the records, by people and by measuring again."""
@@ -74,7 +45,7 @@ class Known:
     confirmations: Sequence[Confirmation] = ()
     expectations: Expectations = NONE_EXPECTED
 
-    def cause(self, change: Happened) -> str:
+    def cause(self, change: Change | Between) -> str:
         """Return why a case changed; empty if nobody knows.
 
         That is the last word of a person, the reason of a known failure, or the report of PyTorch
@@ -87,7 +58,7 @@ class Known:
         issues = described(change.reason) if change.kind in ("fails", "fixed") else ()
         return "; ".join(f"{i.title} ({i.short})" for i in sorted(issues, key=lambda i: i.url))
 
-    def causes(self, changes: Sequence[Happened]) -> str:
+    def causes(self, changes: Sequence[Change | Between]) -> str:
         """Return the causes of changes, each with its number of cases; empty if none is known."""
         found = Counter(map(self.cause, changes))
         unknown = found.pop("", 0)
@@ -99,7 +70,7 @@ class Known:
             parts.append(f"cause of {unknown} not known")
         return "; ".join(parts)
 
-    def expected(self, change: Happened) -> Expectation | None:
+    def expected(self, change: Change | Between) -> Expectation | None:
         """Return the known failure that a change is; ``None`` if no entry expects it."""
         if change.kind != "fails" or change.case.existing:
             return None

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
+    from ivhl.matrix.spec import CellSpec
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.compat import CellLike, Row
+    from ivhl.tracker.compat import Row
     from ivhl.tracker.expectations import Expectations
     from ivhl.tracker.wording import Status
 
@@ -87,7 +88,7 @@ class ResultsTable:
 
 def render_results(
     records: Iterable[RunRecord],
-    cells: Sequence[CellLike],
+    cells: Sequence[CellSpec],
     *,
     unavailable: Mapping[str, str] | None = None,
     spreads: Spreads = SHIPPED,

@@ -166,8 +166,8 @@ def test_an_update_keeps_comments_reasons_and_links() -> None:
     assert "# About another." not in found.text
     (narrowed,) = found.added
     assert (narrowed.reason, narrowed.link) == ("known", "https://example.org/2")
-    assert not narrowed.covers(passing)
-    assert all(map(narrowed.covers, wrong))
+    assert not narrowed.covers(passing.subject)
+    assert all(narrowed.covers(row.subject) for row in wrong)
 
 
 def test_entries_that_are_not_tables_of_their_own_are_not_rewritten() -> None:

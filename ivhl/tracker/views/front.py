@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ivhl.tracker.advice import advise, cell_mean, matched_cases, worth_of
-from ivhl.tracker.compare import compare, disturbed_cases, summarise
+from ivhl.tracker.advice import advise, cell_mean, compare_rows, matched_cases, worth_of
+from ivhl.tracker.compare import disturbed_cases
 from ivhl.tracker.compat import is_free_threaded, newest_release, python_key, release_key
 from ivhl.tracker.spans import cases_run, spans, spans_sentence, words_of_cells
 from ivhl.tracker.views.incidents import IncidentView, incident_view
@@ -240,25 +239,21 @@ def _apart(source: Source, place: Place, torch: str) -> tuple[str, ...]:
     pairs += [pair for pair in freed if pair[0] in here]
     found = []
     for one, other in pairs:
-        before, after = ([r.record for r in here[p] if r.record] for p in (one, other))
-        sides = source.disturbed_keys, source.disturbed_keys
-        compared = compare(before, after, "python", source.state.spreads, sides)
-        for summary in summarise(compared):
-            mean = summary.means.get("speedup")
-            if mean is None or not math.isfinite(mean.high):
-                continue
-            between = f"[{times(mean.low)}, {times(mean.high)}]"
-            what = f"{times(mean.ratio)} {between} of that on {one}, over {mean.cases} cases"
-            if disturbed := disturbed_cases(compared):
-                what += f" ({disturbed} left out)"
-            verdict = (
-                "no difference was shown"
-                if mean.low <= 1 <= mean.high
-                else "the mean is lower"
-                if mean.high < 1
-                else "the mean is higher"
-            )
-            found.append(f"The speedup on {other} is {what}: {verdict}.")
+        compared, mean = compare_rows(
+            here[one], here[other], source.state.spreads, source.disturbed_keys
+        )
+        if mean is None:
+            continue
+        what = f"{times(mean.ratio)} [{times(mean.low)}, {times(mean.high)}] of that on {one}"
+        what += f", over {mean.cases} cases"
+        if disturbed := disturbed_cases(compared):
+            what += f" ({disturbed} left out)"
+        is_lower, is_higher = mean.high < 1, mean.low > 1
+        verdict = "the mean is lower" if is_lower else "the mean is higher"
+        found.append(
+            f"The speedup on {other} is {what}: "
+            f"{verdict if is_lower or is_higher else 'no difference was shown'}."
+        )
     return tuple(found)
 
 
