@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from ivhl.errors import SpecError
 from ivhl.git import files_at
 from ivhl.records.answers import is_final
+from ivhl.records.identity import case_of
 from ivhl.records.reader import records_in
 from ivhl.records.store import case_name, device_type, newest_by
-from ivhl.records.subject import subject_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -208,7 +208,7 @@ def leave_out_measured(
             and record.cell.lock_sha256 is not None
             and record.cell.lock_sha256 == locks.get(record.cell.id)
         ),
-        subject_of,
+        case_of,
     )
     answered = {
         (one.cell, one.name, one.workload_version)

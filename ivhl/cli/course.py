@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ivhl.matrix.spec import Matrix
-    from ivhl.records.subject import Subject
+    from ivhl.records.identity import CaseInCell
     from ivhl.tracker.changes import Kind
     from ivhl.tracker.entries import Entry
-    from ivhl.tracker.incidents import Known
+    from ivhl.tracker.incidents import KnownCauses
     from ivhl.tracker.spread import Spreads
     from ivhl.tracker.steps import CourseStep, QuantityStep, StepAxis
 
@@ -159,10 +159,10 @@ class _Installed:
 
 def _print_places(
     console: Terminal,
-    cases: Mapping[tuple[Subject, str], Sequence[Entry]],
+    cases: Mapping[tuple[CaseInCell, str], Sequence[Entry]],
     spreads: Spreads,
     disturbed: frozenset[int],
-    known: Known,
+    known: KnownCauses,
     *,
     every: bool,
 ) -> None:
@@ -170,7 +170,7 @@ def _print_places(
     for (machine, device), subjects in groupby(
         cases, key=lambda one: (one[0].machine, one[0].device)
     ):
-        places: dict[tuple[StepAxis, str, str], list[tuple[tuple[Subject, str], CourseStep]]]
+        places: dict[tuple[StepAxis, str, str], list[tuple[tuple[CaseInCell, str], CourseStep]]]
         places = defaultdict(list)
         runs = {subject: of_one_code(cases[subject]) for subject in subjects}
         for subject, entries in runs.items():
@@ -261,13 +261,13 @@ def _print_place(
 
 def _print(
     console: Terminal,
-    subject: Subject,
+    subject: CaseInCell,
     dtype: str,
     runs: Sequence[Entry],
     steps: Sequence[CourseStep],
     installed: _Installed,
     disturbed: frozenset[int],
-    known: Known,
+    known: KnownCauses,
 ) -> None:
     commits = sorted({run.commit[:8] for run in runs})
     where = f"{subject.machine}, {subject.device}, {dtype}"
@@ -290,12 +290,12 @@ def _print(
             console.print(Text(f"    installed: {changed}", "bright_black"))
 
 
-def _print_cause(console: Terminal, known: Known, moved: Sequence[Between]) -> None:
+def _print_cause(console: Terminal, known: KnownCauses, moved: Sequence[Between]) -> None:
     if cause := known.causes(moved):
         console.print(Text(f"    known: {printable(cause)}", "cyan"))
 
 
-def _happened(subject: Subject, step: CourseStep) -> Between:
+def _happened(subject: CaseInCell, step: CourseStep) -> Between:
     """Return a step as a change, of which the cause may be known."""
     is_up = {side: found.ratio > 1 for side, found in step.sides.items() if found.moved}
     kind: Kind = "slower" if is_up.get("compiled") or is_up.get("speedup") is False else "faster"
@@ -373,13 +373,13 @@ def _is_at(step: CourseStep, run: Entry, along: str) -> bool:
 
 
 def _as_dict(
-    subject: Subject,
+    subject: CaseInCell,
     dtype: str,
     runs: Sequence[Entry],
     steps: Sequence[CourseStep],
     installed: _Installed,
     disturbed: frozenset[int],
-    known: Known,
+    known: KnownCauses,
 ) -> dict[str, Any]:
     return {
         "machine": subject.machine,

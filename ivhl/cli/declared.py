@@ -16,7 +16,7 @@ from ivhl.tracker.annotations import load_annotations
 from ivhl.tracker.compat import NONE_EXPECTED
 from ivhl.tracker.confirmations import load_confirmations
 from ivhl.tracker.expectations import load_expectations
-from ivhl.tracker.incidents import Known
+from ivhl.tracker.incidents import KnownCauses
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 from ivhl.workload import broken_benchmarks, load_workloads
@@ -188,7 +188,7 @@ def results_folder(given: Path | None, root: Path) -> Path:
     return given
 
 
-def known_changes(folder: Path, root: Path) -> Known:
+def known_changes(folder: Path, root: Path) -> KnownCauses:
     """Return what is kept about changes beside the records; warns of known failures it cannot read.
 
     Raises:
@@ -199,7 +199,7 @@ def known_changes(folder: Path, root: Path) -> Known:
         expectations = load_expectations(root)
     except SpecError as error:
         warn(str(error).splitlines())
-    return Known(load_annotations(folder), load_confirmations(folder), expectations)
+    return KnownCauses(load_annotations(folder), load_confirmations(folder), expectations)
 
 
 def check_any(index: Index, folder: Path) -> None:

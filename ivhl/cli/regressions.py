@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from ivhl.tracker.entries import Entry
-    from ivhl.tracker.incidents import Known
+    from ivhl.tracker.incidents import KnownCauses
     from ivhl.tracker.regressions import Change, Incident
 
 _WORDS = {"commit": "commit", "torch": "PyTorch", "python": "Python"}
@@ -121,7 +121,7 @@ def _check(kind: str, wanted: Iterable[str] | None, known: Collection[str]) -> N
             raise UnknownNameError(kind, name, known)
 
 
-def _print(console: Terminal, incident: Incident, shown: int, known: Known) -> None:
+def _print(console: Terminal, incident: Incident, shown: int, known: KnownCauses) -> None:
     console.print(Text(_sentence(incident, known), "bold"))
     if cause := known.causes(incident.changes):
         console.print(Text(f"  known: {printable(cause)}", "cyan"))
@@ -138,7 +138,7 @@ def _print(console: Terminal, incident: Incident, shown: int, known: Known) -> N
             console.print(Text(shown_reason(printable(again.text)), "cyan"))
 
 
-def _sentence(incident: Incident, known: Known) -> str:
+def _sentence(incident: Incident, known: KnownCauses) -> str:
     """Return e.g. ``PyTorch 2.5.1 -> 2.6.0: 3 fail, 1 slower; 1 over, 3 persist (2026-11-22)``."""
     ends = (_short(incident, incident.before), _short(incident, incident.place))
     what = f"{_WORDS[incident.along]} {' -> '.join(ends)}"
@@ -159,7 +159,7 @@ def _line(change: Change) -> str:
     return f"{change.kind}{effect}  {change.case.name}  {place}  [{change.state}]"
 
 
-def _as_dict(incident: Incident, known: Known) -> dict[str, object]:
+def _as_dict(incident: Incident, known: KnownCauses) -> dict[str, object]:
     return {
         "along": incident.along,
         "before": incident.before,

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from ivhl.records.identity import CaseInCell
     from ivhl.records.record import RunRecord
-    from ivhl.records.subject import Subject
     from ivhl.tracker.compat import Row, Support
     from ivhl.tracker.spread import Spreads
     from ivhl.tracker.views.front import GridCell
@@ -291,7 +291,9 @@ def _only(
     return tuple(item for item in items if not wanted or name(item) in wanted)
 
 
-def _support_tables(rows: Iterable[Row], shown: Container[tuple[Subject, str]]) -> Iterator[Table]:
+def _support_tables(
+    rows: Iterable[Row], shown: Container[tuple[CaseInCell, str]]
+) -> Iterator[Table]:
     """Yield a table per machine and device: support differs between them."""
     places: dict[tuple[str, str], list[Support]] = {}
     for found in support(rows):

@@ -33,10 +33,10 @@ from ivhl.image.engine import Client, EngineError, connect, machine_of
 from ivhl.image.recipe import choose_base, make_recipe, sources_here
 from ivhl.measure.outcome import failed_everywhere, what_runs_eagerly
 from ivhl.records.files import record_file
+from ivhl.records.identity import AtCommit, key_of
 from ivhl.records.lines import read_plain
 from ivhl.records.reader import read_record, records_in
 from ivhl.records.store import case_name, device_type
-from ivhl.records.subject import AtCommit, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -10,7 +10,7 @@ from ivhl.instrument import INSTRUMENT
 from ivhl.measure.run import repeat_command
 from ivhl.measure.sources import reached_sources
 from ivhl.records.answers import cold_seconds, newest_of_other_commits
-from ivhl.records.subject import CaseId
+from ivhl.records.identity import CaseId
 
 if TYPE_CHECKING:
     from ivhl.measure.run import Run

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ivhl.records.subject import Subject
+    from ivhl.records.identity import CaseInCell
     from ivhl.tracker.compat import Row
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.views.run import RunLine
@@ -178,7 +178,7 @@ def _matrices(source: Source, place: Place) -> Iterator[SiteFile]:
         yield _page(source, "matrix.html", matrix.href, view=matrix)
 
 
-def _case(source: Source, series: Subject) -> Iterator[SiteFile]:
+def _case(source: Source, series: CaseInCell) -> Iterator[SiteFile]:
     case = case_view(source, series)
     yield _page(source, "case.html", case.href, view=case)
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from ivhl.errors import ResultsError
 from ivhl.instrument import version_of
 from ivhl.records.age import recorded_rank
+from ivhl.records.identity import CaseId, case_of
 from ivhl.records.lines import read_plain
 from ivhl.records.reader import records_in
-from ivhl.records.subject import CaseId, subject_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,7 +84,7 @@ def read_records(path: Path) -> Iterator[tuple[OnDevice, RunKey | None, RunRecor
         if isinstance(record, str):
             continue
         cell, conditions = record.cell, record.conditions
-        case = subject_of(record).case, conditions.device.split()[0]
+        case = case_of(record).case, conditions.device.split()[0]
         made = (
             record.commit,
             cell.id,

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ivhl.errors import ResultsError
 from ivhl.records.age import Dated, recorded_rank
+from ivhl.records.identity import case_of, key_of, type_of
 from ivhl.records.reader import records_in
 from ivhl.records.reading import read_records_file, records_files
-from ivhl.records.subject import key_of, subject_of, type_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    from ivhl.records.identity import AtCommit, CaseInCell
     from ivhl.records.record import RunRecord
-    from ivhl.records.subject import AtCommit, Subject
 
 K = TypeVar("K")
 R = TypeVar("R", bound=Dated)
 
 
-def case_name(one: RunRecord | Subject) -> str:
+def case_name(one: RunRecord | CaseInCell) -> str:
     """Return the name of a case, as ``workload.Case.name`` has it."""
     return f"{one.workload}/{one.size}/{one.variant}"
 
@@ -166,7 +166,7 @@ def latest_per_case(
         version[record.workload] = max(known, record.workload_version)
     newest = newest_by(
         (r for r in records if r.workload_version == version[r.workload]),
-        subject_of,
+        case_of,
         rank=lambda r: (position.get(r.commit, -1), recorded_rank(r), r.commit),
     )
     return tuple(newest[key] for key in sorted(newest))

@@ -18,8 +18,8 @@ from ivhl.tracker.wording import counted, seconds, times
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from ivhl.records.identity import AtCommit, CaseInCell
     from ivhl.records.record import RunRecord
-    from ivhl.records.subject import AtCommit, Subject
     from ivhl.tracker.changes import Kind
     from ivhl.tracker.compare import Comparison, Mean
     from ivhl.tracker.compat import Row
@@ -200,7 +200,7 @@ def _passed(rows: Iterable[Row]) -> int:
     return sum(row.speedup is not None for row in rows)
 
 
-def matched_cases(rows: Iterable[Row]) -> frozenset[Subject]:
+def matched_cases(rows: Iterable[Row]) -> frozenset[CaseInCell]:
     """Return the cases with a speedup in every cell that has at least half as many as the best.
 
     Means of cells are over these, wherever one is shown: a mean over whatever passed gets better
@@ -210,7 +210,7 @@ def matched_cases(rows: Iterable[Row]) -> frozenset[Subject]:
     Args:
         rows: All rows of one machine and device.
     """
-    passed: dict[str, set[Subject]] = defaultdict(set)
+    passed: dict[str, set[CaseInCell]] = defaultdict(set)
     for row in rows:
         if row.speedup is not None:
             passed[row.cell].add(row.series)
@@ -219,7 +219,7 @@ def matched_cases(rows: Iterable[Row]) -> frozenset[Subject]:
     return frozenset(set.intersection(*full)) if full else frozenset()
 
 
-def cell_mean(rows: Iterable[Row], matched: frozenset[Subject]) -> float | None:
+def cell_mean(rows: Iterable[Row], matched: frozenset[CaseInCell]) -> float | None:
     """Return the geometric mean of a cell's speedups over the matched cases.
 
     ``None`` unless all of them passed.
@@ -230,7 +230,7 @@ def cell_mean(rows: Iterable[Row], matched: frozenset[Subject]) -> float | None:
     return math.exp(fmean(logs)) if logs and len(logs) == len(matched) else None
 
 
-def worth_of(rows: Iterable[Row], matched: frozenset[Subject]) -> Worth:
+def worth_of(rows: Iterable[Row], matched: frozenset[CaseInCell]) -> Worth:
     """Return what the cases of a cell are worth."""
     run = [row for row in rows if row.status != "not_run"]
     slow = [row for row in run if row.status == "slow"]

@@ -28,8 +28,8 @@ from ivhl.tracker.wording import memory, seconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from ivhl.records.identity import CaseInCell
     from ivhl.records.record import RunRecord
-    from ivhl.records.subject import Subject
     from ivhl.tracker.entries import Run
 
 K = TypeVar("K")
@@ -133,7 +133,7 @@ class Between(NamedTuple):
     along: str
     before: str
     place: str
-    case: Subject
+    case: CaseInCell
     kind: Kind
     reason: str
 

@@ -13,8 +13,8 @@ from statistics import NormalDist, fmean, stdev
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.records.age import recorded_rank
+from ivhl.records.identity import case_of
 from ivhl.records.store import newest_by
-from ivhl.records.subject import subject_of
 from ivhl.tracker.changes import KINDS
 from ivhl.tracker.comparable import Axis, differences
 from ivhl.tracker.compat import python_key, release_key
@@ -25,8 +25,8 @@ from ivhl.tracker.wording import counted, failed_as, marked, times
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+    from ivhl.records.identity import AtCommit, CaseInCell
     from ivhl.records.record import RunRecord
-    from ivhl.records.subject import AtCommit, Subject
     from ivhl.tracker.changes import CaseChange, Kind
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.expectations import Expectation
@@ -56,7 +56,7 @@ class Comparison:
             still expects it to fail.
     """
 
-    case: Subject
+    case: CaseInCell
     kind: Kind
     reason: str
     change: CaseChange | None = None
@@ -177,7 +177,7 @@ def compare(
     """
     was, now = _sides(before, after, axis)
     found: list[Comparison] = []
-    pairs: dict[Subject, tuple[RunRecord, RunRecord]] = {}
+    pairs: dict[CaseInCell, tuple[RunRecord, RunRecord]] = {}
     for case in was.keys() | now.keys():
         one, other = was.get(case), now.get(case)
         if known := _without_times(one, other, axis):
@@ -298,9 +298,9 @@ def _mean(group: Iterable[Comparison], metric: Metric) -> Mean | None:
 
 def _sides(
     before: Iterable[RunRecord], after: Iterable[RunRecord], axis: Axis
-) -> tuple[dict[Subject, RunRecord], dict[Subject, RunRecord]]:
+) -> tuple[dict[CaseInCell, RunRecord], dict[CaseInCell, RunRecord]]:
     """Return the record of each case on both sides: of one commit, if they share one."""
-    sides: tuple[dict[Subject, RunRecord], dict[Subject, RunRecord]] = ({}, {})
+    sides: tuple[dict[CaseInCell, RunRecord], dict[CaseInCell, RunRecord]] = ({}, {})
     was, now = (_by_commit(records, axis) for records in (before, after))
     for case in was.keys() | now.keys():
         found = was.get(case, {}), now.get(case, {})
@@ -313,15 +313,15 @@ def _sides(
     return sides
 
 
-def _by_commit(records: Iterable[RunRecord], axis: Axis) -> dict[Subject, dict[str, RunRecord]]:
-    found: dict[Subject, dict[str, RunRecord]] = defaultdict(dict)
-    newest = newest_by(records, lambda r: (subject_of(r).along(axis), r.commit))
+def _by_commit(records: Iterable[RunRecord], axis: Axis) -> dict[CaseInCell, dict[str, RunRecord]]:
+    found: dict[CaseInCell, dict[str, RunRecord]] = defaultdict(dict)
+    newest = newest_by(records, lambda r: (case_of(r).along(axis), r.commit))
     for (case, commit), record in newest.items():
         found[case][commit] = record
     return found
 
 
-def _order_of(one: Comparison) -> tuple[int, float, Subject]:
+def _order_of(one: Comparison) -> tuple[int, float, CaseInCell]:
     """Sort by kind, the worst first; where eager code takes longer, the speedup rises."""
     effect = -one.effect if one.kind == "eager slower" else one.effect
     return KINDS.index(one.kind), effect, one.case

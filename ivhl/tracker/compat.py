@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from packaging.version import Version
 
+from ivhl.records.identity import CaseInCell, case_of
 from ivhl.records.store import device_type, is_existing, latest_per_case
-from ivhl.records.subject import Subject, subject_of
 from ivhl.tracker.expectations import Expectation, Expectations
 from ivhl.tracker.spread import SHIPPED, VERDICT_CONFIDENCE, Spreads
 from ivhl.tracker.wording import STATUS_WORDS, Status, counted, eager_frames, times
@@ -100,12 +100,12 @@ class Row:
     record: RunRecord | None = field(default=None, repr=False, compare=False)
 
     @property
-    def series(self) -> Subject:
+    def series(self) -> CaseInCell:
         """The series that the row belongs to."""
         return _series(self.machine, self.device, self.workload, self.size, self.variant)
 
     @property
-    def subject(self) -> Subject:
+    def in_cell(self) -> CaseInCell:
         """The case in its cell, of any version."""
         return self.series._replace(python=self.python, torch=self.torch)
 
@@ -160,7 +160,7 @@ class Support:
         not_run: Releases that were not run, of which nothing is known.
     """
 
-    series: Subject
+    series: CaseInCell
     python: str
     first_good: str | None
     last_bad: str | None
@@ -271,7 +271,7 @@ def compat_rows(
         names.setdefault(record.cell.id, (record.cell.python, record.cell.torch))
     # A locked cell takes precedence over an existing environment: it can be reproduced anywhere.
     locked_last = sorted(newest, key=is_existing, reverse=True)
-    found = {(record.cell.id, subject_of(record).row): record for record in locked_last}
+    found = {(record.cell.id, case_of(record).row): record for record in locked_last}
     places = sorted({(r.machine.name, device_type(r)) for r in newest}) or [("", "cpu")]
     in_cells = {(r.machine.name, device_type(r)) for r in newest if not is_existing(r)}
     ran = {(r.machine.name, device_type(r), r.workload) for r in newest}
@@ -346,16 +346,18 @@ def retired(records: Iterable[RunRecord], workloads: Sequence[Workload]) -> tupl
     )
 
 
-def _series(machine: str, device: str, workload: str, size: str, variant: str) -> Subject:
-    """Return the subject of a row (``Subject.row``)."""
-    return Subject(machine, device, "", "", False, workload, 0, size, variant)  # noqa: FBT003
+def _series(machine: str, device: str, workload: str, size: str, variant: str) -> CaseInCell:
+    """Return what a row is about (``CaseInCell.row``)."""
+    return CaseInCell(machine, device, "", "", False, workload, 0, size, variant)  # noqa: FBT003
 
 
 def _row_key(row: Row) -> tuple[object, ...]:
     return (*row.series, python_key(row.python), release_key(row.torch), row.cell)
 
 
-def _empty_row(cell_id: str, python: str, torch: str, series: Subject, reason: str | None) -> Row:
+def _empty_row(
+    cell_id: str, python: str, torch: str, series: CaseInCell, reason: str | None
+) -> Row:
     return Row(
         python=python,
         torch=torch,
@@ -413,7 +415,7 @@ def _row(record: RunRecord, spreads: Spreads) -> Row:
 
 def _with_expectation(row: Row, expectations: Expectations) -> Row:
     # What no lock describes may hold anything: it is neither expected nor fixed.
-    found = None if row.existing else expectations.of(row.subject, row.failure_class)
+    found = None if row.existing else expectations.of(row.in_cell, row.failure_class)
     return row if found is None else replace(row, expectation=found)
 
 
@@ -422,7 +424,7 @@ def support(rows: Iterable[Row]) -> tuple[Support, ...]:
 
     Ignores cases that were not run, and failures that PyTorch did not cause.
     """
-    groups: dict[tuple[Subject, str], list[Row]] = {}
+    groups: dict[tuple[CaseInCell, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.series, row.python), []).append(row)
     return tuple(
@@ -433,7 +435,7 @@ def support(rows: Iterable[Row]) -> tuple[Support, ...]:
     )
 
 
-def _support(series: Subject, python: str, rows: Iterable[Row]) -> Support:
+def _support(series: CaseInCell, python: str, rows: Iterable[Row]) -> Support:
     ordered = sorted(rows, key=lambda row: release_key(row.torch))
     run = [row for row in ordered if row.status != "not_run"]
     tried = [row for row in run if not _is_blameless(row)]

@@ -12,8 +12,8 @@ from collections import defaultdict
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from ivhl.records.identity import key_of
 from ivhl.records.store import case_name
-from ivhl.records.subject import key_of
 from ivhl.tracker.changes import judge_changes
 from ivhl.tracker.metrics import DISTURBED, difference
 from ivhl.tracker.wording import counted
@@ -21,8 +21,8 @@ from ivhl.tracker.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from ivhl.records.identity import AtCommit, CaseInCell
     from ivhl.records.record import RunRecord
-    from ivhl.records.subject import AtCommit, Subject
     from ivhl.tracker.changes import CaseChange
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.spread import Spreads
@@ -87,8 +87,8 @@ def _unexplained(entries: Iterable[Entry], disturbed: Collection[int]) -> frozen
 
     Eager and compiled code of a run are timed side by side, so what slows the machine slows both.
     """
-    quiet: dict[Subject, list[float]] = defaultdict(list)
-    loud: list[tuple[Subject, Entry]] = []
+    quiet: dict[CaseInCell, list[float]] = defaultdict(list)
+    loud: list[tuple[CaseInCell, Entry]] = []
     for entry in entries:
         if "speedup" in entry.values:
             case = entry.case.over_cells._replace(existing=False)

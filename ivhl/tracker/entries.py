@@ -7,15 +7,15 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from ivhl.instrument import version_of
+from ivhl.records.identity import case_of
 from ivhl.records.record import RunRecord
 from ivhl.records.store import is_existing
-from ivhl.records.subject import subject_of
 from ivhl.tracker.facts import errors_of, facts_digest
 from ivhl.tracker.metrics import METRICS, Measured, Metric, Speed, measured, speed_of_machine
 
 if TYPE_CHECKING:
+    from ivhl.records.identity import AtCommit, CaseInCell
     from ivhl.records.record import FailureClass, Reference
-    from ivhl.records.subject import AtCommit, Subject
 
 
 class Made(NamedTuple):
@@ -76,7 +76,7 @@ class Entry(NamedTuple):
     """
 
     id: int
-    case: Subject
+    case: CaseInCell
     commit: str
     python: str
     torch: str
@@ -154,7 +154,7 @@ def entry_of(record: RunRecord, number: int = 0) -> Entry:
     found = ((metric, measured(record, metric)) for metric in METRICS)
     return Entry(
         id=number,
-        case=subject_of(record),
+        case=case_of(record),
         commit=record.commit,
         python=record.cell.python,
         torch=record.cell.torch,

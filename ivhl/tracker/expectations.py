@@ -19,13 +19,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from ivhl.errors import SpecError
 from ivhl.matrix.spec import explain, read_plain
+from ivhl.records.identity import type_of
 from ivhl.records.record import FailureClass  # noqa: TC001  (pydantic reads it)
-from ivhl.records.subject import type_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ivhl.records.subject import Subject
+    from ivhl.records.identity import CaseInCell
 
 EXPECTATIONS: Final = Path("envs", "expectations.toml")
 TABLE: Final = "failure"
@@ -83,7 +83,7 @@ class Expectation(BaseModel):
     reason: Reason
     link: Link | None = None
 
-    def covers(self, case: Subject) -> bool:
+    def covers(self, case: CaseInCell) -> bool:
         """Return whether this says something about a case."""
         return (
             self.free_threaded in (None, case.python.endswith("t"))
@@ -126,7 +126,7 @@ class Expectations:
 
     entries: tuple[Expectation, ...] = ()
 
-    def of(self, case: Subject, failure_class: FailureClass | None) -> Expectation | None:
+    def of(self, case: CaseInCell, failure_class: FailureClass | None) -> Expectation | None:
         """Return the entry that speaks of what a case did.
 
         Args:
@@ -191,7 +191,7 @@ def parse_expectations(text: str) -> Expectations:
 
 
 def never_covering(
-    expectations: Expectations, cases: Iterable[Subject]
+    expectations: Expectations, cases: Iterable[CaseInCell]
 ) -> tuple[Expectation, ...]:
     """Return the entries that speak of no case that was measured."""
     left = list(expectations.entries)

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from ivhl.records.subject import subject_of
+from ivhl.records.identity import case_of
 from ivhl.tracker.changes import KINDS, MEANINGS, Kind
 from ivhl.tracker.compare import compare
 from ivhl.tracker.compat import NONE_EXPECTED, python_key, release_key, retired
@@ -16,8 +16,8 @@ from ivhl.tracker.spread import SHIPPED, Spreads
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
+    from ivhl.records.identity import AtCommit
     from ivhl.records.record import RunRecord
-    from ivhl.records.subject import AtCommit
     from ivhl.tracker.compare import Comparison
     from ivhl.tracker.expectations import Expectations
     from ivhl.workload import Workload
@@ -118,7 +118,7 @@ def judge(
     current = [record for record in records if id(record) not in gone]
     before, after = ([r for r in current if r.commit in side] for side in (base, head))
     measured = {_place(record) for record in after}
-    not_measured = {subject_of(r) for r in before if _place(r) not in measured}
+    not_measured = {case_of(r) for r in before if _place(r) not in measured}
     elsewhere = Counter((case.machine, case.device) for case in not_measured)
     found = compare(
         (record for record in before if _place(record) in measured),
@@ -128,12 +128,12 @@ def judge(
         (disturbed, disturbed),
     )
     findings = sorted((_expecting(one, expectations) for one in found), key=_order)
-    undeclared = {subject_of(r) for r in records if id(r) in gone and r.commit in {*base, *head}}
+    undeclared = {case_of(r) for r in records if id(r) in gone and r.commit in {*base, *head}}
     return Verdict(tuple(findings), dict(sorted(elsewhere.items())), len(undeclared))
 
 
 def _place(record: RunRecord) -> tuple[str, str]:
-    subject = subject_of(record)
+    subject = case_of(record)
     return subject.machine, subject.device
 
 

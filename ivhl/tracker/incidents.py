@@ -38,7 +38,7 @@ STATES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownCauses:
     """What is kept about changes beside the records, by people and by measuring again."""
 
     annotations: Sequence[Annotation] = ()

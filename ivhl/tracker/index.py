@@ -28,10 +28,10 @@ from weakref import finalize
 
 from ivhl.errors import ResultsError
 from ivhl.records.age import is_in_future, latest_possible
+from ivhl.records.identity import CaseInCell, case_of
 from ivhl.records.reader import read_record, records_in
 from ivhl.records.reading import read_records_file, records_files
 from ivhl.records.store import Problem
-from ivhl.records.subject import Subject, subject_of
 from ivhl.tracker.course import point_of
 from ivhl.tracker.entries import Entry, HeldValues, Made, Ran, Shown, entry_of, ran_of
 from ivhl.tracker.metrics import METRICS, Measured, Speed
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 # Modules that decide what the index holds: with another source of one, it is made again.
 _SOURCES: Final = {
-    "ivhl.records": ("age.py", "record.py", "store.py", "reading.py", "bounds.py", "subject.py"),
+    "ivhl.records": ("age.py", "record.py", "store.py", "reading.py", "bounds.py", "identity.py"),
     "ivhl.tracker": (
         *("index.py", "entries.py", "metrics.py", "facts.py", "spread.py", "changepoints.py"),
         *(
@@ -446,7 +446,7 @@ class Index:
         cases = {}
         for number, machine, device, _, existing, *rest in self._db.execute("SELECT * FROM cases"):
             *what, python, torch, dtype = rest
-            case = Subject(machine, device, python, torch, bool(existing), *what)
+            case = CaseInCell(machine, device, python, torch, bool(existing), *what)
             cases[number] = (case, python, torch, dtype)
         made = {number: _made(text) for number, text in self._db.execute("SELECT * FROM made")}
         subjects = {number: (s, b) for number, s, b in self._db.execute("SELECT * FROM subject")}
@@ -575,7 +575,7 @@ class Index:
                     if known is None or rank > known:
                         best[case] = rank
         records = self._read([number for *_, number in best.values()])
-        return tuple(sorted(records, key=subject_of))
+        return tuple(sorted(records, key=case_of))
 
     @property
     def spreads(self) -> Spreads:
@@ -678,7 +678,7 @@ class _Known(MutableMapping[tuple["Metric", bool], "Learnt"]):
                     )
                     for machine, kind, tau, scores, own_scores, *rest in kinds
                 },
-                {Subject(*case): Own(*own) for case, own in cases},
+                {CaseInCell(*case): Own(*own) for case, own in cases},
             )
         return self._here[key]
 

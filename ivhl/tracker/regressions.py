@@ -38,8 +38,8 @@ from ivhl.tracker.wording import failed_as
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from ivhl.records.identity import CaseInCell
     from ivhl.records.record import RunRecord
-    from ivhl.records.subject import Subject
     from ivhl.tracker.changes import QuantityChange, Tested
     from ivhl.tracker.entries import Entry, Ran
     from ivhl.tracker.series import Along, Point, Series
@@ -85,7 +85,7 @@ class Change:
     """
 
     along: Along
-    case: Subject
+    case: CaseInCell
     before: str
     place: str
     kind: Kind
@@ -210,7 +210,7 @@ def _stopped(
     for entry in entries:
         case = entry.case
         version[case.workload] = max(version.get(case.workload, 0), case.workload_version)
-    last: dict[Subject, Entry] = {}
+    last: dict[CaseInCell, Entry] = {}
     measured: dict[tuple[str, str, str, bool], set[int]] = defaultdict(set)
     for entry in entries:
         if entry.commit in position:
@@ -273,7 +273,7 @@ class _Cells:
 
     def __init__(self, every: Iterable[Series], disturbed: frozenset[int]) -> None:
         self._disturbed = disturbed
-        self._of_case: dict[tuple[Subject, str], list[Series]] = defaultdict(list)
+        self._of_case: dict[tuple[CaseInCell, str], list[Series]] = defaultdict(list)
         for series in every:
             self._of_case[self._key(series)].append(series)
 
@@ -304,7 +304,7 @@ class _Cells:
         }
 
     @staticmethod
-    def _key(series: Series) -> tuple[Subject, str]:
+    def _key(series: Series) -> tuple[CaseInCell, str]:
         return series.case.over_cells, series.dtype
 
 
@@ -412,7 +412,7 @@ def _is_shown(change: Change) -> bool:
     return change.effect is None or max(change.effect, 1 / change.effect) >= LEAST_SHOWN
 
 
-def _size(change: Change) -> tuple[int, float, Subject]:
+def _size(change: Change) -> tuple[int, float, CaseInCell]:
     effect = -abs(math.log(change.effect)) if change.effect else 0.0
     return KINDS.index(change.kind), effect, change.case
 

@@ -21,7 +21,7 @@ from ivhl.tracker.entries import code_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ivhl.records.subject import Subject
+    from ivhl.records.identity import CaseInCell
     from ivhl.tracker.entries import Entry
 
 Along = Literal["commit", "torch", "python"]
@@ -48,7 +48,7 @@ class Series:
     """The points of one case, oldest or lowest first."""
 
     along: Along
-    case: Subject
+    case: CaseInCell
     dtype: str
     points: tuple[Point, ...]
 
@@ -77,11 +77,11 @@ def series_of(
         commit_order: Commits, oldest first. Others are left out of series along commits, since
             their place is unknown; without any order, time decides.
     """
-    by_key: dict[tuple[Subject, str], list[Entry]] = defaultdict(list)
+    by_key: dict[tuple[CaseInCell, str], list[Entry]] = defaultdict(list)
     for entry in entries:
         if along != "python" or not is_free_threaded(entry.python):
             by_key[entry.case, entry.dtype].append(entry)
-    groups: dict[tuple[Subject, str], list[Entry]] = defaultdict(list)
+    groups: dict[tuple[CaseInCell, str], list[Entry]] = defaultdict(list)
     for (_, dtype), part in by_key.items():
         groups[part[0].case.along(along), dtype] += part
     position = {commit: i for i, commit in enumerate(commit_order)}

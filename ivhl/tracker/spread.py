@@ -24,8 +24,8 @@ from itertools import combinations
 from statistics import NormalDist, fmean, median
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from ivhl.records.identity import case_of
 from ivhl.records.record import Interval, RunRecord
-from ivhl.records.subject import subject_of
 from ivhl.tracker.entries import Entry, code_of, entry_of, made_of
 from ivhl.tracker.metrics import JUDGED, SECONDS, difference, is_calibrated, within
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         Sequence,
     )
 
-    from ivhl.records.subject import Subject
+    from ivhl.records.identity import CaseInCell
     from ivhl.tracker.entries import Run
     from ivhl.tracker.metrics import Metric
 
@@ -157,7 +157,7 @@ class Learnt(NamedTuple):
     """What was learnt of one quantity: by machine and kind of case, and by case."""
 
     kinds: dict[tuple[str, CaseKind], Spread]
-    cases: dict[Subject, Own]
+    cases: dict[CaseInCell, Own]
 
 
 class Spreads:
@@ -177,8 +177,8 @@ class Spreads:
         self._runs = runs
         self._repeats: tuple[tuple[Entry, ...], ...] | None = None
         self._learnt = {} if known is None else known
-        self._of: dict[tuple[Metric, bool, CaseKind, Subject], Spread] = {}
-        self._asked: dict[int, tuple[Run, CaseKind, Subject]] = {}
+        self._of: dict[tuple[Metric, bool, CaseKind, CaseInCell], Spread] = {}
+        self._asked: dict[int, tuple[Run, CaseKind, CaseInCell]] = {}
 
     def of(self, run: Run, metric: Metric = "speedup", *, calibrated: bool = False) -> Spread:
         """Return the spread of a run's case.
@@ -192,7 +192,7 @@ class Spreads:
         """
         known = self._asked.get(id(run))
         if known is None:
-            case = run.case if isinstance(run, Entry) else subject_of(run)
+            case = run.case if isinstance(run, Entry) else case_of(run)
             # Pages ask many times of one run. It is kept, so that no other one gets its id.
             known = self._asked[id(run)] = run, kind_of(run), case
         key = metric, calibrated, *known[1:]
@@ -201,7 +201,7 @@ class Spreads:
             found = self._of[key] = self._find(*key)
         return found
 
-    def _find(self, metric: Metric, calibrated: bool, kind: CaseKind, case: Subject) -> Spread:  # noqa: FBT001  (a key)
+    def _find(self, metric: Metric, calibrated: bool, kind: CaseKind, case: CaseInCell) -> Spread:  # noqa: FBT001  (a key)
         learnt = self._learnt_of(metric, calibrated=calibrated)
         found = learnt.kinds.get((case.machine, kind)) or shipped(
             kind, metric, calibrated=calibrated
@@ -228,7 +228,7 @@ class Spreads:
         if self._repeats is None:
             self._repeats = tuple(repeats(self._runs() if callable(self._runs) else self._runs))
         pairs: dict[tuple[str, CaseKind], list[list[_Pair]]] = defaultdict(list)
-        own: dict[Subject, list[Own]] = defaultdict(list)
+        own: dict[CaseInCell, list[Own]] = defaultdict(list)
         for runs in self._repeats:
             mine: list[_Pair] = []
             for one, other in combinations(runs, 2):
@@ -278,7 +278,7 @@ def kind_of(run: Run) -> CaseKind:
         seconds, device = run.compiled_s, run.case.device
     else:
         seconds = median(run.compiled.samples_s) if run.compiled else None
-        device = subject_of(run).device
+        device = case_of(run).device
     length: Literal["short", "medium", "long"] = "long"
     if seconds is not None and seconds < LONG_S:
         length = "short" if seconds < SHORT_S else "medium"

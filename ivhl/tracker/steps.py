@@ -25,7 +25,7 @@ from ivhl.tracker.series import series_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from ivhl.records.subject import Subject
+    from ivhl.records.identity import CaseInCell
     from ivhl.tracker.changes import Tested
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.metrics import Metric
@@ -194,9 +194,9 @@ class _Pooled(NamedTuple):
     p: float
 
 
-def cases_of(entries: Iterable[Entry]) -> dict[tuple[Subject, str], list[Entry]]:
+def cases_of(entries: Iterable[Entry]) -> dict[tuple[CaseInCell, str], list[Entry]]:
     """Return the entries of each case in each dtype, over all cells of a machine, sorted by case."""
-    groups: dict[tuple[Subject, str], list[Entry]] = defaultdict(list)
+    groups: dict[tuple[CaseInCell, str], list[Entry]] = defaultdict(list)
     for entry in entries:
         groups[entry.case.over_cells, entry.dtype].append(entry)
     return dict(sorted(groups.items()))

@@ -22,8 +22,8 @@ from ivhl.tracker.wording import STATUS_WORDS, counted, times
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from ivhl.records.identity import AtCommit
     from ivhl.records.record import RunRecord
-    from ivhl.records.subject import AtCommit
     from ivhl.tracker.advice import Advice
     from ivhl.tracker.changes import Kind
     from ivhl.tracker.comparable import Axis

@@ -68,7 +68,7 @@ LEFT_OUT: Final = {
     "records/bounds.py": "says what cannot be a record, where records are read",
     "records/lines.py": "says what cannot be a file of records",
     "records/store.py": "reads folders of records, not in a cell",
-    "records/subject.py": "tells cases apart, once they are measured",
+    "records/identity.py": "tells cases apart, once they are measured",
     "records/reader.py": "says what cannot be a record",
     "records/reading.py": "reads records where more is installed than in a cell",
     "records/files.py:replaced_whole": "replaces files whole; records are appended",

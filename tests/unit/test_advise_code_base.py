@@ -19,7 +19,7 @@ from ivhl.cli import app
 from ivhl.errors import ResultsError, SpecError
 from ivhl.init.allowed import read_allowed
 from ivhl.matrix.project import load_project
-from ivhl.records.subject import key_of
+from ivhl.records.identity import key_of
 from ivhl.syntax import read_trees
 from ivhl.tracker.compare import session_reach
 from ivhl.tracker.compat import compat_rows

@@ -30,8 +30,8 @@ from ivhl.cli import app
 from ivhl.cli.confirm import confirmed_only, suspects_on
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.records.files import append_record, record_file
+from ivhl.records.identity import key_of
 from ivhl.records.record import Arm, Calibration, Counted
-from ivhl.records.subject import key_of
 from ivhl.tracker.gate import judge
 from tests.builders.fleet import a_record, make_fleet_project, write_records
 from tests.builders.project import git

@@ -22,8 +22,8 @@ from ivhl.cli.gate import GapsError
 from ivhl.errors import IvhlError, SpecError, UnknownNameError, WorseError
 from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.spec import CellSpec
+from ivhl.records.identity import key_of
 from ivhl.records.record import Arm, Calibration, Counted, Wheel
-from ivhl.records.subject import key_of
 from ivhl.tracker.changes import KINDS
 from ivhl.tracker.gate import REGRESSIONS, judge, noise
 from ivhl.tracker.spread import SHIPPED, Spreads

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ivhl.records.subject import key_of
+from ivhl.records.identity import key_of
 from ivhl.tracker.advice import Advice, advise
 from ivhl.tracker.compat import compat_rows, python_key
 from ivhl.tracker.spread import SHIPPED

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ivhl.records.subject import Subject
+from ivhl.records.identity import CaseInCell
 from ivhl.tracker.annotations import Annotation, load_annotations
 from ivhl.tracker.regressions import Change
 
 if TYPE_CHECKING:
     from ivhl.tracker.series import Along
 
-CASE = Subject(
+CASE = CaseInCell(
     machine="bench", device="cpu", python="3.12", torch="", existing=False,
     workload="ops.gp_evolve", workload_version=1, size="small", variant="real-compiled",
 )  # fmt: skip

@@ -16,8 +16,8 @@ from ivhl.cli import app
 from ivhl.cli.compare import _sentence
 from ivhl.cli.gate import GapsError
 from ivhl.errors import IvhlError, ResultsError, SpecError, UnknownNameError, WorseError
+from ivhl.records.identity import key_of
 from ivhl.records.record import Calibration, Counted, Wheel
-from ivhl.records.subject import key_of
 from ivhl.tracker.compare import axis_of, choose, compare, session_reach, summarise
 from ivhl.tracker.entries import entry_of
 from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
@@ -27,8 +27,8 @@ from tests.builders.records import Known, interval, make_failure, make_record
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ivhl.records.identity import AtCommit
     from ivhl.records.record import RunRecord
-    from ivhl.records.subject import AtCommit
 
 QUIET = Known(0.005)
 

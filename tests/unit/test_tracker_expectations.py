@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from ivhl.cli import app
 from ivhl.errors import FixedError, IvhlError, SpecError
-from ivhl.records.subject import Subject
+from ivhl.records.identity import CaseInCell
 from ivhl.tracker.compat import Row, compat_rows
 from ivhl.tracker.expectations import (
     EXPECTATIONS,
@@ -166,8 +166,8 @@ def test_an_update_keeps_comments_reasons_and_links() -> None:
     assert "# About another." not in found.text
     (narrowed,) = found.added
     assert (narrowed.reason, narrowed.link) == ("known", "https://example.org/2")
-    assert not narrowed.covers(passing.subject)
-    assert all(narrowed.covers(row.subject) for row in wrong)
+    assert not narrowed.covers(passing.in_cell)
+    assert all(narrowed.covers(row.in_cell) for row in wrong)
 
 
 def test_entries_that_are_not_tables_of_their_own_are_not_rewritten() -> None:
@@ -241,8 +241,8 @@ def test_what_is_no_toml_is_named() -> None:
         parse_expectations("[[failure]\n")
 
 
-def of_device(device: str) -> Subject:
-    return Subject(
+def of_device(device: str) -> CaseInCell:
+    return CaseInCell(
         machine="box", device=device, python="3.13", torch="2.5.1", existing=False,
         workload="ops.one", workload_version=1, size="small", variant="a",
     )  # fmt: skip

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from ivhl.errors import ResultsError
 from ivhl.records.files import append_record, record_file
+from ivhl.records.identity import key_of
 from ivhl.records.reader import read_record
 from ivhl.records.record import RecordedObservation, to_json
 from ivhl.records.store import latest_per_case, load_records
-from ivhl.records.subject import key_of
 from ivhl.tracker.changepoints import detect
 from ivhl.tracker.course import point_of
 from ivhl.tracker.entries import entry_of, ran_of

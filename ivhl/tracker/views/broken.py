@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ivhl.records.subject import subject_of
+from ivhl.records.identity import case_of
 from ivhl.tracker.views.case import case_view, cell_details
 from ivhl.tracker.views.environment import environment_views
 from ivhl.tracker.views.front import front_view
@@ -39,7 +39,7 @@ def without_broken(state: State) -> State:
         try:
             _make_all(Source(alone))
         except Exception as error:  # noqa: BLE001  (whatever it is, the others are shown)
-            name = "/".join(map(str, (*subject_of(record), record.commit)))
+            name = "/".join(map(str, (*case_of(record), record.commit)))
             text = f"{name}: cannot be shown: {type(error).__name__}: {error}"
             problems.append(text[:_LONGEST])
         else:

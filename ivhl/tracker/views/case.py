@@ -44,8 +44,8 @@ from ivhl.tracker.wording import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from ivhl.records.identity import CaseInCell
     from ivhl.records.record import Arm, Counted, RunRecord
-    from ivhl.records.subject import Subject
     from ivhl.tracker.comparable import Axis
     from ivhl.tracker.compat import Row
     from ivhl.tracker.entries import Entry
@@ -132,7 +132,7 @@ class CaseView:
     newest: str
 
 
-def case_view(source: Source, series: Subject) -> CaseView:
+def case_view(source: Source, series: CaseInCell) -> CaseView:
     """Return the page of a case."""
     rows = source.by_series[series]
     place = Place(series.machine, series.device)
@@ -263,7 +263,7 @@ def _lines(source: Source, rows: Sequence[Row], releases: Sequence[str]) -> Iter
         )
 
 
-def _neighbours(source: Source, series: Subject) -> tuple[tuple[str, Links], ...]:
+def _neighbours(source: Source, series: CaseInCell) -> tuple[tuple[str, Links], ...]:
     """Return links to the case's other sizes and variants, and to other machines that ran it."""
     main = source.page.main
     place = Place(series.machine, series.device)

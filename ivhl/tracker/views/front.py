@@ -19,7 +19,7 @@ from ivhl.tracker.wording import STATUS_WORDS, STATUSES, times
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ivhl.records.subject import Subject
+    from ivhl.records.identity import CaseInCell
     from ivhl.tracker.advice import Advice, Worth
     from ivhl.tracker.compat import Row
     from ivhl.tracker.spans import Span
@@ -257,7 +257,7 @@ def _apart(source: Source, place: Place, torch: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def grid_cell(rows: Iterable[Row], href: str, matched: frozenset[Subject]) -> GridCell | None:
+def grid_cell(rows: Iterable[Row], href: str, matched: frozenset[CaseInCell]) -> GridCell | None:
     """Return what the cases of a cell are; ``None`` if none was run.
 
     Args:

@@ -68,7 +68,7 @@ class IncidentView:
         id: Stable, for links and the feed.
         listed: Whether the page *Regressions* has it.
         between: Which releases or Pythons between both were not run, as text; empty if none.
-        cause: See ``incidents.Known.causes``.
+        cause: See ``incidents.KnownCauses.causes``.
     """
 
     id: str

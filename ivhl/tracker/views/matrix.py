@@ -41,7 +41,7 @@ from ivhl.tracker.wording import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ivhl.records.subject import Subject
+    from ivhl.records.identity import CaseInCell
     from ivhl.tracker.compat import Row
     from ivhl.tracker.wording import Status
 
@@ -174,7 +174,7 @@ def _view(
     rows = source.by_place.get(place, ())
     ids = {cell for *_, cell in columns}
     known = source.releases(rows)
-    by_series: dict[Subject, list[Row]] = {}
+    by_series: dict[CaseInCell, list[Row]] = {}
     for row in rows:
         by_series.setdefault(row.series, []).append(row)
     ordered = sorted(by_series, key=source.case_order)
@@ -234,7 +234,7 @@ def _notes(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
 
 def _line(
     rows: Sequence[Row],
-    series: Subject,
+    series: CaseInCell,
     columns: Sequence[tuple[str, str, str]],
     known: Sequence[str],
 ) -> MatrixLine:

@@ -20,7 +20,7 @@ from ivhl.tracker.views.source import Place, Source, cells_of, slug
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from ivhl.records.subject import Subject
+    from ivhl.records.identity import CaseInCell
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
@@ -164,7 +164,7 @@ def sides_of(source: Source) -> Sides:
     for (machine, device, cell), entries in by_cell.items():
         place = Place(machine, device)
         by_commit: dict[str, list[Entry]] = defaultdict(list)
-        newest: dict[Subject, dict[object, Entry]] = defaultdict(dict)
+        newest: dict[CaseInCell, dict[object, Entry]] = defaultdict(dict)
         for entry in entries:
             if entry.commit[:_HASH] in shown[place]:
                 by_commit[entry.commit[:_HASH]].append(entry)

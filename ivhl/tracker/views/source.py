@@ -14,14 +14,14 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from ivhl.records.age import recorded_rank
-from ivhl.records.subject import subject_of
+from ivhl.records.identity import case_of
 from ivhl.tracker.annotations import note_of
 from ivhl.tracker.changepoints import detect_all
 from ivhl.tracker.compat import Row, declared_cases, python_key, release_key
 from ivhl.tracker.confirmations import with_confirmed
 from ivhl.tracker.disturbed import disturbed_of
 from ivhl.tracker.entries import entry_of
-from ivhl.tracker.incidents import Known
+from ivhl.tracker.incidents import KnownCauses
 from ivhl.tracker.memory_history import MemoryHistory
 from ivhl.tracker.project import rows_of
 from ivhl.tracker.regressions import find_changes, incidents_of
@@ -30,7 +30,7 @@ from ivhl.tracker.series import series_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ivhl.records.subject import AtCommit, Subject
+    from ivhl.records.identity import AtCommit, CaseInCell
     from ivhl.tracker.annotations import Annotation
     from ivhl.tracker.confirmations import Confirmation
     from ivhl.tracker.entries import Entry
@@ -92,17 +92,17 @@ def _escaped(found: re.Match[str]) -> str:
     return "".join(f"~{byte:02x}" for byte in found[0].encode(errors="surrogatepass"))
 
 
-def series_slug(series: Subject) -> str:
+def series_slug(series: CaseInCell) -> str:
     """Return the name of the case's page in the folder of its place."""
     return slug(series.workload, series.size, series.variant)
 
 
-def case_page(series: Subject) -> str:
+def case_page(series: CaseInCell) -> str:
     """Return the address of a case's page, from the root of the site."""
     return f"case/{Place(series.machine, series.device).slug}/{series_slug(series)}.html"
 
 
-def cell_data(series: Subject, cell: str, part: int = 0) -> str:
+def cell_data(series: CaseInCell, cell: str, part: int = 0) -> str:
     """Return the address of the details of a case in a cell, from the root of the site.
 
     Args:
@@ -176,7 +176,7 @@ class Source:
         provenance: Mapping[str, Provenance] | None = None,
     ) -> None:
         self.state = state
-        self.known = Known(tuple(annotations), tuple(confirmations), state.expectations)
+        self.known = KnownCauses(tuple(annotations), tuple(confirmations), state.expectations)
         self.provenance = provenance or {}
         self._built_at = built_at
 
@@ -215,9 +215,9 @@ class Source:
         )
 
     @cached_property
-    def by_series(self) -> Mapping[Subject, tuple[Row, ...]]:
+    def by_series(self) -> Mapping[CaseInCell, tuple[Row, ...]]:
         """The rows of each case in each place, in the order of ``rows``."""
-        groups: dict[Subject, list[Row]] = defaultdict(list)
+        groups: dict[CaseInCell, list[Row]] = defaultdict(list)
         for row in self.rows:
             groups[row.series].append(row)
         return {series: tuple(rows) for series, rows in groups.items()}
@@ -244,10 +244,10 @@ class Source:
         return frozenset(one.key for one in self.history.entries if one.id in self.disturbed)
 
     @cached_property
-    def _by_key(self) -> Mapping[Subject, tuple[Entry, ...]]:
+    def _by_key(self) -> Mapping[CaseInCell, tuple[Entry, ...]]:
         """The runs of each case in each cell, oldest commit first."""
         position = {commit: i for i, commit in enumerate(self.state.commit_order)}
-        groups: dict[Subject, list[Entry]] = defaultdict(list)
+        groups: dict[CaseInCell, list[Entry]] = defaultdict(list)
         for entry in self.history.entries:
             groups[entry.case].append(entry)
         return {key: _in_order(group, position) for key, group in groups.items()}
@@ -256,7 +256,7 @@ class Source:
         """Return the runs of a row's case in its cell, of its version, oldest commit first."""
         if row.record is None:
             return ()
-        return self._by_key.get(subject_of(row.record), ())
+        return self._by_key.get(case_of(row.record), ())
 
     def entry(self, row: Row) -> Entry | None:
         """Return what the history has of a row's record; ``None`` if the case was not run."""
@@ -317,9 +317,9 @@ class Source:
         )
 
     @cached_property
-    def _series(self) -> Mapping[tuple[Along, Subject], tuple[Point, ...]]:
-        found: dict[tuple[Along, Subject], tuple[Point, ...]] = {}
-        changed: dict[Along, set[Subject]] = defaultdict(set)
+    def _series(self) -> Mapping[tuple[Along, CaseInCell], tuple[Point, ...]]:
+        found: dict[tuple[Along, CaseInCell], tuple[Point, ...]] = {}
+        changed: dict[Along, set[CaseInCell]] = defaultdict(set)
         for change in self.changes:
             changed[change.along].add(change.case.row)
         declared = declared_cases(self.state.workloads)
@@ -339,41 +339,41 @@ class Source:
         return self._series.get((change.along, change.case), ())
 
     @cached_property
-    def _incidents_of(self) -> Mapping[Subject, tuple[Incident, ...]]:
-        found: dict[Subject, list[Incident]] = defaultdict(list)
+    def _incidents_of(self) -> Mapping[CaseInCell, tuple[Incident, ...]]:
+        found: dict[CaseInCell, list[Incident]] = defaultdict(list)
         for incident in self.incidents:
-            groups: dict[Subject, list[Change]] = defaultdict(list)
+            groups: dict[CaseInCell, list[Change]] = defaultdict(list)
             for change in incident.changes:
                 groups[change.case.row].append(change)
             for series, changes in groups.items():
                 found[series].append(incident._replace(changes=tuple(changes)))
         return {series: tuple(group) for series, group in found.items()}
 
-    def incidents_of(self, series: Subject) -> tuple[Incident, ...]:
+    def incidents_of(self, series: CaseInCell) -> tuple[Incident, ...]:
         """Return what changed in a case, newest first."""
         return self._incidents_of.get(series, ())
 
-    def notes_of(self, series: Subject) -> tuple[str, ...]:
+    def notes_of(self, series: CaseInCell) -> tuple[str, ...]:
         """Return what people said about changes of a case."""
         changes = (change for one in self.incidents_of(series) for change in one.changes)
         notes = (note_of(change, self.known.annotations) for change in changes)
         return tuple(dict.fromkeys(filter(None, notes)))
 
     @cached_property
-    def _run(self) -> Mapping[tuple[str, ...], tuple[Subject, ...]]:
+    def _run(self) -> Mapping[tuple[str, ...], tuple[CaseInCell, ...]]:
         """The cases that were run: of a workload in a place, and of a case in all places."""
-        found: dict[tuple[str, ...], list[Subject]] = defaultdict(list)
+        found: dict[tuple[str, ...], list[CaseInCell]] = defaultdict(list)
         for series in sorted(self.by_series, key=lambda one: (self.case_order(one), one)):
             if any(row.record is not None for row in self.by_series[series]):
                 found[series.machine, series.device, series.workload].append(series)
                 found[series.name,].append(series)
         return {key: tuple(group) for key, group in found.items()}
 
-    def in_this_place(self, series: Subject) -> tuple[Subject, ...]:
+    def in_this_place(self, series: CaseInCell) -> tuple[CaseInCell, ...]:
         """Return the cases of a case's workload that were run in its place."""
         return self._run.get((series.machine, series.device, series.workload), ())
 
-    def in_all_places(self, series: Subject) -> tuple[Subject, ...]:
+    def in_all_places(self, series: CaseInCell) -> tuple[CaseInCell, ...]:
         """Return a case in all places in which it was run."""
         return self._run.get((series.name,), ())
 
@@ -400,7 +400,7 @@ class Source:
             "python": tuple(sorted(pythons, key=python_key)),
         }
 
-    def case_order(self, series: Subject) -> tuple[object, ...]:
+    def case_order(self, series: CaseInCell) -> tuple[object, ...]:
         """Return a key that sorts cases by subject, workload, size and variant, as declared."""
         names = list(self._workloads)
         workload = self.workload(series.workload)
@@ -449,7 +449,7 @@ def _in_order(group: Sequence[Entry], position: Mapping[str, int]) -> tuple[Entr
     return tuple(sorted(group, key=lambda e: (position.get(e.commit, -1), recorded_rank(e))))
 
 
-def _is_declared(case: Subject, declared: frozenset[tuple[str, int, str, str]]) -> bool:
+def _is_declared(case: CaseInCell, declared: frozenset[tuple[str, int, str, str]]) -> bool:
     """Return whether the project still has the case; without declarations it has all."""
     return not declared or (
         (case.workload, case.workload_version, case.variant, case.device) in declared

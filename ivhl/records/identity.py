@@ -1,7 +1,7 @@
 """The two identities: a case, and the same case in a cell on a device of a machine.
 
 Everything that measures, judges or shows cases tells them apart by these. What says less, such as a
-case over all releases, is a subject of which some fields are empty: a projection has a name below.
+case over all releases, has some fields empty: each such projection has a name below.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class CaseId(NamedTuple):
     variant: str
 
 
-class Subject(NamedTuple):
+class CaseInCell(NamedTuple):
     """One case in one cell, on one device of one machine.
 
     Attributes:
@@ -65,10 +65,10 @@ class Subject(NamedTuple):
         )  # fmt: skip
         return tuple(part for part in parts if part)
 
-    def along(self, axis: str | None) -> Subject:
+    def along(self, axis: str | None) -> CaseInCell:
         """Return what runs have in common that are compared along an axis.
 
-        Without machine, Python or PyTorch, if that is the axis; else the subject itself.
+        Without machine, Python or PyTorch, if that is the axis; else the case in its cell itself.
         """
         if axis == "torch":
             return self._replace(torch="")
@@ -77,18 +77,18 @@ class Subject(NamedTuple):
         return self._replace(machine="") if axis == "machine" else self
 
     @property
-    def over_cells(self) -> Subject:
+    def over_cells(self) -> CaseInCell:
         """The case on this device of this machine, over all Pythons and releases."""
         return self._replace(python="", torch="")
 
     @property
-    def row(self) -> Subject:
+    def row(self) -> CaseInCell:
         """What a row of a table is about: ``over_cells``, with locks or without, of any version."""
         return self._replace(python="", torch="", existing=False, workload_version=0)
 
 
-# What identifies a record: a later one of the same subject at the same commit replaces it.
-AtCommit: TypeAlias = tuple[Subject, str]
+# What identifies a record: a later one of the same case in its cell at the same commit replaces it.
+AtCommit: TypeAlias = tuple[CaseInCell, str]
 
 
 def type_of(device: str) -> str:
@@ -97,9 +97,9 @@ def type_of(device: str) -> str:
     return device[:end]
 
 
-def subject_of(record: RunRecord) -> Subject:
+def case_of(record: RunRecord) -> CaseInCell:
     """Return what a record measured."""
-    return Subject(
+    return CaseInCell(
         machine=record.machine.name,
         device=type_of(record.conditions.device),
         python=record.cell.python,
@@ -114,4 +114,4 @@ def subject_of(record: RunRecord) -> Subject:
 
 def key_of(record: RunRecord) -> AtCommit:
     """Return what identifies a record."""
-    return subject_of(record), record.commit
+    return case_of(record), record.commit
