@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.records.age import recorded_rank
 from ivhl.records.identity import case_of
-from ivhl.records.store import newest_by
 from ivhl.tracker.changes import KINDS
 from ivhl.tracker.comparable import Axis, differences
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.disturbed import judge_apart
 from ivhl.tracker.metrics import student
+from ivhl.tracker.store import newest_by
 from ivhl.tracker.wording import counted, failed_as, marked, times
 
 if TYPE_CHECKING:

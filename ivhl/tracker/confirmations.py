@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from ivhl.matrix.spec import CellSpec
 from ivhl.records.age import recorded_rank
-from ivhl.records.store import case_name
 from ivhl.tracker.changes import KINDS, WORSE
 from ivhl.tracker.kept import keep_lines, load_lines
 from ivhl.tracker.regressions import Change
+from ivhl.tracker.store import case_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

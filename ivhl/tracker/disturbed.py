@@ -13,9 +13,9 @@ from statistics import median, quantiles
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ivhl.records.identity import key_of
-from ivhl.records.store import case_name
 from ivhl.tracker.changes import judge_changes
 from ivhl.tracker.metrics import DISTURBED, difference
+from ivhl.tracker.store import case_name
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from ivhl.instrument import version_of
 from ivhl.records.identity import case_of
 from ivhl.records.record import RunRecord
-from ivhl.records.store import is_existing
 from ivhl.tracker.facts import errors_of, facts_digest
 from ivhl.tracker.metrics import METRICS, Measured, Metric, Speed, measured, speed_of_machine
+from ivhl.tracker.store import is_existing
 
 if TYPE_CHECKING:
     from ivhl.records.identity import AtCommit, CaseInCell

@@ -10,7 +10,7 @@ from ivhl.errors import ResultsError
 from ivhl.records.age import Dated, recorded_rank
 from ivhl.records.identity import case_of, key_of, type_of
 from ivhl.records.reader import records_in
-from ivhl.records.reading import read_records_file, records_files
+from ivhl.tracker.reading import read_records_file, records_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
