@@ -18,7 +18,8 @@ PYTHONS: Final = ("3.12", "3.13")
 RELEASES: Final = ("2.5.1", "2.6.0", "2.15.0")
 REFUSED: Final = "Dynamo is not supported on Python 3.13+"
 MILLISECOND: Final = 1e-3
-SHOWN: Final = 180  # characters of a message
+SHOWN: Final = 120  # characters of a message
+LISTED: Final = 8  # lines of the list of regressions
 BATCHES: Final = {
     "2.6.0": "2.6.0, eager",
     "2.15.0": "2.15.0, eager",
@@ -110,43 +111,46 @@ def rollout_parts(root: Path) -> list[str]:
 
 
 def surgical_times(root: Path) -> list[str]:
-    """Return how plans compare with eager code and with ``torch.compile`` by hand, by release.
+    """Return how many times as fast as eager code the plans are, by release and threads.
 
-    One table for each number of threads that was measured with both releases.
+    And what ``torch.compile`` by hand takes over each plan. Two threads if both releases have them.
     """
-    lines: list[str] = []
-    for threads, ending in ((1, ""), (2, "-2")):
-        names = [f"exports/surgical-{release}{ending}.json" for release in RELEASES[1:]]
-        if threads > 1 and not all((root / "studies" / name).is_file() for name in names):
-            return [*lines, "", "With two threads nothing was measured."]
-        lines += [*([""] if lines else []), *_surgical_table([_load(root, one) for one in names])]
-    return lines
-
-
-def _surgical_table(exports: list[dict[str, Any]]) -> list[str]:
+    names = [
+        [f"exports/surgical-{release}{ending}.json" for release in RELEASES[1:]]
+        for ending in ("", "-2")
+    ]
+    if not all((root / "studies" / name).is_file() for name in names[1]):
+        del names[1]
+    exports = [_load(root, name) for some in names for name in some]
     what = {"rope": "RoPE", "medium": "layers, medium", "large": "layers, large"}
     what["gradient"] = "gradient, medium"
     rows = [
         [
             f"{name}, {row['form']}",
-            *(
-                "{:.2f}x [{:.2f}, {:.2f}]".format(*one[part][n][over])
-                for one in exports
-                for over in ("speedup", "over_hand")
-            ),
+            *("{:.2f}x [{:.2f}, {:.2f}]".format(*one[part][n]["speedup"]) for one in exports),
         ]
         for part, name in what.items()
         if part in exports[0]
         for n, row in enumerate(exports[0][part])
+        if row["form"] != "eager"
     ]
-    head = [
-        "",
-        *(f"{one['torch']}, {w}" for one in exports for w in ("over eager", "over by hand")),
-    ]
+    hands = []
+    for form in ("rotate", "whole", "sdpa"):
+        over = [
+            row["over_hand"][0]
+            for one in exports
+            for part in what
+            for row in one.get(part, ())
+            if row["form"] == form
+        ]
+        hands.append(f"`{form}` {min(over):.2f}x to {max(over):.2f}x")
     loads = [load for one in exports for load in one["load"]]
-    threads = {1: "one thread", 2: "two threads"}[exports[0]["threads"]]
-    conditions = f"CPU, {threads}, load average {min(loads):.1f} to {max(loads):.1f}."
-    return [*markdown(head, rows), "", conditions]
+    return [
+        *markdown(["over eager", *map(_rollout_head, exports)], rows),
+        "",
+        f"Over by hand: {', '.join(hands)}.",
+        f"CPU, load average {min(loads):.1f} to {max(loads):.1f}.",
+    ]
 
 
 def surgical_module(root: Path) -> list[str]:
@@ -198,27 +202,24 @@ def rollout(root: Path) -> list[str]:
     one = exports[len(RELEASES[1:]) - 1]  # the newest release, on one thread
     for name, rows in _rollout_rows(exports).items():
         newest = rows[exports.index(one)] or {}
-        drift, share = newest.get("drift"), newest.get("convolutions")
+        drift = newest.get("drift")
         lines.append(
             [
                 name,
                 *(_rollout_cell(row, "speedup") for row in rows),
-                "-" if share is None else f"{share:.0%}",
                 "-" if drift is None else f"{drift:.0e}",
             ]
         )
-    limit = one["flop"] / one["flop_rate"]
+    first = ", ".join(f"{1e3 * export['rows'][0]['seconds']:.2f}" for export in exports)
     text = (
-        f"Milliseconds for a step of one realisation, {one['n_rows']} x {one['n_rows']}, "
+        f"The first row takes {first} ms for a step of one realisation, "
+        f"{one['n_rows']} x {one['n_rows']}, "
         f"{one['n_steps']} steps in a call, "
         f"{one['n_weights']:,} weights, {one['n_realisations']} realisations at once unless said. "
-        f"Convolutions: their part of the time, {one['torch']}. Drift, {one['torch']}: after "
-        f"{one['drift_steps']} steps, from the same in float64. At the rate of large float32 matrix "
-        f"multiplications, {one['flop_rate'] / 1e9:.0f} Gflop/s on one thread, the convolutions "
-        f"would take {1e3 * limit:.2f} ms. In {one['n_processes']} processes: another run differs "
-        "more than the intervals say. "
+        f"Drift, {one['torch']}: after {one['drift_steps']} steps, from the same in float64. "
+        f"{one['n_processes']} processes: another run differs more than the intervals say. "
     )
-    head = ["ms, speedup", *map(_rollout_head, exports), "convolutions", "drift"]
+    head = ["speedup", *map(_rollout_head, exports), "drift"]
     return [*markdown(head, lines), "", text + _conditions(exports)]
 
 
@@ -226,7 +227,7 @@ def rollout_by_hand(root: Path) -> list[str]:
     """Return how many times as fast the rollout is as what a person writes for the same numbers."""
     exports = _rollout_exports(root)
     lines = [
-        [name, *(_rollout_cell(row, "by_hand", seconds=False) for row in rows)]
+        [name, *(_rollout_cell(row, "by_hand") for row in rows)]
         for name, rows in _rollout_rows(exports).items()
         if any(row and row.get("by_hand") for row in rows)
     ]
@@ -256,12 +257,11 @@ def _rollout_head(export: dict[str, Any]) -> str:
     return f"{export['torch']}, {threads}"
 
 
-def _rollout_cell(row: dict[str, Any] | None, field: str, *, seconds: bool = True) -> str:
+def _rollout_cell(row: dict[str, Any] | None, field: str) -> str:
     if row is None or row.get(field) is None:
         return "failed" if row and "reason" in row else "-"
     found = row[field]
-    ratio = f"{found['value']:.2f}x [{found['low']:.2f}, {found['high']:.2f}]"
-    return f"{1e3 * row['seconds']:.2f}, {ratio}" if seconds else ratio
+    return f"{found['value']:.2f}x [{found['low']:.2f}, {found['high']:.2f}]"
 
 
 def _throughput_cell(row: dict[str, Any]) -> str:
@@ -305,10 +305,10 @@ def _peer_cell(row: dict[str, Any] | None) -> str:
         return str(row["status"])
     seconds = median(row["arm"]["samples_s"])
     text = f"{seconds * 1e3:.3g} ms" if seconds >= MILLISECOND else f"{seconds * 1e6:.3g} µs"
-    if row["speedup"] is None:
-        return text
     s = row["speedup"]
-    return f"{text}, {s['value']:.2f}x [{s['low']:.2f}, {s['high']:.2f}]"
+    if s is None:
+        return text
+    return f"{s['value']:.2f}x [{s['low']:.2f}, {s['high']:.2f}]"
 
 
 def planted(root: Path) -> list[str]:
@@ -316,7 +316,10 @@ def planted(root: Path) -> list[str]:
     export = _load(root, "planted/exports/planted.json")
     lines = []
     for row in export["rows"]:
-        found = [_short(f"{one['kind']}: {one['reason']}") for one in row["findings"]]
+        found = [
+            _short(f"{one['kind']}: {one['reason'].partition('; before')[0]}")
+            for one in row["findings"]
+        ]
         text = "<br>".join([row["headline"], *found]).replace("|", "\\|")
         lines.append([row["change"], str(row["exit_code"]), text, f"{row['seconds']} s"])
     return [
@@ -326,7 +329,8 @@ def planted(root: Path) -> list[str]:
         "",
         "```console",
         "$ ivhl regressions",
-        *map(_short, export["regressions"]),
+        *map(_short, export["regressions"][:LISTED]),
+        "...",
         "```",
     ]
 

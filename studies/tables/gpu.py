@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from ivhl.records.store import device_type, latest_per_case, load_records
 from ivhl.roofline import Ceilings, fraction_of_limit
 from ivhl.workload import every_case, load_workloads
-from studies.tables.exports import surgical_difference
 from studies.tables.layout import markdown, once
 
 if TYPE_CHECKING:
@@ -44,14 +43,12 @@ def operations(root: Path) -> list[str]:
             [
                 f"`{record.workload}`",
                 record.variant,
-                microseconds(record.eager),
                 microseconds(record.compiled),
                 *speedup_and_kernels(record),
                 "-" if share is None else f"{share:.1%}" if share > LEAST_SHARE else "< 0.1%",
             ]
         )
-    head = ["workload", "variant", "eager, µs", "compiled, µs", "speedup"]
-    head += ["kernels", "their µs", "of the limit"]
+    head = ["workload", "variant", "µs", "speedup", "kernels", "their µs", "of the limit"]
     one = latest[0]
     commits = " and ".join(dict.fromkeys(f"{r.commit[:7]}" for r in latest))
     text = (
@@ -70,14 +67,14 @@ def measured_ceilings(root: Path) -> Ceilings:
 
 
 def speedup_and_kernels(record: RunRecord) -> tuple[str, str, str]:
-    """Return the speedup or the failure class, and the kernels of eager and compiled code."""
+    """Return the speedup or the failure class, and the kernels of compiled code."""
     if record.speedup is None or record.kernels is None:
         return record.failure.failure_class if record.failure else "-", "-", "-"
     s, ran = record.speedup, record.kernels
     return (
         f"{s.value:.2f}x [{s.low:.2f}, {s.high:.2f}]",
-        f"{ran.eager} to {ran.compiled}",
-        f"{1e6 * ran.eager_s:.0f} to {1e6 * ran.compiled_s:.0f}",
+        f"{ran.compiled}",
+        f"{1e6 * ran.compiled_s:.0f}",
     )
 
 
@@ -112,18 +109,16 @@ def surgical(root: Path) -> list[str]:
     for part, name in PARTS.items():
         for row in export[part]:
             over = "{:.2f}x [{:.2f}, {:.2f}]"
-            hand = "-" if part in ("linear", "fp8") else over.format(*row["over_hand"])
             rows.append(
                 [
                     name,
                     row["form"],
                     f"{row['ms']:.2f}",
                     over.format(*row["speedup"]),
-                    hand,
                     f"{row['rms']:.1e}",
                 ]
             )
-    head = ["", "form", "ms", "over eager, bfloat16", "over by hand", "RMS from float64"]
+    head = ["", "form", "ms", "over eager, bfloat16", "RMS from float64"]
     return markdown(head, once(rows))
 
 
@@ -153,6 +148,5 @@ FROM_GPU: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "gpu-batches": partial(batches, export=f"throughput-cuda-{RELEASE}"),
     "gpu-batches-graph": partial(batches, export=f"throughput-graph-cuda-{RELEASE}"),
     "gpu-surgical": surgical,
-    "gpu-surgical-difference": partial(surgical_difference, export=f"surgical-cuda-{RELEASE}"),
     "gpu-rollout": rollout,
 }

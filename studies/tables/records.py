@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
 from ivhl.records.files import record_file
 from ivhl.records.store import is_existing, latest_per_case, load_records
-from ivhl.tracker.compat import python_key, release_key
+from ivhl.tracker.compat import release_key
 from ivhl.tracker.disturbed import disturbed_of
 from ivhl.tracker.memory_history import MemoryHistory
 from ivhl.tracker.metrics import DISTURBED, WORDS, Metric, difference
@@ -127,11 +127,11 @@ def operations(root: Path) -> list[str]:
         for variant in workload.variants:
             cells = [
                 _speedup(records, TablePlace(workload.name, "medium", variant.name, "3.12", torch))
-                for torch in RELEASES
+                for torch in RELEASES[1:]
             ]
             if cells != [NOT_RECORDED] * len(cells):
                 rows.append([f"`{workload.name}`", variant.name, *cells])
-    return markdown(["workload", "variant", *RELEASES], once(rows))
+    return markdown(["workload", "variant", *RELEASES[1:]], once(rows))
 
 
 def larger_sizes(root: Path) -> list[str]:
@@ -271,13 +271,11 @@ def spread(root: Path) -> list[str]:
     labels = (
         "records",
         "load average",
-        "records that failed",
         "standard deviation between runs, beyond that within",
         "second run in the first's interval for another run",
         "in the interval of the first's own rounds",
         "second called slower than the first",
-        "A/A, four arms",
-        "A/A, three arms",
+        "A/A",
     )
     return markdown(
         ["", *columns], [[label, *row] for label, row in zip(labels, rows, strict=True)]
@@ -306,16 +304,15 @@ def _spread_column(root: Path, machines: Sequence[str]) -> list[str]:
     records = [json.loads(line) for line in lines]
     load_averages = [record["conditions"]["load_average"] for record in records]
     speedup = found["speedup"]
-    aa = (found["aa_mean"][arms] for arms in ("4 arms", "3 arms"))
+    aa = found["aa_mean"]["4 arms"]
     return [
         str(len(records)),
         f"{min(load_averages):.1f} to {max(load_averages):.1f}",
-        str(sum(record["failure"] is not None for record in records)),
         f"{found['spreads']['any']['tau']:.1%}",
         f"{speedup['another_run']:.1%} of {speedup['pairs']} pairs",
         f"{speedup['within_run']:.1%}",
         f"{speedup['slower']:.2%}",
-        *(f"{one['mean'] - 1:+.2%} ± {one['error']:.2%}" for one in aa),
+        f"{aa['mean'] - 1:+.2%} ± {aa['error']:.2%}",
     ]
 
 
@@ -357,29 +354,6 @@ def _time(records: Records, place: TablePlace, *, compiled: bool = True) -> str:
     return NOT_RECORDED if arm is None else f"{1e6 * median(arm.samples_s):.0f} µs"
 
 
-def calibration(root: Path) -> list[str]:
-    """Return how much the work of the calibration depends on Python and PyTorch.
-
-    The other work, which was timed beside it until 25 November 2026, is of Python's library.
-    """
-    medians: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    for record in load_records(root / "results").records:
-        found = record.calibration
-        if record.machine.name == STAIRCASE and found is not None and found.c_s:
-            releases = medians.setdefault(record.cell.python, {})
-            both = median(found.compute_s) * 1e6, median(found.c_s) * 1e6
-            releases.setdefault(record.cell.torch, []).append(both)
-    rows = []
-    for python, releases in sorted(medians.items(), key=lambda one: python_key(one[0])):
-        columns = []
-        for kind in (0, 1):
-            found_us = [median(both[kind] for both in runs) for runs in releases.values()]
-            columns.append(f"{min(found_us):.1f} to {max(found_us):.1f} µs")
-        rows.append([python, str(len(releases)), *columns])
-    head = ["Python", "PyTorch releases", "the sine", "BLAKE2b of 256 KiB, of `hashlib`"]
-    return markdown(head, rows)
-
-
 def sessions(root: Path) -> list[str]:
     """Return by how much two sessions of a machine differ, as the mean over unchanged cases.
 
@@ -419,30 +393,28 @@ def disturbed(root: Path) -> list[str]:
     have one of their own.
     """
     runs = [
-        (record, record.eager, record.calibration, record.speedup)
+        (record, record.eager, record.calibration)
         for record in load_records(root / "results").records
-        if record.machine.name == STAIRCASE
+        if record.machine.name == STAIRCASE and record.speedup
     ]
-    timed = [(r, e, c, s) for r, e, c, s in runs if e and c and c.compute_s and s]
+    timed = [(r, e, c) for r, e, c in runs if e and c and c.compute_s]
     left_out = disturbed_of(MemoryHistory(record for record, *_ in timed).entries)
-    limit = DISTURBED * median(min(c.compute_s) for _, _, c, _ in timed)
-    by_case: dict[tuple[object, ...], list[tuple[float, float]]] = {}
-    found: dict[int, list[tuple[tuple[object, ...], float, float, bool]]] = {}
-    for number, (record, eager, calibrated, speedup) in enumerate(timed):
+    limit = DISTURBED * median(min(c.compute_s) for _, _, c in timed)
+    by_case: dict[tuple[object, ...], list[float]] = {}
+    found: dict[int, list[tuple[tuple[object, ...], float, bool]]] = {}
+    for number, (record, eager, calibrated) in enumerate(timed):
         is_late = release_key(record.cell.torch) >= release_key("2.7.0")
         case = record.workload, record.size, record.variant, is_late
-        measured = median(eager.samples_s), speedup.value
+        measured = median(eager.samples_s)
         by_case.setdefault(case, []).append(measured)
         n = sum(one > limit for one in calibrated.compute_s)
-        found.setdefault(n, []).append((case, *measured, number in left_out))
+        found.setdefault(n, []).append((case, measured, number in left_out))
     rows = []
     for n, of_these in sorted(found.items()):
-        slower = [s / median(e for e, _ in by_case[case]) for case, s, *_ in of_these]
-        moved = sorted(s / median(v for _, v in by_case[case]) for case, _, s, _ in of_these)
+        slower = [s / median(by_case[case]) for case, s, _ in of_these]
         n_out = sum(is_out for *_, is_out in of_these)
-        row = f"{n} of 4", len(of_these), f"{median(slower):.2f}x"
-        rows.append([*map(str, row), f"{moved[0]:.2f}x to {moved[-1]:.2f}x", str(n_out)])
-    head = ["disturbed calibrations", "records", "eager seconds", "speedup", "in no step"]
+        rows.append([f"{n} of 4", str(len(of_these)), f"{median(slower):.2f}x", str(n_out)])
+    head = ["disturbed calibrations", "records", "eager seconds", "left out"]
     return markdown(head, rows)
 
 
@@ -456,7 +428,6 @@ FROM_RECORDS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "exponential": exponential,
     "loops": loops,
     "spread": spread,
-    "calibration": calibration,
     "sessions": sessions,
     "disturbed": disturbed,
 }
