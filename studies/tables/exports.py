@@ -19,6 +19,7 @@ RELEASES: Final = ("2.5.1", "2.6.0", "2.15.0")
 REFUSED: Final = "Dynamo is not supported on Python 3.13+"
 MILLISECOND: Final = 1e-3
 SHOWN: Final = 120  # characters of a message
+NAIVE: Final = "naive, eager"  # beside which the records of the operations stand
 LISTED: Final = 8  # lines of the list of regressions
 BATCHES: Final = {
     "2.6.0": "2.6.0, eager",
@@ -28,7 +29,7 @@ BATCHES: Final = {
 
 
 def founding(root: Path, *, molecule: str) -> list[str]:
-    """Return speedups over the eager student by cell, and force errors by release."""
+    """Return speedups over the eager student by cell, those of PyTorch 2.5.1 on both Pythons."""
     exports = {
         (python, release): _load(root, f"founding/exports/py{python}-torch{release}.json")
         for release in RELEASES
@@ -38,18 +39,11 @@ def founding(root: Path, *, molecule: str) -> list[str]:
         cell: {r["configuration"]: r for r in export["rows"] if r["molecule"] == molecule}
         for cell, export in exports.items()
     }
-    head = ["configuration"]
-    for release in RELEASES:
-        head += [f"{python}, {release}" for python in PYTHONS] + ["force error"]
-    lines = []
-    for name in dict.fromkeys(name for one in rows.values() for name in one):
-        line = [name]
-        for release in RELEASES:
-            found = [rows[python, release].get(name) for python in PYTHONS]
-            line += [founding_cell(one) for one in found]
-            errors = [one["corrected"]["force_error"] for one in found if one and one["corrected"]]
-            line.append(f"{max(errors):.0e}" if errors else "-")
-        lines.append(line)
+    shown = [cell for cell in exports if cell[0] == PYTHONS[0] or cell[1] == RELEASES[0]]
+    lines = [
+        [name, *(founding_cell(rows[cell].get(name)) for cell in shown)]
+        for name in dict.fromkeys(name for one in rows.values() for name in one)
+    ]
     seeds = [
         (row["seed"]["median_ms"], 1e3 * median(row["corrected"]["arm"]["samples_s"]))
         for one in rows.values()
@@ -61,6 +55,7 @@ def founding(root: Path, *, molecule: str) -> list[str]:
         f"By the original protocol a call took {min(calls):.2f} to {max(calls):.2f} ms; an "
         f"evaluation of the model takes {min(ratios):.0f} to {max(ratios):.0f} times as long."
     )
+    head = ["configuration", *map(", ".join, shown)]
     return [*markdown(head, lines), "", text, _conditions(exports.values())]
 
 
@@ -72,7 +67,7 @@ def founding_cell(row: dict[str, Any] | None) -> str:
     if found is None:
         return "refused" if REFUSED in row["corrected_error"] else "failed"
     if found["force_error"] > MOST_FORCE_ERROR:
-        return "wrong"
+        return f"**wrong**, {found['force_error']:.1g}"
     if row["configuration"] == "baseline":
         return f"{1e3 * median(found['arm']['samples_s']):.3g} ms"
     speedup = found["speedup"]
@@ -84,7 +79,9 @@ def throughput(root: Path) -> list[str]:
     exports = [_load(root, f"exports/throughput-{name}.json") for name in BATCHES]
     rows = [{(row["batch"], row["way"]): row for row in one["rows"]} for one in exports]
     lines = [
-        [str(key[0]), key[1], *(_throughput_cell(one[key]) for one in rows)] for key in rows[0]
+        [str(batch), way, *(_throughput_cell(one[batch, way]) for one in rows)]
+        for batch, way in rows[0]
+        if batch > 1
     ]
     rates = ", ".join(f"{one['flops'] / 1e9:.0f}" for one in exports)
     return [
@@ -278,6 +275,8 @@ def peers(root: Path, *, suite: str, sizes: tuple[str, ...]) -> list[str]:
     notes: dict[str, int] = {}
     lines = []
     for operation, name in dict.fromkeys(key[:2] for key in rows):
+        if name == NAIVE:
+            continue
         found = [rows.get((operation, name, size)) for size in sizes]
         texts = [t for row in found if row for t in (row["reason"], row["note"]) if t]
         marks = [f" ({notes.setdefault(t, len(notes) + 1)})" for t in dict.fromkeys(texts)]

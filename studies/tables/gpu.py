@@ -30,13 +30,20 @@ PARTS: Final = {
 
 
 def operations(root: Path) -> list[str]:
-    """Return each case beside the limit of the GPU, with its kernels."""
+    """Return naive code and the fastest variant beside the limit of the GPU, with their kernels."""
     found = [r for r in load_records(root / "results").records if device_type(r) == "cuda"]
     cases = {case.name: case for case in every_case(load_workloads("benchmarks"), "cuda")}
     ceilings = measured_ceilings(root)
     rows = []
     latest = sorted(latest_per_case(found, ()), key=lambda r: (r.workload, r.variant))
+    fastest: dict[str, RunRecord] = {}
     for record in latest:
+        fastest[record.workload] = max(
+            record, fastest.get(record.workload, record), key=speedup_of
+        )
+    for record in latest:
+        if not record.variant.startswith("naive") and record is not fastest[record.workload]:
+            continue
         case = cases[f"{record.workload}/{record.size}/{record.variant}"]
         share = fraction_of_limit(record, case, ceilings)
         rows.append(
@@ -64,6 +71,11 @@ def measured_ceilings(root: Path) -> Ceilings:
     """Return the best of the ceilings that were measured on the GPU."""
     each = _load(root, f"exports/ceilings-cuda-{RELEASE}.json")["ceilings"]
     return Ceilings(**{name: max(one[name] for one in each) for name in each[0]})
+
+
+def speedup_of(record: RunRecord) -> float:
+    """Return the speedup of a record, 0 for a failure."""
+    return 0.0 if record.speedup is None else record.speedup.value
 
 
 def speedup_and_kernels(record: RunRecord) -> tuple[str, str, str]:
