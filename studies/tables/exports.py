@@ -20,7 +20,7 @@ REFUSED: Final = "Dynamo is not supported on Python 3.13+"
 MILLISECOND: Final = 1e-3
 SHOWN: Final = 120  # characters of a message
 NAIVE: Final = "naive, eager"  # beside which the records of the operations stand
-LISTED: Final = 8  # lines of the list of regressions
+LISTED: Final = 4  # lines of the list of regressions
 BATCHES: Final = {
     "2.6.0": "2.6.0, eager",
     "2.15.0": "2.15.0, eager",
