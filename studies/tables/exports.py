@@ -22,7 +22,6 @@ SHOWN: Final = 120  # characters of a message
 NAIVE: Final = "naive, eager"  # beside which the records of the operations stand
 LISTED: Final = 4  # lines of the list of regressions
 BATCHES: Final = {
-    "2.6.0": "2.6.0, eager",
     "2.15.0": "2.15.0, eager",
     "2.15.0-compiled": "2.15.0, `--compile`",
 }
@@ -93,24 +92,18 @@ def throughput(root: Path) -> list[str]:
 
 
 def rollout_parts(root: Path) -> list[str]:
-    """Return the milliseconds of parts of the operator, eager and compiled, by release."""
-    exports = [_load(root, f"rollout/exports/parts-{release}.json") for release in RELEASES[1:]]
-    head = ["part, ms of CPU time"]
-    head += [f"{one['torch']}, {form}" for one in exports for form in ("eager", "compiled")]
-    rows = [
-        [
-            row["part"],
-            *(f"{one['rows'][n][form]:.2f}" for one in exports for form in ("eager", "compiled")),
-        ]
-        for n, row in enumerate(exports[0]["rows"])
-    ]
-    return markdown(head, rows)
+    """Return the milliseconds of parts of the operator with the newest release."""
+    forms = ("eager", "compiled")
+    export = _load(root, f"rollout/exports/parts-{RELEASES[-1]}.json")
+    rows = [[row["part"], *(f"{row[form]:.2f}" for form in forms)] for row in export["rows"]]
+    return markdown(["part, ms of CPU time", *forms], rows)
 
 
 def surgical_times(root: Path) -> list[str]:
-    """Return how many times as fast as eager code the plans are, by release and threads.
+    """Return how many times as fast as eager code the plans are with the newest release.
 
-    And what ``torch.compile`` by hand takes over each plan. Two threads if both releases have them.
+    And what ``torch.compile`` by hand takes over each plan with both releases. A column for two
+    threads if both releases have them.
     """
     names = [
         [f"exports/surgical-{release}{ending}.json" for release in RELEASES[1:]]
@@ -119,12 +112,13 @@ def surgical_times(root: Path) -> list[str]:
     if not all((root / "studies" / name).is_file() for name in names[1]):
         del names[1]
     exports = [_load(root, name) for some in names for name in some]
+    newest = exports[1::2]
     what = {"rope": "RoPE", "medium": "layers, medium", "large": "layers, large"}
     what["gradient"] = "gradient, medium"
     rows = [
         [
             f"{name}, {row['form']}",
-            *("{:.2f}x [{:.2f}, {:.2f}]".format(*one[part][n]["speedup"]) for one in exports),
+            *("{:.2f}x [{:.2f}, {:.2f}]".format(*one[part][n]["speedup"]) for one in newest),
         ]
         for part, name in what.items()
         if part in exports[0]
@@ -143,9 +137,9 @@ def surgical_times(root: Path) -> list[str]:
         hands.append(f"`{form}` {min(over):.2f}x to {max(over):.2f}x")
     loads = [load for one in exports for load in one["load"]]
     return [
-        *markdown(["over eager", *map(_rollout_head, exports)], rows),
+        *markdown(["over eager", *map(_rollout_head, newest)], rows),
         "",
-        f"Over by hand: {', '.join(hands)}.",
+        f"Over by hand, with {' and '.join(RELEASES[1:])}: {', '.join(hands)}.",
         f"CPU, load average {min(loads):.1f} to {max(loads):.1f}.",
     ]
 
@@ -196,9 +190,9 @@ def rollout(root: Path) -> list[str]:
     """Return the time of a step of each phase, its speedup over the first one, and its drift."""
     exports = _rollout_exports(root)
     lines = []
-    one = exports[len(RELEASES[1:]) - 1]  # the newest release, on one thread
+    one = exports[0]
     for name, rows in _rollout_rows(exports).items():
-        newest = rows[exports.index(one)] or {}
+        newest = rows[0] or {}
         drift = newest.get("drift")
         lines.append(
             [
@@ -207,7 +201,7 @@ def rollout(root: Path) -> list[str]:
                 "-" if drift is None else f"{drift:.0e}",
             ]
         )
-    first = ", ".join(f"{1e3 * export['rows'][0]['seconds']:.2f}" for export in exports)
+    first = " and ".join(f"{1e3 * export['rows'][0]['seconds']:.2f}" for export in exports)
     text = (
         f"The first row takes {first} ms for a step of one realisation, "
         f"{one['n_rows']} x {one['n_rows']}, "
@@ -232,21 +226,16 @@ def rollout_by_hand(root: Path) -> list[str]:
 
 
 def _rollout_exports(root: Path) -> list[dict[str, Any]]:
-    """Return the exports of one thread, then those of two, which are there if both releases are."""
-    names = [
-        [f"rollout/exports/phases-{release}-{threads}.json" for release in RELEASES[1:]]
-        for threads in (1, 2)
+    """Return the exports of the newest release, on one thread and on two."""
+    return [
+        _load(root, f"rollout/exports/phases-{RELEASES[-1]}-{threads}.json") for threads in (1, 2)
     ]
-    if not all((root / "studies" / name).is_file() for name in names[1]):
-        del names[1]
-    return [_load(root, name) for some in names for name in some]
 
 
 def _rollout_rows(exports: list[dict[str, Any]]) -> dict[str, list[dict[str, Any] | None]]:
-    """Return the rows of each arm, one for each export; the newest release has all arms."""
+    """Return the rows of each arm, one for each export; that of one thread has all arms."""
     found = [{row["name"]: row for row in one["rows"]} for one in exports]
-    names = found[len(RELEASES[1:]) - 1]
-    return {name: [rows.get(name) for rows in found] for name in names}
+    return {name: [rows.get(name) for rows in found] for name in found[0]}
 
 
 def _rollout_head(export: dict[str, Any]) -> str:
