@@ -344,6 +344,8 @@ def detection(root: Path) -> list[str]:
     names = dict.fromkeys(name for one in scores for name in one if not name.endswith("*"))
     lines = []
     for name in names:
+        if "precision" in name:
+            continue
         best, goal = GOALS.get(name, ("", ""))
         lines.append([name, *(one.get(name, "-") for one in scores), goal, best])
     head = ["metric", "dev", f"fresh {fresh['seed']}", "goal", "best public"]
@@ -398,7 +400,6 @@ def _conditions(exports: Any) -> str:  # noqa: ANN401  (any iterable of exports)
 
 FROM_EXPORTS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "founding-H2O": partial(founding, molecule="H2O"),
-    "founding-C6H6": partial(founding, molecule="C6H6"),
     "throughput": throughput,
     "peers-operations": partial(peers, suite="ops", sizes=("medium", "large")),
     "peers-force-fields": partial(peers, suite="mlff", sizes=("H2O", "C6H6")),
