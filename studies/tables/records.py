@@ -395,28 +395,30 @@ def disturbed(root: Path) -> list[str]:
     have one of their own.
     """
     runs = [
-        (record, record.eager, record.calibration)
+        (record, record.eager, record.calibration, record.speedup)
         for record in load_records(root / "results").records
-        if record.machine.name == STAIRCASE and record.speedup
+        if record.machine.name == STAIRCASE
     ]
-    timed = [(r, e, c) for r, e, c in runs if e and c and c.compute_s]
+    timed = [(r, e, c, s) for r, e, c, s in runs if e and c and c.compute_s and s]
     left_out = disturbed_of(MemoryHistory(record for record, *_ in timed).entries)
-    limit = DISTURBED * median(min(c.compute_s) for _, _, c in timed)
-    by_case: dict[tuple[object, ...], list[float]] = {}
-    found: dict[int, list[tuple[tuple[object, ...], float, bool]]] = {}
-    for number, (record, eager, calibrated) in enumerate(timed):
+    limit = DISTURBED * median(min(c.compute_s) for _, _, c, _ in timed)
+    by_case: dict[tuple[object, ...], list[tuple[float, float]]] = {}
+    found: dict[int, list[tuple[tuple[object, ...], float, float, bool]]] = {}
+    for number, (record, eager, calibrated, speedup) in enumerate(timed):
         is_late = release_key(record.cell.torch) >= release_key("2.7.0")
         case = record.workload, record.size, record.variant, is_late
-        measured = median(eager.samples_s)
+        measured = median(eager.samples_s), speedup.value
         by_case.setdefault(case, []).append(measured)
         n = sum(one > limit for one in calibrated.compute_s)
-        found.setdefault(n, []).append((case, measured, number in left_out))
+        found.setdefault(n, []).append((case, *measured, number in left_out))
     rows = []
     for n, of_these in sorted(found.items()):
-        slower = [s / median(by_case[case]) for case, s, _ in of_these]
+        slower = [s / median(e for e, _ in by_case[case]) for case, s, *_ in of_these]
+        moved = sorted(s / median(v for _, v in by_case[case]) for case, _, s, _ in of_these)
         n_out = sum(is_out for *_, is_out in of_these)
-        rows.append([f"{n} of 4", str(len(of_these)), f"{median(slower):.2f}x", str(n_out)])
-    head = ["disturbed calibrations", "records", "eager seconds", "left out"]
+        row = f"{n} of 4", len(of_these), f"{median(slower):.2f}x"
+        rows.append([*map(str, row), f"{moved[0]:.2f}x to {moved[-1]:.2f}x", str(n_out)])
+    head = ["disturbed calibrations", "records", "eager seconds", "speedup", "left out"]
     return markdown(head, rows)
 
 
