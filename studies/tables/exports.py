@@ -309,9 +309,9 @@ def planted(root: Path) -> list[str]:
             for one in row["findings"]
         ]
         text = "<br>".join([row["headline"], *found]).replace("|", "\\|")
-        lines.append([row["change"], str(row["exit_code"]), text, f"{row['seconds']} s"])
+        lines.append([row["change"], str(row["exit_code"]), text])
     return [
-        *markdown(["commit", "exit code", "`ivhl gate --measure --confirm`", "took"], lines),
+        *markdown(["commit", "exit code", "`ivhl gate --measure --confirm`"], lines),
         "",
         _conditions([export]),
         "",
