@@ -57,7 +57,7 @@ def operations(root: Path) -> list[str]:
         )
     head = ["workload", "variant", "µs", "speedup", "kernels", "their µs", "of the limit"]
     one = latest[0]
-    commits = " and ".join(dict.fromkeys(f"{r.commit[:7]}" for r in latest))
+    commits = ", ".join(dict.fromkeys(f"{r.commit[:7]}" for r in latest))
     text = (
         f"{one.conditions.device.removeprefix('cuda ')}, Python {one.conditions.python_full}, "
         f"PyTorch {one.conditions.torch_full}, `large`, commits {commits}. Limits, measured "
