@@ -1,4 +1,4 @@
-"""Which Python and which PyTorch release to take, and what the records have for and against it."""
+"""Recommend a Python and a PyTorch release, with what the records have for and against them."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ivhl.tracker.compare import Comparison, Mean
     from ivhl.tracker.compat import Row
     from ivhl.tracker.spread import Spreads
+    from ivhl.tracker.store import Key
 
 # Calling compiled code takes some 10 µs of Python (docs/findings.md), so an eager call of less than
 # a few of these is hardly ever worth compiling, whatever is in it.

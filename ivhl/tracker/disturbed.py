@@ -1,4 +1,4 @@
-"""Which runs another load slowed from their first round to their last: they are in no step of time.
+"""Find runs that other load slowed throughout; they are in no change point in time.
 
 A run is divided by its calibration, which takes out that a machine is slower. What a neighbour takes
 of caches and memory slows the calibration and a case by different factors, and eager and compiled
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ivhl.tracker.changes import CaseChange
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.spread import Spreads
+    from ivhl.tracker.store import Key
 
 K = TypeVar("K")
 _BY_CALIBRATION: Final = "{} disturbed, by the calibration: the times say nothing"

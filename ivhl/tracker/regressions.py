@@ -1,4 +1,4 @@
-"""Every change in the stored history that a person should know, newest first.
+"""List every change in the stored history that a person should know, newest first.
 
 Each series is searched for changes of status and of facts, which have no noise, and for steps in
 time. Neighbouring releases and Pythons are judged as ``ivhl compare`` judges the two; a detector
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ivhl.tracker.entries import Entry, Ran
     from ivhl.tracker.series import Along, Point, Series
     from ivhl.tracker.spread import Spreads
+    from ivhl.tracker.store import Key
 
 ChangeState = Literal["suspected", "persists", "over"]
 

@@ -70,7 +70,6 @@ LEFT_OUT: Final = {
     "records/store.py": "reads folders of records, not in a cell",
     "records/identity.py": "tells cases apart, once they are measured",
     "records/reader.py": "says what cannot be a record",
-    "records/reading.py": "reads records where more is installed than in a cell",
     "records/files.py:replaced_whole": "replaces files whole; records are appended",
     "records/files.py:write_whole": "replaces files whole; records are appended",
     "records/record.py:Cell": "says where it ran",

@@ -1,4 +1,4 @@
-"""The sides of a comparison: what one machine measured in one cell, at a commit or last.
+"""The operands of a comparison: results of one machine in one cell, at a commit or newest.
 
 The page *Compare* loads two of them and compares them in the browser. It shows by what runs of the
 same code differ; verdicts over many cases are those of ``ivhl compare``.
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
+    from ivhl.tracker.store import Key
 
     # By place and cell; what was measured at a commit, and last.
     Sides = Mapping[tuple[Place, str], Mapping[str, Sequence[Entry]]]
