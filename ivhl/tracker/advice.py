@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.compare import Comparison, Mean
     from ivhl.tracker.compat import Row
     from ivhl.tracker.spread import Spreads
-    from ivhl.tracker.store import Key
 
 # Calling compiled code takes some 10 µs of Python (docs/findings.md), so an eager call of less than
 # a few of these is hardly ever worth compiling, whatever is in it.

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.expectations import Expectation
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
-    from ivhl.tracker.store import Key
 
 SUMMARISED: tuple[Metric, ...] = ("speedup", "eager", "compiled", "cold")
 _NORMAL_95 = NormalDist().inv_cdf(0.975)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.changes import CaseChange
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.spread import Spreads
-    from ivhl.tracker.store import Key
 
 K = TypeVar("K")
 _BY_CALIBRATION: Final = "{} disturbed, by the calibration: the times say nothing"

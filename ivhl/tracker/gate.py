@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ivhl.records.record import RunRecord
     from ivhl.tracker.compare import Comparison
     from ivhl.tracker.expectations import Expectations
-    from ivhl.tracker.store import Key
     from ivhl.workload import Workload
 
 REGRESSIONS: Final[frozenset[Kind]] = frozenset({"fails", "degraded", "slower"})

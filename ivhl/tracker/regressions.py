@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.entries import Entry, Ran
     from ivhl.tracker.series import Along, Point, Series
     from ivhl.tracker.spread import Spreads
-    from ivhl.tracker.store import Key
 
 ChangeState = Literal["suspected", "persists", "over"]
 

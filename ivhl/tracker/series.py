@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from ivhl.records.identity import CaseInCell
     from ivhl.tracker.entries import Entry
-    from ivhl.tracker.store import Key
 
 Along = Literal["commit", "torch", "python"]
 ALONG: tuple[Along, ...] = get_args(Along)

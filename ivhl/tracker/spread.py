@@ -28,7 +28,6 @@ from ivhl.records.identity import case_of
 from ivhl.records.record import Interval, RunRecord
 from ivhl.tracker.entries import Entry, code_of, entry_of, made_of
 from ivhl.tracker.metrics import JUDGED, SECONDS, difference, is_calibrated, within
-from ivhl.tracker.store import key_of
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from ivhl.records.identity import CaseInCell
     from ivhl.tracker.entries import Run
     from ivhl.tracker.metrics import Metric
-    from ivhl.tracker.store import Key
 
 CONFIDENCE = 0.95
 # For verdicts that people act on: at most 1 % false ones in each direction.

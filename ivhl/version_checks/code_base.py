@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.compat import Row
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
-    from ivhl.tracker.store import Key
 
 # Of so few cases each is shown: their mean would hardly have an interval.
 _EACH: Final = 3

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
 from ivhl.records.files import record_file
-from ivhl.tracker.compat import python_key, release_key
+from ivhl.tracker.compat import release_key
 from ivhl.tracker.disturbed import disturbed_of
 from ivhl.tracker.memory_history import MemoryHistory
 from ivhl.tracker.metrics import DISTURBED, WORDS, Metric, difference

@@ -24,7 +24,6 @@ from ivhl.syntax import read_trees
 from ivhl.tracker.compare import session_reach
 from ivhl.tracker.compat import compat_rows
 from ivhl.tracker.spread import SHIPPED
-from ivhl.tracker.store import key_of
 from ivhl.version_checks.code_base import (
     CodeEvidence,
     recommendation,

@@ -33,7 +33,6 @@ from ivhl.records.files import append_record, record_file
 from ivhl.records.identity import key_of
 from ivhl.records.record import Arm, Calibration, Counted
 from ivhl.tracker.gate import judge
-from ivhl.tracker.store import key_of
 from tests.builders.fleet import a_record, make_fleet_project, write_records
 from tests.builders.project import git
 from tests.builders.records import Known, make_failure, make_record

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
-    from ivhl.tracker.store import Key
 
     # By place and cell; what was measured at a commit, and last.
     Sides = Mapping[tuple[Place, str], Mapping[str, Sequence[Entry]]]

@@ -26,7 +26,6 @@ from ivhl.tracker.memory_history import MemoryHistory
 from ivhl.tracker.project import rows_of
 from ivhl.tracker.regressions import find_changes, incidents_of
 from ivhl.tracker.series import series_of
-from ivhl.tracker.store import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.provenance import Provenance
     from ivhl.tracker.regressions import Change, History, Incident
     from ivhl.tracker.series import Along, Point
-    from ivhl.tracker.store import Key
     from ivhl.workload import Workload
 
 # Newest incidents that the page *Regressions* lists.
