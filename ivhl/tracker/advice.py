@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import permutations
-from statistics import fmean, median
+from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
 from ivhl.tracker.comparable import BUILDS_UNKNOWN
@@ -134,7 +134,7 @@ def advise(
         disturbed: The disturbed runs of the history (``disturbed_keys``): of a case with one, times
             are not compared.
     """
-    run = _enough([row for row in rows if row.record is not None and not row.existing])
+    run = _enough([row for row in rows if row.recorded is not None and not row.existing])
     passing = [row for row in run if row.speedup is not None]
     if not passing:
         return None
@@ -245,8 +245,8 @@ def worth_of(rows: Iterable[Row], matched: frozenset[RowSeries]) -> Worth:
 
 
 def _is_short(row: Row) -> bool:
-    eager = row.record.eager if row.record else None
-    return eager is not None and median(eager.samples_s or (math.inf,)) < SHORT_CALL_S
+    eager_s = None if row.recorded is None else row.recorded.facts.eager_s
+    return eager_s is not None and eager_s < SHORT_CALL_S
 
 
 def _beside(found: Sequence[Comparison], mean: Mean | None) -> Beside:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     )
 
     from ivhl.records.store import Key
-    from ivhl.tracker.entries import Run
+    from ivhl.tracker.entries import Recorded, Run
     from ivhl.tracker.metrics import Metric
 
 CONFIDENCE = 0.95
@@ -246,12 +246,18 @@ class Spreads:
         }
         return Learnt(kinds, {case: _together(found) for case, found in own.items()})
 
-    def another_run(self, record: RunRecord, *, confidence: float = CONFIDENCE) -> Interval | None:
+    def another_run(
+        self, record: RunRecord | Recorded, *, confidence: float = CONFIDENCE
+    ) -> Interval | None:
         """Return the speedup's interval for another run; ``None`` if the record has no speedup."""
-        found = record.speedup
+        run: Run
+        if isinstance(record, RunRecord):
+            run, found = record, record.speedup
+        else:
+            run, found = record.entry, record.facts.speedup
         if found is None:
             return None
-        factor = self.of(record).factor(record, confidence=confidence)
+        factor = self.of(run).factor(run, confidence=confidence)
         return Interval(
             value=found.value,
             low=found.value / factor,

@@ -22,7 +22,7 @@ from ivhl.records.record import RecordedObservation, to_json
 from ivhl.records.store import key_of, latest_per_case, load_records
 from ivhl.tracker.changepoints import detect
 from ivhl.tracker.course import point_of
-from ivhl.tracker.entries import entry_of, ran_of
+from ivhl.tracker.entries import entry_of, ran_of, row_facts_of
 from ivhl.tracker.index import index_file, open_index
 from ivhl.tracker.metrics import JUDGED, difference
 from ivhl.tracker.spread import Spreads
@@ -55,7 +55,11 @@ def same_as_records(results: Path) -> None:
     assert sorted(map(str, index.problems)) == sorted(map(str, loaded.problems))
     assert sorted(map(to_json, index.read(index.entries))) == sorted(map(to_json, loaded.records))
     order = sorted({record.commit for record in loaded.records})[1:]
-    assert latest_per_case(index.newest(order), order) == latest_per_case(loaded.records, order)
+    newest = latest_per_case((one.record for one in index.newest(order)), order)
+    assert newest == latest_per_case(loaded.records, order)
+    assert {one.entry.key: one.facts for one in index.every()} == {
+        key_of(record): row_facts_of(record) for record in loaded.records
+    }
 
 
 def records_at(results: Path, n: int = 0) -> Path:
@@ -126,7 +130,7 @@ def test_an_appended_record_is_all_that_is_read(
 def test_what_was_read_to_update_the_index_is_read_once_if_it_fits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
-    monkeypatch.setattr("ivhl.tracker.index._MOST_PARSED", room)
+    monkeypatch.setattr("ivhl.tracker.indexing._MOST_PARSED", room)
     write_records(tmp_path, *RECORDS)
     index = open_index(tmp_path)
     parsed: list[bytes] = []
@@ -224,7 +228,7 @@ def test_what_a_wrong_clock_hid_is_shown_once_the_clock_is_right(
     elsewhere = records_at(tmp_path).with_name("elsewhere.jsonl")
     append_record(elsewhere, at(0, recorded_at="2099-01-01T00:00:00+00:00"))
     with monkeypatch.context() as patch:
-        patch.setattr("ivhl.tracker.index.latest_possible", lambda: "2100-01-01T00:00:00+00:00")
+        patch.setattr("ivhl.tracker.indexing.latest_possible", lambda: "2100-01-01T00:00:00+00:00")
         assert [one.recorded_at[:4] for one in open_index(tmp_path).entries] == ["2099"]
     same_as_records(tmp_path)
 
@@ -232,7 +236,7 @@ def test_what_a_wrong_clock_hid_is_shown_once_the_clock_is_right(
 def test_a_writer_between_two_reads_mixes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ivhl.tracker.index._WAIT_S", 0.1)
+    monkeypatch.setattr("ivhl.tracker.index.WAIT_S", 0.1)
     write_records(tmp_path, at(0))
     index = open_index(tmp_path)
     written: list[str] = []
@@ -255,7 +259,7 @@ def test_numbers_of_an_index_that_another_ivhl_made_again_mean_nothing(
     write_records(tmp_path, *RECORDS)
     index = open_index(tmp_path)
     entries = index.entries
-    monkeypatch.setattr("ivhl.tracker.index._version", lambda: 7)
+    monkeypatch.setattr("ivhl.tracker.indexing.code_version", lambda: "0" * 64)
     open_index(tmp_path).close()
     for use in (index.read, index.points, index.ran):
         with pytest.raises(ResultsError, match="was made again"):

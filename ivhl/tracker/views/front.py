@@ -169,9 +169,9 @@ def front_view(source: Source, place: Place) -> FrontView:
 
 def _load(rows: Iterable[Row]) -> str:
     loads = [
-        row.record.conditions.load_average
+        row.recorded.facts.load
         for row in rows
-        if row.record is not None and row.record.conditions.load_average is not None
+        if row.recorded is not None and row.recorded.facts.load is not None
     ]
     if not loads:
         return ""
@@ -186,7 +186,7 @@ def _why(advice: Advice, rows: Iterable[Row]) -> str:
         row
         for row in rows
         if row.torch == advice.torch and row.python != advice.python
-        if row.record is not None and not row.existing
+        if row.recorded is not None and not row.existing
     ]
     if any(row.speedup is not None for row in beside):
         return "no case was shown to fail, break more graphs or be slower than on another Python"
@@ -213,8 +213,7 @@ def supported_over(rows: Iterable[Row]) -> int:
 def _compiled_cells(rows: Iterable[Row]) -> Mapping[tuple[str, str], Sequence[Row]]:
     cells: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
-        engine = row.record.engine if row.record else "compile"
-        if row.status != "not_run" and engine == "compile":
+        if row.status != "not_run" and row.engine in ("", "compile"):
             cells[row.python, row.torch].append(row)
     return cells
 
@@ -231,7 +230,7 @@ def _apart(source: Source, place: Place, torch: str) -> tuple[str, ...]:
     """
     here: Mapping[str, list[Row]] = defaultdict(list)
     for row in source.by_place.get(place, ()):
-        if row.torch == torch and row.record is not None and not row.existing:
+        if row.torch == torch and row.recorded is not None and not row.existing:
             here[row.python].append(row)
     pythons = sorted(here, key=python_key)
     pairs = [*itertools.pairwise(p for p in pythons if not is_free_threaded(p))]
