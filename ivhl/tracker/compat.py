@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from packaging.version import Version
 
 from ivhl.records.record import RunRecord
-from ivhl.records.store import key_of, latest_of_cases
 from ivhl.tracker.entries import Entry, Recorded, recorded
 from ivhl.tracker.expectations import Expectation, Expectations
 from ivhl.tracker.spread import SHIPPED, VERDICT_CONFIDENCE, Spreads
+from ivhl.tracker.store import key_of, latest_of_cases
 from ivhl.tracker.wording import STATUS_WORDS, Status, counted, marks_with, times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from ivhl.records.record import FailureClass, Interval, Reference
-    from ivhl.records.store import Key
+    from ivhl.tracker.store import Key
     from ivhl.tracker.wording import Counts
     from ivhl.workload import Case, Workload
 

@@ -28,14 +28,14 @@ from weakref import finalize
 from ivhl.errors import ResultsError
 from ivhl.records.age import is_in_future
 from ivhl.records.reader import read_record
-from ivhl.records.reading import read_records_file
 from ivhl.records.record import Interval
-from ivhl.records.store import Key, Problem
 from ivhl.tracker.course import point_of
 from ivhl.tracker.entries import Entry, HeldValues, Made, Ran, Recorded, RowFacts, Shown
 from ivhl.tracker.indexing import VALUES, WAIT_S, Current, Transaction, Update, code_version
 from ivhl.tracker.metrics import METRICS, Measured, Speed
+from ivhl.tracker.reading import read_records_file
 from ivhl.tracker.spread import CaseKind, Learnt, Own, Scores, Spread, Spreads
+from ivhl.tracker.store import Key, Problem
 from ivhl.tracker.wording import Counts
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ivhl.errors import ResultsError
 from ivhl.records.age import latest_possible
 from ivhl.records.reader import records_in
-from ivhl.records.reading import read_records_file, records_files
-from ivhl.records.store import Problem
 from ivhl.tracker.course import point_of
 from ivhl.tracker.entries import HeldValues, Made, Shown, entry_of, ran_of, row_facts_of
 from ivhl.tracker.metrics import METRICS
+from ivhl.tracker.reading import read_records_file, records_files
+from ivhl.tracker.store import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -89,7 +89,7 @@ _INSERT: Final = (
 
 _NAMED: Final = "SELECT 1 FROM problem WHERE file = ?"
 
-# Within a file the later line counts, between files the later time: as in ``records.store``.
+# Within a file the later line counts, between files the later time: as in ``tracker.store``.
 _LATEST: Final = """
 UPDATE run SET latest = id IN (
     SELECT id FROM (

@@ -33,7 +33,6 @@ from ivhl.tracker.series import series_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ivhl.records.store import Key
     from ivhl.tracker.annotations import Annotation
     from ivhl.tracker.compare import CaseInCell
     from ivhl.tracker.confirmations import Confirmation
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from ivhl.tracker.provenance import Provenance
     from ivhl.tracker.regressions import Change, History, Incident
     from ivhl.tracker.series import Along, Point
+    from ivhl.tracker.store import Key
     from ivhl.workload import Workload
 
 # Newest incidents that the page *Regressions* lists.
