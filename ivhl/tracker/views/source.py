@@ -29,6 +29,7 @@ from ivhl.tracker.memory_history import MemoryHistory
 from ivhl.tracker.project import rows_of
 from ivhl.tracker.regressions import detect_all, find_changes, incidents_of
 from ivhl.tracker.series import series_of
+from ivhl.tracker.store import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
