@@ -21,8 +21,9 @@ from ivhl.tracker.annotations import load_annotations, note_of
 from ivhl.tracker.changes import WORSE
 from ivhl.tracker.confirmations import confirmation_of, load_confirmations, with_confirmed
 from ivhl.tracker.disturbed import disturbed_of, left_out
+from ivhl.tracker.history import changes_of
 from ivhl.tracker.index import open_index
-from ivhl.tracker.regressions import find_changes, incidents_of
+from ivhl.tracker.regressions import incidents_of
 from ivhl.tracker.series import ALONG
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, shown_reason
@@ -85,7 +86,7 @@ def regressions_command(
         )
 
     order, fields = commit_order(root), [one for one in ALONG if one in (along or ALONG)]
-    found = find_changes(index, index.spreads, order, fields, wanted=wanted, detect=index.detect)
+    found = changes_of(index, index.spreads, order, fields, wanted=wanted)
     words = _Words(load_annotations(folder), load_confirmations(folder))
     if "commit" in fields:
         found = with_confirmed(found, words.confirmations, index, order, wanted=wanted)

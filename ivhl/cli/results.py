@@ -41,7 +41,7 @@ from ivhl.tracker.compat import (
 )
 from ivhl.tracker.index import open_index
 from ivhl.tracker.pairs import count_pairs
-from ivhl.tracker.project import load_state, retired_cases, rows_of
+from ivhl.tracker.project import load_state, retired_cases
 from ivhl.tracker.store import case_name, is_existing
 from ivhl.tracker.table import STYLES, ResultsTable
 from ivhl.tracker.terminal import Terminal
@@ -101,7 +101,8 @@ def compat(
     root = find_root()
     state = load_state(root, results_folder(results, root), history=False)
     warn_unread(state.problems, results)
-    rows = found = rows_of(state)
+    source = Source(state)
+    rows = found = source.rows
     matrix = matrix_beside_records(root, is_named=True)  # by the state
     by_python, by_release = bench_commands(matrix)
     rows = _only(
@@ -130,7 +131,7 @@ def compat(
     console = Terminal()
     asked = (python, torch, workload, size, variant, machine, status)
     if not any(asked) and len({row.series for row in rows}) > _FEW_CASES:
-        _print_grid(console, Source(state))
+        _print_grid(console, source)
         return
     if found and not rows:
         console.print("no case matches all of these options")

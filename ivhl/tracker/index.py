@@ -411,7 +411,7 @@ class Index:
             found = self._read_already[entry.id]
         return found
 
-    @property
+    @cached_property
     def spreads(self) -> Spreads:
         """What runs of the same code differ by; what was learnt is kept until records change."""
         return Spreads(self._repeated, _Known(self))

@@ -25,11 +25,11 @@ from ivhl.tracker.compat import (
 )
 from ivhl.tracker.confirmations import with_confirmed
 from ivhl.tracker.disturbed import disturbed_of
+from ivhl.tracker.history import changes_of
 from ivhl.tracker.memory_history import MemoryHistory
 from ivhl.tracker.project import rows_of
-from ivhl.tracker.regressions import detect_all, find_changes, incidents_of
+from ivhl.tracker.regressions import incidents_of
 from ivhl.tracker.series import series_of
-from ivhl.tracker.store import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -294,12 +294,8 @@ class Source:
         def wanted(entry: Entry) -> bool:
             return is_declared(entry.case, declared)
 
-        found = find_changes(
-            self.history,
-            self.state.spreads,
-            order,
-            wanted=wanted,
-            detect=self.state.detect or detect_all,
+        found = changes_of(
+            self.history, self.state.spreads, order, wanted=wanted, detect=self.state.detect
         )
         return with_confirmed(found, self.confirmations, self.history, order, wanted=wanted)
 
