@@ -368,10 +368,10 @@ def parse_lock(text: str) -> tuple[Pin, ...]:
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
             continue
-        if match := _PIN.fullmatch(line):
-            pins.append((canonicalize_name(match["name"]), match["version"], [], []))
-        elif pins and (match := _HASH.fullmatch(line)):
+        if pins and (match := _HASH.fullmatch(line)):  # of ten lines, nine
             pins[-1][2].append(match["hash"])
+        elif match := _PIN.fullmatch(line):
+            pins.append((canonicalize_name(match["name"]), match["version"], [], []))
         elif pins and (match := _VIA.fullmatch(line)):
             pins[-1][3].extend(name for name in match.groups() if name)
         else:

@@ -392,9 +392,9 @@ def _expected_cells(
         pythons: As for ``compat_rows``.
     """
     in_cells = {_place_of(entry) for entry in newest if not entry.case.existing}
-    tried = {
-        (*_place_of(entry), entry.case.workload, entry.case.size, entry.torch) for entry in newest
-    }
+    tried: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for entry in newest:
+        tried[*_place_of(entry), entry.case.workload, entry.case.size].add(entry.torch)
     has_run = {(*_place_of(entry), entry.python) for entry in newest}
     locked = {cell.id for cell in cells}
     locked.update(entry.case.cell for entry in newest if not entry.case.existing)
@@ -402,16 +402,22 @@ def _expected_cells(
         names.items(), key=lambda item: (python_key(item[1][0]), release_key(item[1][1]), item[0])
     )
 
-    @cache  # by machine, device, workload and size: variants have the same cells
-    def expected(*what: str) -> Sequence[_Cell]:
-        here = what[:2]
+    @cache
+    def of_place(*here: str) -> Sequence[_Cell]:
         is_cell = here in in_cells or not newest
         return [
             _Cell(cell, python, torch, cell in locked and is_cell)
             for cell, (python, torch) in ordered
-            if releases is None or torch in releases or (*what, torch) in tried
             if pythons is None or python in pythons or (*here, python) in has_run
         ]
+
+    @cache  # by machine, device, workload and size: variants have the same cells
+    def expected(*what: str) -> Sequence[_Cell]:
+        cells_here = of_place(*what[:2])
+        if releases is None:
+            return cells_here
+        known = tried[what].union(releases)
+        return [cell for cell in cells_here if cell.torch in known]
 
     return lambda series: expected(*series[:4])
 

@@ -259,7 +259,8 @@ class Index:
             workload, version, size, variant, *how = rest
             what = (workload, version, size, variant)
             cases[number] = (Key(machine, device, "", cell, bool(existing), *what), *how)
-        made = {number: _made(text) for number, text in self._db.execute("SELECT * FROM made")}
+        texts = dict(self._db.execute("SELECT * FROM made").fetchall())
+        made: dict[int, Made] = {}
         subjects = {number: (s, b) for number, s, b in self._db.execute("SELECT * FROM subject")}
         looks: dict[str, Shown] = {}
         # What a NamedTuple's own ``__new__`` calls: half a million of those take half a second.
@@ -274,6 +275,8 @@ class Index:
             number, case, commit, at, subject, how = row[:6]
             failure_class, exception, compiled_s, facts, errors, look = row[6:_FIRST_VALUE]
             key, python, torch, dtype = cases[case]
+            if how not in made:
+                made[how] = _made(texts[how])
             shown = looks.get(look)
             if shown is None:
                 shown = looks[look] = Shown(*json.loads(look))

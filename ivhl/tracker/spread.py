@@ -207,7 +207,8 @@ class Spreads:
             kind, metric, calibrated=calibrated
         )
         own = learnt.cases.get(case)
-        return replace(found if own is None else found.corrected_by(own), calibrated=calibrated)
+        found = found if own is None else found.corrected_by(own)
+        return found if found.calibrated == calibrated else replace(found, calibrated=calibrated)
 
     def digest(self, metrics: Iterable[Metric]) -> str:
         """Return a digest of all that was learnt of some quantities."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ivhl.tracker.advice import advise, cell_mean, matched_cases, worth_of
+from ivhl.tracker.advice import advise, worth_of
 from ivhl.tracker.compare import compare, disturbed_cases, summarise
 from ivhl.tracker.compat import is_free_threaded, newest_release, python_key, release_key
+from ivhl.tracker.grid import GridCell, grid_cell, matched_cases
 from ivhl.tracker.spans import cases_run, spans, spans_sentence, words_of_cells
 from ivhl.tracker.views.incidents import IncidentView, incident_view
 from ivhl.tracker.views.source import PageView, Place, Source, front_page, matrix_page
@@ -21,41 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ivhl.tracker.advice import Advice, Worth
-    from ivhl.tracker.compat import Row, RowSeries
+    from ivhl.tracker.compat import Row
     from ivhl.tracker.spans import Span
     from ivhl.tracker.wording import Status
 
 _NEWEST_FINDINGS = 5
 # A page for a thousand releases would be larger than anybody reads; the matrix has all.
 MOST_RELEASES = 24
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """How many of a cell's cases have a status."""
-
-    status: Status
-    word: str
-    count: int
-    start: float
-    width: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GridCell:
-    """One Python with one PyTorch release.
-
-    Attributes:
-        word: What most cases are, if none has a speedup; else how many work.
-        worth: Geometric mean of the speedups on the matched set; empty if it has none.
-        text: The shares as text.
-    """
-
-    href: str
-    word: str
-    worth: str
-    text: str
-    shares: tuple[Share, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,41 +231,3 @@ def _apart(source: Source, place: Place, torch: str) -> tuple[str, ...]:
             )
             found.append(f"The speedup on {other} is {what}: {verdict}.")
     return tuple(found)
-
-
-def grid_cell(rows: Iterable[Row], href: str, matched: frozenset[RowSeries]) -> GridCell | None:
-    """Return what the cases of a cell are; ``None`` if none was run.
-
-    Args:
-        rows: All of the cell.
-        href: Address of its cases.
-        matched: The cases that every mean is over.
-    """
-    run = [row for row in rows if row.status != "not_run"]
-    if not run:
-        return None
-    counts = Counter(row.status for row in run)
-    good = sum(row.passes for row in run)
-    mean = cell_mean(run, matched)
-    shares, start = [], 0.0
-    for status in STATUSES:
-        if counts[status]:
-            width = 100 * counts[status] / len(run)
-            shares.append(Share(status, STATUS_WORDS[status], counts[status], start, width))
-            start += width
-    others = [f"{share.count} {share.word}" for share in shares if share.status != "works"]
-    if expected := sum(row.is_failure and row.expectation is not None for row in run):
-        others.append(f"{expected} of them expected")
-    if fixed := sum(row.is_fixed for row in run):
-        others.append(f"{fixed} fixed")
-    return GridCell(
-        href=href,
-        word=f"{good} of {len(run)} pass"
-        if good
-        else f"all {shares[0].word}"
-        if len(shares) == 1
-        else "none passes",
-        worth="" if mean is None else times(mean),
-        text=", ".join(others) if good or len(shares) > 1 else "",
-        shares=tuple(shares),
-    )

@@ -25,6 +25,7 @@ from ivhl.tracker.compat import (
 )
 from ivhl.tracker.confirmations import with_confirmed
 from ivhl.tracker.disturbed import disturbed_of
+from ivhl.tracker.grid import by_place
 from ivhl.tracker.history import changes_of
 from ivhl.tracker.memory_history import MemoryHistory
 from ivhl.tracker.project import rows_of
@@ -195,16 +196,7 @@ class Source:
     @cached_property
     def by_place(self) -> Mapping[Place, tuple[Row, ...]]:
         """The rows of each place, the place with the newest complete record set first."""
-        groups: dict[Place, list[Row]] = defaultdict(list)
-        for row in self.rows:
-            groups[Place(row.machine, row.device)].append(row)
-
-        def rank(place: Place) -> tuple[int, str, Place]:
-            measured = [row for row in groups[place] if row.recorded is not None]
-            newest = max((row.recorded_at or "" for row in measured), default="")
-            return -len({(row.cell, row.series) for row in measured}), newest, place
-
-        return {place: tuple(groups[place]) for place in sorted(groups, key=rank)}
+        return {Place(*place): rows for place, rows in by_place(self.rows).items()}
 
     @cached_property
     def page(self) -> PageView:
