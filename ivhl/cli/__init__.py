@@ -5,6 +5,7 @@ Importing all of them also imports asv, docker and pydantic, which takes 1 s eve
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
@@ -209,8 +210,9 @@ def main() -> None:
         # Supervisors of jobs send it: as after Ctrl-C, contexts end processes and remove folders.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # Commands make hundreds of thousands of objects that stay, and nearly no cycles: with Python's
-    # 700, a tenth of the time of a view goes into looking for those.
+    # 700, a tenth of the time of a view goes into looking for those, and as much at its end.
     gc.set_threshold(_COLLECTED_AFTER)
+    atexit.register(gc.freeze)
     try:
         app()
     except Exception as raised:

@@ -13,7 +13,7 @@ from packaging.version import Version
 from ivhl.records.record import RunRecord
 from ivhl.tracker.entries import Entry, Recorded, recorded
 from ivhl.tracker.expectations import Expectation, Expectations
-from ivhl.tracker.spread import SHIPPED, VERDICT_CONFIDENCE, Spreads
+from ivhl.tracker.spread import CONFIDENCE, SHIPPED, VERDICT_CONFIDENCE, Spreads
 from ivhl.tracker.store import key_of, latest_of_cases
 from ivhl.tracker.wording import STATUS_WORDS, Status, counted, marks_with, times
 
@@ -263,9 +263,15 @@ def status_of(record: RunRecord | Recorded, spreads: Spreads = SHIPPED) -> Statu
         speedup = record.speedup
     else:
         failure, speedup = record.entry.failure_class, record.facts.speedup
+    return _status(failure, speedup, spreads.another_run(record, confidence=VERDICT_CONFIDENCE))
+
+
+def _status(
+    failure: FailureClass | None, speedup: Interval | None, another: Interval | None
+) -> Status:
+    """Return the status; ``another`` is the interval of another run for verdicts."""
     if failure is not None:
         return _STATUS_OF.get(failure, "failed")
-    another = spreads.another_run(record, confidence=VERDICT_CONFIDENCE)
     if speedup is None or another is None or another.low >= 1:
         return "works"
     if another.high < 1:
@@ -482,10 +488,11 @@ def _empty_row(name: _Cell, series: RowSeries, reason: str | None) -> Row:
 
 
 def _row(found: Recorded, series: RowSeries, spreads: Spreads) -> Row:
-    status = status_of(found, spreads)
     entry, facts = found.entry, found.facts
     speedup, aa = facts.speedup, facts.aa
-    another = spreads.another_run(found)
+    runs = spreads.another_runs(found, CONFIDENCE, VERDICT_CONFIDENCE)
+    another, verdict = runs or (None, None)
+    status = _status(entry.failure_class, speedup, verdict)
     message = facts.message
     if status in ("slow", "noisy") and another is not None:
         what = "slower than eager" if status == "slow" else "too noisy to say whether slower"

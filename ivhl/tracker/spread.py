@@ -251,20 +251,32 @@ class Spreads:
         self, record: RunRecord | Recorded, *, confidence: float = CONFIDENCE
     ) -> Interval | None:
         """Return the speedup's interval for another run; ``None`` if the record has no speedup."""
+        found = self.another_runs(record, confidence)
+        return found[0] if found else None
+
+    def another_runs(
+        self, record: RunRecord | Recorded, *confidences: float
+    ) -> tuple[Interval, ...]:
+        """Return ``another_run`` at each confidence; empty if the record has no speedup."""
         run: Run
         if isinstance(record, RunRecord):
             run, found = record, record.speedup
         else:
             run, found = record.entry, record.facts.speedup
         if found is None:
-            return None
-        factor = self.of(run).factor(run, confidence=confidence)
-        return Interval(
-            value=found.value,
-            low=found.value / factor,
-            high=found.value * factor,
-            confidence=confidence,
-            n=found.n,
+            return ()
+        spread = self.of(run)
+        scale = spread.scale(run)
+        factors = [(c, math.exp(spread.scores.of(c) * scale)) for c in confidences]
+        return tuple(
+            Interval(
+                value=found.value,
+                low=found.value / factor,
+                high=found.value * factor,
+                confidence=confidence,
+                n=found.n,
+            )
+            for confidence, factor in factors
         )
 
 
