@@ -401,14 +401,15 @@ def test_the_changes_of_a_history_are_searched_once(
         for _ in range(2):
             again = open_index(tmp_path)
             assert changes_of(again, again.spreads, order) == found
-        for others in (
+        questions: tuple[Callable[[], object], ...] = (
             lambda: changes_of(again, again.spreads, order[1:]),
             lambda: changes_of(again, again.spreads, order, ["torch"]),
             lambda: changes_of(again, again.spreads, order, wanted=lambda e: e.commit != order[0]),
             lambda: changes_of(again, Spreads(), order),
-        ):
+        )
+        for another in questions:
             with pytest.raises(TypeError):  # is searched
-                others()
+                another()
 
 
 @pytest.mark.parametrize(
