@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ivhl.instrument import version_of
 from ivhl.records.record import Interval, RunRecord
 from ivhl.tracker.facts import errors_of, facts_digest
-from ivhl.tracker.metrics import METRICS, Measured, Metric, Speed, measured, speed_of_machine
+from ivhl.tracker.metrics import Measured, Metric, Speed, quantities_of, speed_of_machine
 from ivhl.tracker.store import is_existing, key_of
 from ivhl.tracker.wording import Counts, counts_of
 
@@ -211,7 +211,6 @@ def entry_of(record: RunRecord, number: int = 0) -> Entry:
         number: Its place in the index.
     """
     key, failure = key_of(record), record.failure
-    found = ((metric, measured(record, metric)) for metric in METRICS)
     return Entry(
         id=number,
         case=key._replace(commit=""),
@@ -228,7 +227,7 @@ def entry_of(record: RunRecord, number: int = 0) -> Entry:
         compiled_s=None if record.compiled is None else median(record.compiled.samples_s),
         facts=facts_digest(record),
         errors=json.dumps(errors_of(record)),
-        values={metric: value for metric, value in found if value is not None},
+        values=quantities_of(record),
         calibration=speed_of_machine(record),
         shown=shown_of(record),
     )

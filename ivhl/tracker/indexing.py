@@ -91,21 +91,22 @@ _NAMED: Final = "SELECT 1 FROM problem WHERE file = ?"
 
 # Within a file the later line counts, between files the later time: as in ``tracker.store``.
 _LATEST: Final = """
-UPDATE run SET latest = id IN (
+UPDATE run SET latest = NOT latest
+WHERE (cases, "commit") IN (SELECT cases, "commit" FROM touched) AND latest != (id IN (
     SELECT id FROM (
         SELECT last.id AS id, row_number() OVER (
             PARTITION BY cases, "commit"
             ORDER BY recorded_at <= ? DESC, recorded_at DESC, path DESC
         ) AS place
         FROM (
-            SELECT run.*, row_number() OVER (
+            SELECT id, file, cases, "commit", recorded_at, row_number() OVER (
                 PARTITION BY file, cases, "commit" ORDER BY line DESC
             ) AS from_end
             FROM run JOIN touched USING (cases, "commit")
         ) AS last JOIN file ON file.id = last.file
         WHERE from_end = 1
     ) WHERE place = 1
-) WHERE (cases, "commit") IN (SELECT cases, "commit" FROM touched)
+))
 """
 
 
