@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ivhl.records.record import FailureClass, Interval, Reference
     from ivhl.tracker.store import Key
-    from ivhl.tracker.wording import Counts
+    from ivhl.tracker.wording import DynamoCounts
     from ivhl.workload import Case, Workload
 
 
@@ -142,7 +142,7 @@ class Row:
         return "" if self.recorded is None else self.recorded.entry.exception or ""
 
     @property
-    def counts(self) -> Counts | None:
+    def counts(self) -> DynamoCounts | None:
         """What Dynamo counted."""
         return None if self.recorded is None else self.recorded.facts.counts
 
@@ -351,7 +351,7 @@ def compat_rows(
     return tuple(rows)
 
 
-class _Cell(NamedTuple):
+class _CellOfSeries(NamedTuple):
     """A cell in which a series may have a row; without a record only if it ``is_expected``."""
 
     cell: str
@@ -387,7 +387,7 @@ def _expected_cells(
     names: Mapping[str, tuple[str, str]],
     releases: Collection[str] | None,
     pythons: Collection[str] | None,
-) -> Callable[[RowSeries], Sequence[_Cell]]:
+) -> Callable[[RowSeries], Sequence[_CellOfSeries]]:
     """Return what returns the cells in which a series may have a row, by Python and release.
 
     Args:
@@ -409,16 +409,16 @@ def _expected_cells(
     )
 
     @cache
-    def of_place(*here: str) -> Sequence[_Cell]:
+    def of_place(*here: str) -> Sequence[_CellOfSeries]:
         is_cell = here in in_cells or not newest
         return [
-            _Cell(cell, python, torch, cell in locked and is_cell)
+            _CellOfSeries(cell, python, torch, cell in locked and is_cell)
             for cell, (python, torch) in ordered
             if pythons is None or python in pythons or (*here, python) in has_run
         ]
 
     @cache  # by machine, device, workload and size: variants have the same cells
-    def expected(*what: str) -> Sequence[_Cell]:
+    def expected(*what: str) -> Sequence[_CellOfSeries]:
         cells_here = of_place(*what[:2])
         if releases is None:
             return cells_here
@@ -471,7 +471,7 @@ def _series_of(case: Key) -> RowSeries:
     return RowSeries(case.machine, case.device, case.workload, case.size, case.variant)
 
 
-def _empty_row(name: _Cell, series: RowSeries, reason: str | None) -> Row:
+def _empty_row(name: _CellOfSeries, series: RowSeries, reason: str | None) -> Row:
     return Row(
         python=name.python,
         torch=name.torch,

@@ -11,7 +11,7 @@ from ivhl.records.record import Interval, RunRecord
 from ivhl.tracker.facts import errors_of, facts_digest
 from ivhl.tracker.metrics import Measured, Metric, Speed, quantities_of, speed_of_machine
 from ivhl.tracker.store import is_existing, key_of
-from ivhl.tracker.wording import Counts, counts_of
+from ivhl.tracker.wording import DynamoCounts, counts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -158,7 +158,7 @@ class RowFacts(NamedTuple):
     quick: bool
     command: str
     engine: str
-    counts: Counts | None
+    counts: DynamoCounts | None
     load: float | None
     eager_s: float | None
 

@@ -36,7 +36,7 @@ from ivhl.tracker.metrics import METRICS, Measured, Speed
 from ivhl.tracker.reading import read_records_file
 from ivhl.tracker.spread import CaseKind, Learnt, Own, Scores, Spread, Spreads
 from ivhl.tracker.store import Key, Problem
-from ivhl.tracker.wording import Counts
+from ivhl.tracker.wording import DynamoCounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -515,7 +515,7 @@ def _row_facts(values: list[Any]) -> RowFacts:
     message, speedup, aa, quick, command, engine, counts, *rest = values
     return RowFacts(
         message, _interval(speedup), _interval(aa), quick, command, engine,
-        counts and Counts(*counts), *rest,
+        counts and DynamoCounts(*counts), *rest,
     )  # fmt: skip
 
 

@@ -149,7 +149,7 @@ def marks_of(record: RunRecord | None) -> tuple[str, ...]:
 
 
 def marks_with(
-    reference: Reference | None, counts: Counts | None, *, uncommitted: bool | None
+    reference: Reference | None, counts: DynamoCounts | None, *, uncommitted: bool | None
 ) -> tuple[str, ...]:
     """Return the marks of a verdict (``marks_of``); ``counts`` only if there is a speedup."""
     found = marks(reference, uncommitted=uncommitted)
@@ -172,7 +172,7 @@ COMPILING_MEANINGS: dict[str, str] = {
 }
 
 
-class Counts(NamedTuple):
+class DynamoCounts(NamedTuple):
     """What Dynamo counted while it compiled a case, of all causes."""
 
     graph_breaks: int
@@ -181,12 +181,12 @@ class Counts(NamedTuple):
     recompiles: int
 
 
-def counts_of(facts: CompileFacts | None) -> Counts | None:
+def counts_of(facts: CompileFacts | None) -> DynamoCounts | None:
     """Return what Dynamo counted; ``None`` where nothing was compiled."""
     if facts is None:
         return None
     breaks, again = (sum(c.count for c in some) for some in (facts.graph_breaks, facts.recompiles))
-    return Counts(breaks, eager_frames(facts), facts.frames_total, again)
+    return DynamoCounts(breaks, eager_frames(facts), facts.frames_total, again)
 
 
 def eager_frames(facts: CompileFacts) -> int:
