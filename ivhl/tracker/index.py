@@ -158,6 +158,19 @@ def _snapshot(db: sqlite3.Connection) -> Iterator[None]:
             db.execute("ROLLBACK")
 
 
+def _check_size(db: sqlite3.Connection, place: Path) -> None:
+    """Refuse a file whose last page was cut off: SQLite reads zeros in the place of its end.
+
+    Raises:
+        sqlite3.DatabaseError: If it was.
+    """
+    with _snapshot(db):
+        (page,) = db.execute("PRAGMA page_size").fetchone()
+        db.execute("SELECT count(*) FROM sqlite_master")  # nobody writes until the end
+        if place.stat().st_size % page:
+            raise sqlite3.DatabaseError("its last page was cut off")
+
+
 class Index:
     """The entries of a folder of results.
 
@@ -187,20 +200,8 @@ class Index:
             sqlite3.Error: If the index is broken or cannot be written.
         """
         if self.place is not None:
-            self._check_size(self.place)
+            _check_size(self._db, self.place)
         self._current = Update(self._db, self._results).run()
-
-    def _check_size(self, place: Path) -> None:
-        """Refuse a file whose last page was cut off: SQLite reads zeros in the place of its end.
-
-        Raises:
-            sqlite3.DatabaseError: If it was.
-        """
-        with _snapshot(self._db):
-            (page,) = self._db.execute("PRAGMA page_size").fetchone()
-            self._db.execute("SELECT count(*) FROM sqlite_master")  # nobody writes until the end
-            if place.stat().st_size % page:
-                raise sqlite3.DatabaseError("its last page was cut off")
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
