@@ -20,9 +20,10 @@ from ivhl.tracker.annotations import note_of
 from ivhl.tracker.changes import WORSE
 from ivhl.tracker.confirmations import confirmation_of, with_confirmed
 from ivhl.tracker.disturbed import disturbed_of, left_out
+from ivhl.tracker.history import changes_of
 from ivhl.tracker.incidents import counts_of_changes
 from ivhl.tracker.index import open_index
-from ivhl.tracker.regressions import find_changes, incidents_of
+from ivhl.tracker.regressions import incidents_of
 from ivhl.tracker.series import ALONG
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, shown_reason
@@ -83,7 +84,7 @@ def regressions_command(
         )
 
     order, fields = commit_order(root), [one for one in ALONG if one in (along or ALONG)]
-    found = find_changes(index, index.spreads, order, fields, wanted=wanted, detect=index.detect)
+    found = changes_of(index, index.spreads, order, fields, wanted=wanted)
     known = known_changes(folder, root)
     if "commit" in fields:
         found = with_confirmed(found, known.confirmations, index, order, wanted=wanted)

@@ -26,7 +26,6 @@ from ivhl.cli.declared import (
 from ivhl.errors import ResultsError, UnknownNameError
 from ivhl.matrix.project import find_root
 from ivhl.matrix.spec import newest_of
-from ivhl.tracker.advice import matched_cases
 from ivhl.tracker.compat import (
     PASSING,
     compat_json,
@@ -38,13 +37,12 @@ from ivhl.tracker.compat import (
     support,
     support_sentence,
 )
+from ivhl.tracker.grid import by_place, grid_cell, matched_cases
 from ivhl.tracker.index import open_index
 from ivhl.tracker.project import load_state, retired_cases, rows_of
 from ivhl.tracker.store import case_name, is_existing
 from ivhl.tracker.table import STYLES, ResultsTable
 from ivhl.tracker.terminal import Terminal
-from ivhl.tracker.views.front import grid_cell
-from ivhl.tracker.views.source import Source
 from ivhl.tracker.wording import ANOTHER_RUN, STATUS_WORDS, STATUSES, counted, marked
 
 if TYPE_CHECKING:
@@ -55,8 +53,8 @@ if TYPE_CHECKING:
     from ivhl.records.identity import CaseInCell
     from ivhl.records.record import RunRecord
     from ivhl.tracker.compat import Row, Support
+    from ivhl.tracker.grid import GridCell
     from ivhl.tracker.spread import Spreads
-    from ivhl.tracker.views.front import GridCell
 
 T = TypeVar("T")
 
@@ -128,7 +126,7 @@ def compat(
     console = Terminal()
     asked = (python, torch, workload, size, variant, machine, status)
     if not any(asked) and len({row.series for row in rows}) > _FEW_CASES:
-        _print_grid(console, Source(state))
+        _print_grid(console, rows)
         return
     if found and not rows:
         console.print("no case matches all of these options")
@@ -142,10 +140,11 @@ def compat(
         console.print(Text(text, "bright_black"))
 
 
-def _print_grid(console: Terminal, source: Source) -> None:
+def _print_grid(console: Terminal, every: Iterable[Row]) -> None:
     """Print what works in each cell of the main machine, and how to see more."""
-    place, *others = source.by_place
-    rows = source.by_place[place]
+    rows_by_place = by_place(every)
+    (machine, device), *others = rows_by_place
+    rows = rows_by_place[machine, device]
     matched = matched_cases(rows)
     cells: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
@@ -155,14 +154,14 @@ def _print_grid(console: Terminal, source: Source) -> None:
     for torch in sorted({row.torch for row in rows}, key=release_key):
         found = [grid_cell(cells[torch, python], "", matched) for python in pythons]
         table.add_row(torch, *map(_in_words, found))
-    console.print(Text(f"{place.name}: {headline(rows)}", "bold"))
+    console.print(Text(f"{machine or 'no machine yet'}, {device}: {headline(rows)}", "bold"))
     console.print(table)
     console.print(
         f"x: mean speedup over eager, over {counted(len(matched), 'case')}; fail: or unsupported\n"
         "cases: --python 3.13, --torch 2.15.0, --workload NAME, --status wrong; --json"
     )
     if others:
-        console.print(f"other machines (--machine): {', '.join(p.machine for p in others)}")
+        console.print(f"other machines (--machine): {', '.join(name for name, _ in others)}")
 
 
 def _in_words(cell: GridCell | None) -> str:

@@ -128,7 +128,7 @@ def updated(text: str, expectations: Expectations, rows: Sequence[Row]) -> Updat
 
 
 def _measured(rows: Iterable[Row]) -> list[Row]:
-    return [row for row in rows if row.record is not None and not row.existing]
+    return [row for row in rows if row.recorded is not None and not row.existing]
 
 
 def _by_cause(rows: Iterable[Row]) -> Iterator[list[Row]]:

@@ -17,7 +17,6 @@ from statistics import NormalDist, median
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from ivhl.records.age import rank_of
-from ivhl.tracker.changepoints import detect_all
 from ivhl.tracker.changes import (
     KINDS,
     MEDIUM,
@@ -117,6 +116,13 @@ class Incident(NamedTuple):
     def at(self) -> str:
         """When the newest of its records was made."""
         return max((change.at for change in self.changes), key=rank_of)
+
+
+def detect_all(series: Sequence[Searched]) -> Sequence[Sequence[int]]:
+    """Return ``changepoints.detect_all``; NumPy, which takes 0.1 s to import, only where needed."""
+    from ivhl.tracker import changepoints  # noqa: PLC0415
+
+    return changepoints.detect_all(series)
 
 
 class History(Protocol):

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     )
 
     from ivhl.records.identity import CaseInCell
-    from ivhl.tracker.entries import Run
+    from ivhl.tracker.entries import Recorded, Run
     from ivhl.tracker.metrics import Metric
 
 CONFIDENCE = 0.95
@@ -207,7 +207,8 @@ class Spreads:
             kind, metric, calibrated=calibrated
         )
         own = learnt.cases.get(case)
-        return replace(found if own is None else found.corrected_by(own), calibrated=calibrated)
+        found = found if own is None else found.corrected_by(own)
+        return found if found.calibrated == calibrated else replace(found, calibrated=calibrated)
 
     def digest(self, metrics: Iterable[Metric]) -> str:
         """Return a digest of all that was learnt of some quantities."""
@@ -246,18 +247,36 @@ class Spreads:
         }
         return Learnt(kinds, {case: _together(found) for case, found in own.items()})
 
-    def another_run(self, record: RunRecord, *, confidence: float = CONFIDENCE) -> Interval | None:
+    def another_run(
+        self, record: RunRecord | Recorded, *, confidence: float = CONFIDENCE
+    ) -> Interval | None:
         """Return the speedup's interval for another run; ``None`` if the record has no speedup."""
-        found = record.speedup
+        found = self.another_runs(record, confidence)
+        return found[0] if found else None
+
+    def another_runs(
+        self, record: RunRecord | Recorded, *confidences: float
+    ) -> tuple[Interval, ...]:
+        """Return ``another_run`` at each confidence; empty if the record has no speedup."""
+        run: Run
+        if isinstance(record, RunRecord):
+            run, found = record, record.speedup
+        else:
+            run, found = record.entry, record.facts.speedup
         if found is None:
-            return None
-        factor = self.of(record).factor(record, confidence=confidence)
-        return Interval(
-            value=found.value,
-            low=found.value / factor,
-            high=found.value * factor,
-            confidence=confidence,
-            n=found.n,
+            return ()
+        spread = self.of(run)
+        scale = spread.scale(run)
+        factors = [(c, math.exp(spread.scores.of(c) * scale)) for c in confidences]
+        return tuple(
+            Interval(
+                value=found.value,
+                low=found.value / factor,
+                high=found.value * factor,
+                confidence=confidence,
+                n=found.n,
+            )
+            for confidence, factor in factors
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ivhl.errors import ResultsError
 from ivhl.records.age import Dated, recorded_rank
@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 R = TypeVar("R", bound=Dated)
+C = TypeVar("C", bound="Committed")
+
+
+class Committed(Dated, Protocol):
+    """A record, or what the index keeps of one: of a commit, made at a time."""
+
+    @property
+    def commit(self) -> str:
+        """The commit that was measured."""
 
 
 def case_name(one: RunRecord | CaseInCell) -> str:
@@ -148,25 +157,29 @@ def newest_by(
 def latest_per_case(
     records: Iterable[RunRecord], commit_order: Sequence[str] = ()
 ) -> tuple[RunRecord, ...]:
+    """Return ``latest_of_cases`` of records."""
+    return latest_of_cases(records, case_of, commit_order)
+
+
+def latest_of_cases(
+    records: Iterable[C], case: Callable[[C], CaseInCell], commit_order: Sequence[str] = ()
+) -> tuple[C, ...]:
     """Return the newest record for each machine, device, cell, workload, size and variant.
 
     An existing environment and the locked cell with the same id each keep their own record. Only
     the newest version of a workload counts: versions are not comparable.
 
     Args:
-        records: Records of any commits.
+        records: Records of any commits, or what the index keeps of them.
+        case: Returns what a record measured.
         commit_order: Commits, oldest first. A commit that it lacks (another branch) counts as older
             than all others. Time decides between such commits, and if the order is empty.
     """
     position = {commit: i for i, commit in enumerate(commit_order)}
-    records = list(records)
-    version: dict[str, int] = {}
-    for record in records:
-        known = version.get(record.workload, 0)
-        version[record.workload] = max(known, record.workload_version)
     newest = newest_by(
-        (r for r in records if r.workload_version == version[r.workload]),
-        case_of,
-        rank=lambda r: (position.get(r.commit, -1), recorded_rank(r), r.commit),
+        records, case, rank=lambda r: (position.get(r.commit, -1), recorded_rank(r), r.commit)
     )
-    return tuple(newest[key] for key in sorted(newest))
+    version: dict[str, int] = {}
+    for one in newest:
+        version[one.workload] = max(version.get(one.workload, 0), one.workload_version)
+    return tuple(newest[c] for c in sorted(newest) if c.workload_version == version[c.workload])

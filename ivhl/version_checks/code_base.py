@@ -65,7 +65,7 @@ class CodeEvidence:
     @property
     def measured(self) -> tuple[Row, ...]:
         """The rows that have a record."""
-        return tuple(row for row in self.rows if row.record is not None)
+        return tuple(row for row in self.rows if row.recorded is not None)
 
     def __str__(self) -> str:
         """Return how many records of what, where, and at which commits."""
@@ -122,7 +122,7 @@ def support_lines(evidence: CodeEvidence) -> tuple[SupportLine, ...]:
     for row in evidence.rows:
         if evidence.own:
             groups[names[_case(row)]].append(row)
-        elif row.record is None or row.record.engine == "compile":
+        elif row.engine in ("", "compile"):
             groups["torch.compile"].append(row)
     found = []
     for what, group in groups.items():

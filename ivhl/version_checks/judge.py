@@ -56,8 +56,7 @@ def evidence_of(rows: Iterable[Row]) -> dict[tuple[str, str], CellEvidence]:
     """Return what the records say of `torch.compile` in each cell, over all machines."""
     groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
-        engine = row.record.engine if row.record is not None else ""
-        if engine == "compile" or row.status == "unavailable":
+        if row.engine == "compile" or row.status == "unavailable":
             groups[row.python, row.torch].append(row)
     found: dict[tuple[str, str], CellEvidence] = {}
     for cell, group in groups.items():

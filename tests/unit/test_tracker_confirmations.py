@@ -19,6 +19,7 @@ from ivhl.tracker.confirmations import (
     keep_confirmations,
     load_confirmations,
 )
+from ivhl.tracker.entries import recorded
 from ivhl.tracker.project import State
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.views.incidents import ChangeView, regressions_view
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 COMMITS = ("a" * 40, "b" * 40)
 STATE = State(
     name="demo",
-    records=tuple(history(COMMITS)),
+    recorded=tuple(map(recorded, history(COMMITS))),
     problems=(),
     cells=(),
     releases=None,

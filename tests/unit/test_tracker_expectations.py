@@ -16,6 +16,7 @@ from ivhl.cli import app
 from ivhl.errors import FixedError, IvhlError, SpecError
 from ivhl.records.identity import CaseInCell
 from ivhl.tracker.compat import Row, compat_rows
+from ivhl.tracker.entries import recorded
 from ivhl.tracker.expectations import (
     EXPECTATIONS,
     Expectation,
@@ -73,7 +74,7 @@ def row(
         status=status,
         failure_class=failed,
         message="" if failed is None else f"{failed} in 3 places",
-        record=RECORD,
+        recorded=recorded(RECORD),
     )
 
 
@@ -143,7 +144,7 @@ def test_each_entry_has_the_reason_and_the_link_of_its_own_range() -> None:
             message = f"Dynamo is not supported on Python {python}+"
             failed = make_failure("support_gate", message, python=python, torch=torch)
             there = row(python, torch, case, "support_gate")
-            rows.append(replace(there, message=message, record=failed))
+            rows.append(replace(there, message=message, recorded=recorded(failed)))
     found = {one.python: one for one in updated("", Expectations(), rows).added}
     assert {python: one.reason for python, one in found.items()} == {
         "==3.12": "Dynamo is not supported on Python 3.12+",

@@ -18,6 +18,7 @@ from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.records.record import Arm, Calibration, Counted
 from ivhl.tracker.changes import WORSE
 from ivhl.tracker.compare import compare
+from ivhl.tracker.entries import recorded
 from ivhl.tracker.incidents import counts_of_changes
 from ivhl.tracker.memory_history import MemoryHistory
 from ivhl.tracker.project import State
@@ -223,7 +224,7 @@ def test_the_page_shows_the_speedups_of_the_quiet_runs_around_a_disturbed_one() 
     records = [*[BASE] * 6, loud(timed(4e-3, 3e-3), 1.6), *[timed(2e-3, 1.25e-3)] * 6]
     state = State(
         name="demo",
-        records=tuple(at(n, record) for n, record in enumerate(records)),
+        recorded=tuple(recorded(at(n, record)) for n, record in enumerate(records)),
         problems=(),
         cells=(),
         releases=None,
@@ -601,7 +602,7 @@ def test_what_nobody_acts_on_is_no_incident_of_its_own() -> None:
 def test_the_numbers_of_an_incident_never_contradict_its_direction() -> None:
     """An incident said "worse ... 1.32x to 1.52x": eager code was slower, so the speedup rose."""
     state = State(
-        name="demo", records=(), problems=(), cells=(), releases=None, unavailable={},
+        name="demo", recorded=(), problems=(), cells=(), releases=None, unavailable={},
         workloads=(), cases=(), commit_order=(),
     )  # fmt: skip
     for after, effect in (
@@ -611,7 +612,7 @@ def test_the_numbers_of_an_incident_never_contradict_its_direction() -> None:
         (timed(2e-3, 2e-3), "speedup 2.00x to 1.00x"),
     ):
         history = along_releases(BASE, after)
-        source = Source(replace(state, records=tuple(history)))
+        source = Source(replace(state, recorded=tuple(map(recorded, history))))
         (incident,) = regressions_view(source).incidents
         (change,) = incident.changes
         assert (incident.worse, change.effect) == (True, effect)

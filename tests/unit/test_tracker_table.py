@@ -14,6 +14,7 @@ from ivhl.matrix.spec import CellSpec
 from ivhl.records.record import Reference
 from ivhl.tracker.compat import compat_rows
 from ivhl.tracker.course import FIELDS
+from ivhl.tracker.entries import recorded
 from ivhl.tracker.expectations import Expectation, Expectations
 from ivhl.tracker.project import State
 from ivhl.tracker.spread import SHIPPED
@@ -175,8 +176,8 @@ def test_a_weaker_reference_is_marked_wherever_a_verdict_is_shown(reference: Ref
     (row,) = compat_rows([record])
     assert row.to_dict()["reference"] == reference
     state = State(
-        name="demo", records=(record,), problems=(), cells=(), releases=None, unavailable={},
-        workloads=(), cases=(), commit_order=(),
+        name="demo", recorded=(recorded(record),), problems=(), cells=(), releases=None,
+        unavailable={}, workloads=(), cases=(), commit_order=(),
     )  # fmt: skip
     source = Source(state)
     (matrix,) = matrix_views(source, source.page.main)
@@ -217,8 +218,8 @@ def test_what_compiling_did_not_take_in_stands_beside_the_speedup() -> None:
     assert notes_of(row) == marks
     assert set(marks) <= set(marked("", record).split(" · "))  # gate, results, pull requests
     state = State(
-        name="demo", records=(record,), problems=(), cells=(), releases=None, unavailable={},
-        workloads=(), cases=(), commit_order=(),
+        name="demo", recorded=(recorded(record),), problems=(), cells=(), releases=None,
+        unavailable={}, workloads=(), cases=(), commit_order=(),
     )  # fmt: skip
     source = Source(state)
     (matrix,) = matrix_views(source, source.page.main)

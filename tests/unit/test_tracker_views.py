@@ -20,6 +20,7 @@ from ivhl.records.reader import read_record
 from ivhl.records.record import Arm, Calibration, Kernels, Wheel, to_json
 from ivhl.tracker.compat import Support, compat_rows, support_sentence
 from ivhl.tracker.course import short, short_all
+from ivhl.tracker.entries import recorded
 from ivhl.tracker.expectations import parse_expectations
 from ivhl.tracker.project import State
 from ivhl.tracker.spans import spans, spans_of, spans_sentence
@@ -49,7 +50,7 @@ RELEASES = tuple(f"2.{minor}.0" for minor in range(8))
 def source_of(*records: RunRecord, **changes: Any) -> Source:  # noqa: ANN401  (fields of the state)
     state = State(
         name="demo",
-        records=records,
+        recorded=tuple(map(recorded, records)),
         problems=(),
         cells=(),
         releases=None,
@@ -733,7 +734,7 @@ def test_a_python_of_which_nothing_was_tried_has_no_line_of_support() -> None:
     """Records of it on another machine bring its cells, of which some are unavailable."""
     rows = [
         SimpleNamespace(
-            python=python, torch="2.15.0", status=status, record=None, passes=status == "works"
+            python=python, torch="2.15.0", status=status, engine="", passes=status == "works"
         )
         for python, status in (("3.14", "works"), ("3.14t", "unavailable"))
     ]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ivhl.records.identity import case_of
+from ivhl.tracker.entries import recorded
 from ivhl.tracker.views.case import case_view, cell_details
 from ivhl.tracker.views.environment import environment_views
 from ivhl.tracker.views.front import front_view
@@ -33,8 +34,8 @@ def without_broken(state: State) -> State:
     good, problems = [], list(state.problems)
     for record in state.records:
         alone = replace(
-            state, records=(record,), problems=(), cells=(), cases=(), releases=None, workloads=(),
-            history=None, root=None,
+            state, recorded=(recorded(record),), problems=(), cells=(), cases=(), releases=None,
+            workloads=(), history=None, root=None,
         )  # fmt: skip
         try:
             _make_all(Source(alone))
@@ -44,7 +45,9 @@ def without_broken(state: State) -> State:
             problems.append(text[:_LONGEST])
         else:
             good.append(record)
-    return replace(state, records=tuple(good), problems=tuple(problems), history=None)
+    return replace(
+        state, recorded=tuple(map(recorded, good)), problems=tuple(problems), history=None
+    )
 
 
 def _make_all(source: Source) -> None:

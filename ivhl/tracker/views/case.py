@@ -138,7 +138,7 @@ def case_view(source: Source, series: CaseInCell) -> CaseView:
     place = Place(series.machine, series.device)
     page = source.page
     declared = source.workload(series.workload)
-    run = [row for row in rows if row.record is not None]
+    run = [row for row in rows if row.recorded is not None]
     newest = max(run, key=lambda row: row.recorded_at or "", default=None)
     incidents = source.incidents_of(series)
     # The newest first: a narrow window shows the beginning of a line.
@@ -185,7 +185,7 @@ def _upstream(rows: Iterable[Row]) -> Iterator[tuple[Issue, str]]:
     """Yield the reports on failures of the rows, with Python and releases of each."""
     found: dict[Issue, dict[str, list[str]]] = {}
     for row in sorted(rows, key=_gates_last):
-        for issue in issues_of(row.record) if row.record else ():
+        for issue in issues_of(row.record) if row.failure_class and row.record else ():
             found.setdefault(issue, {}).setdefault(row.python, []).append(row.torch)
     for issue, pythons in found.items():
         yield (
@@ -245,7 +245,7 @@ def _disturbed(source: Source, rows: Iterable[Row]) -> str:
 
 
 def _engine(row: Row | None) -> str:
-    engine = row.record.engine if row and row.record else ""
+    engine = row.engine if row else ""
     return ENGINE_WORDS.get(engine, engine)
 
 

@@ -14,17 +14,16 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from ivhl.records.age import recorded_rank
-from ivhl.records.identity import case_of
 from ivhl.tracker.annotations import note_of
-from ivhl.tracker.changepoints import detect_all
-from ivhl.tracker.compat import Row, declared_cases, python_key, release_key
+from ivhl.tracker.compat import Row, declared_cases, is_declared, python_key, release_key
 from ivhl.tracker.confirmations import with_confirmed
 from ivhl.tracker.disturbed import disturbed_of
-from ivhl.tracker.entries import entry_of
+from ivhl.tracker.grid import by_place
+from ivhl.tracker.history import changes_of
 from ivhl.tracker.incidents import KnownCauses
 from ivhl.tracker.memory_history import MemoryHistory
 from ivhl.tracker.project import rows_of
-from ivhl.tracker.regressions import find_changes, incidents_of
+from ivhl.tracker.regressions import incidents_of
 from ivhl.tracker.series import series_of
 
 if TYPE_CHECKING:
@@ -188,21 +187,12 @@ class Source:
     @cached_property
     def by_place(self) -> Mapping[Place, tuple[Row, ...]]:
         """The rows of each place, the place with the newest complete record set first."""
-        groups: dict[Place, list[Row]] = defaultdict(list)
-        for row in self.rows:
-            groups[Place(row.machine, row.device)].append(row)
-
-        def rank(place: Place) -> tuple[int, str, Place]:
-            measured = [row for row in groups[place] if row.record is not None]
-            newest = max((row.recorded_at or "" for row in measured), default="")
-            return -len({(row.cell, row.series) for row in measured}), newest, place
-
-        return {place: tuple(groups[place]) for place in sorted(groups, key=rank)}
+        return {Place(*place): rows for place, rows in by_place(self.rows).items()}
 
     @cached_property
     def page(self) -> PageView:
         """What all pages share."""
-        newest = max(self.state.records, key=recorded_rank, default=None)
+        newest = max(self.state.recorded, key=recorded_rank, default=None)
         places = tuple(self.by_place) or (Place("", "cpu"),)
         return PageView(
             project=self.state.name,
@@ -231,7 +221,7 @@ class Source:
     def entries(self) -> tuple[Entry, ...]:
         """The runs of cases that the project still has."""
         declared = declared_cases(self.state.workloads)
-        return tuple(entry for entry in self.history.entries if _is_declared(entry.case, declared))
+        return tuple(entry for entry in self.history.entries if is_declared(entry.case, declared))
 
     @cached_property
     def disturbed(self) -> frozenset[int]:
@@ -254,17 +244,13 @@ class Source:
 
     def course(self, row: Row) -> tuple[Entry, ...]:
         """Return the runs of a row's case in its cell, of its version, oldest commit first."""
-        if row.record is None:
+        if row.recorded is None:
             return ()
-        return self._by_key.get(case_of(row.record), ())
+        return self._by_key.get(row.recorded.entry.case, ())
 
     def entry(self, row: Row) -> Entry | None:
         """Return what the history has of a row's record; ``None`` if the case was not run."""
-        if row.record is None:
-            return None
-        commit = row.record.commit
-        found = (entry for entry in reversed(self.course(row)) if entry.commit == commit)
-        return next(found, None) or entry_of(row.record)
+        return None if row.recorded is None else row.recorded.entry
 
     def points_of(self, course: Iterable[Entry]) -> list[str]:
         """Return the points of runs in a course, each as JSON (``course.point_of``)."""
@@ -289,14 +275,10 @@ class Source:
         order = self.state.commit_order
 
         def wanted(entry: Entry) -> bool:
-            return _is_declared(entry.case, declared)
+            return is_declared(entry.case, declared)
 
-        found = find_changes(
-            self.history,
-            self.state.spreads,
-            order,
-            wanted=wanted,
-            detect=self.state.detect or detect_all,
+        found = changes_of(
+            self.history, self.state.spreads, order, wanted=wanted, detect=self.state.detect
         )
         return with_confirmed(found, self.known.confirmations, self.history, order, wanted=wanted)
 
@@ -327,7 +309,7 @@ class Source:
             entries = (
                 entry
                 for key, group in self._by_key.items()
-                if key.row in cases and _is_declared(key, declared)
+                if key.row in cases and is_declared(key, declared)
                 for entry in group
             )
             for one in series_of(entries, along, self.state.commit_order):
@@ -364,7 +346,7 @@ class Source:
         """The cases that were run: of a workload in a place, and of a case in all places."""
         found: dict[tuple[str, ...], list[CaseInCell]] = defaultdict(list)
         for series in sorted(self.by_series, key=lambda one: (self.case_order(one), one)):
-            if any(row.record is not None for row in self.by_series[series]):
+            if any(row.recorded is not None for row in self.by_series[series]):
                 found[series.machine, series.device, series.workload].append(series)
                 found[series.name,].append(series)
         return {key: tuple(group) for key, group in found.items()}
@@ -447,13 +429,6 @@ def _in_order(group: Sequence[Entry], position: Mapping[str, int]) -> tuple[Entr
     if len(known) == len(group):
         return tuple(known[at] for at in sorted(known))
     return tuple(sorted(group, key=lambda e: (position.get(e.commit, -1), recorded_rank(e))))
-
-
-def _is_declared(case: CaseInCell, declared: frozenset[tuple[str, int, str, str]]) -> bool:
-    """Return whether the project still has the case; without declarations it has all."""
-    return not declared or (
-        (case.workload, case.workload_version, case.variant, case.device) in declared
-    )
 
 
 def beside(names: Sequence[_Name], own: _Name) -> tuple[Sequence[_Name], int]:
