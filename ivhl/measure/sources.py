@@ -33,6 +33,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ivhl.measure.harness import is_harness
 from ivhl.measure.syntax import defined_by, is_for_type_checkers, syntax_digest
 from ivhl.workload import DYNAMO_ENGINES
 
@@ -41,15 +42,6 @@ if TYPE_CHECKING:
 
     from ivhl.workload import Case
 
-# The modules of run.MEASURING_CODE (a test compares them), and ``ivhl/__init__.py``, which only
-# joins the folders of the package.
-INSTRUMENT: Final = frozenset(
-    {
-        "ivhl",
-        *("ivhl.errors", "ivhl.git", "ivhl.instrument", "ivhl.machine", "ivhl.measure"),
-        *("ivhl.records", "ivhl.workload"),
-    }
-)
 # Modules that never belong to a project, wherever their files are.
 _NO_PROJECT: Final = frozenset({"__main__", "__mp_main__", "sitecustomize", "usercustomize"})
 # Modules of the standard library without side effects.
@@ -352,12 +344,12 @@ class _Project:
         for folder in self.folders(package):
             for path in sorted(folder.iterdir()):
                 name = f"{package}.{path.name}"
-                if (path / "__init__.py").is_file() and not is_instrument(name):
+                if (path / "__init__.py").is_file() and not is_harness(name):
                     yield name
                     yield from self.packages_below(name)
 
     def _has(self, module: str) -> bool:
-        if is_instrument(module) or module in _NO_PROJECT:
+        if is_harness(module) or module in _NO_PROJECT:
             return False
         return self.owns(module.partition(".")[0]) and self._find(module) is not None
 
@@ -405,11 +397,6 @@ def is_of_project(top: str, workloads: str, project_name: str) -> bool:
     """Return whether a top-level name belongs to the project, or would if it existed."""
     project = _Project(workloads.partition(":")[0], project_name)
     return _normalized(top) == _normalized(project_name) or project.owns(top)
-
-
-def is_instrument(module: str) -> bool:
-    """Return whether a module is measuring code, which has its own version."""
-    return ".".join(module.split(".")[:2]) in INSTRUMENT
 
 
 def _distributions(top: str) -> frozenset[str]:
@@ -579,7 +566,7 @@ class _Reach:
     def _note_other(self, module: str) -> None:
         top = module.partition(".")[0]
         ours = self._project.is_package(top) or self._project.has(top)
-        if top not in sys.stdlib_module_names and not ours and not is_instrument(module):
+        if top not in sys.stdlib_module_names and not ours and not is_harness(module):
             self.others.add(module)
 
     def has_side_effects(self, module: str) -> bool:
@@ -617,7 +604,7 @@ class _Reach:
 
     def _is_harmless_import(self, found: _Import) -> bool:
         """Return whether calling the imported object has no side effects, whatever its arguments."""
-        if is_instrument(found.module) or found.module.partition(".")[0] in _PURE:
+        if is_harness(found.module) or found.module.partition(".")[0] in _PURE:
             return True
         inner = f"{found.module}.{found.name}"
         return self._is_plain(inner if self._project.has(inner) else found.module)
