@@ -7,13 +7,12 @@ releases later nobody looks. Found by the syntax tree, without running or import
 from __future__ import annotations
 
 import ast
-import gc
 import re
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from ivhl.syntax import UNPARSED, SourceFile, SourceText, parsed, read_texts, why_unparsed
+from ivhl.tracker.index import collector_paused
 from ivhl.version_checks.checks import edit_of
 from ivhl.version_checks.classes import Classes
 from ivhl.version_checks.compiling import (
@@ -39,7 +38,7 @@ from ivhl.version_checks.version_conditions import (
 from ivhl.version_checks.walks import FIELDS, statements_in
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from pathlib import Path
 
     from ivhl.syntax import Trees
@@ -71,29 +70,16 @@ class Found:
 def find_checks(folder: Path) -> Found:
     """Return the checks in the Python files, stubs and notebooks of a folder, or in one file."""
     texts, problems = read_texts(folder, beside=True)
-    with _collector_off():
-        return _found_in(texts, problems)
+    return _found_in(texts, problems)
 
 
 def checks_in(code: Trees) -> Found:
     """Return the checks in files that were read."""
-    texts = [SourceText(one.name, one.text, one.editable) for one in code.files]
-    with _collector_off():
-        return _found_in(texts, list(code.problems))
+    texts = [SourceText(file.name, file.text, file.editable) for file in code.files]
+    return _found_in(texts, list(code.problems))
 
 
-@contextmanager
-def _collector_off() -> Iterator[None]:
-    """Let nobody look for cycles: trees have none, and to look through them takes long."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
+@collector_paused()  # trees have no cycles, and to look through them takes long
 def _found_in(texts: Iterable[SourceText], problems: list[str]) -> Found:
     """Return the checks in texts, each of which is parsed twice: no two trees are kept.
 
