@@ -29,7 +29,6 @@ from ivhl.measure.scales import FREE_MOVES, has_few
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from contextlib import AbstractContextManager
 
     from torch import Tensor
 
@@ -77,21 +76,18 @@ class Exact:
         with _explained(level):
             return self._in_float64(exact, self._held)
 
-    def _draws(self) -> AbstractContextManager[None]:
-        """Let code in float64 draw the random numbers that eager draws, if it draws any."""
-        subject = self._subject
-        drawn = subject.draws_random_numbers or subject.draws_by_itself
-        return DrawsIn(subject.dtype) if drawn else nullcontext()
-
     def _in_float64(self, exact: tuple[Any, ...], held: Held | None) -> Leaves:
         """Return what the reference returns; of a model, the same code also for what has none."""
         subject = self._subject
+        # The random numbers that eager draws, if it draws any.
+        drawn = subject.draws_random_numbers or subject.draws_by_itself
+        draws = DrawsIn(subject.dtype) if drawn else nullcontext()
         if held is None:
             function = subject.reference or subject.eager
             subject.reset_random_numbers()
-            with self._draws():
+            with draws:
                 return leaves_of(function(*exact)).copied()
-        with self._draws():
+        with draws:
             found = subject.arm(subject.eager, held, exact)()
         assert isinstance(found, Leaves)  # noqa: S101  (of a model)
         if subject.reference is not None:

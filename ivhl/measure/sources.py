@@ -111,8 +111,9 @@ def reached_sources(case: Case, workloads: str, project_name: str, *, ran: bool 
     if case.variant.engine == "hotpath":
         reach.take(_HOTPATH)
     reach.run(project.home)
-    for name in () if attribute else project.directly_in(home):
-        reach.run(name)
+    for name in () if attribute else project.below(home):
+        if name.rpartition(".")[0] == home:
+            reach.run(name)
     size = case.workload.sizes[case.size]
     # The class of a size may have methods, so its module counts, but without its workloads: this
     # case's part of them is hashed by value.
@@ -334,10 +335,6 @@ class _Project:
                     yield name
                 if path.is_dir() and path.name.isidentifier() and path.name != "__pycache__":
                     yield from self.below(name)
-
-    def directly_in(self, package: str) -> list[str]:
-        """Return the modules directly in a package."""
-        return [name for name in self.below(package) if name.rpartition(".")[0] == package]
 
     def packages_below(self, package: str) -> Iterator[str]:
         """Yield every package in a package, at any depth."""
