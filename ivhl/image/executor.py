@@ -31,7 +31,7 @@ from ivhl.image.container import (
 )
 from ivhl.image.engine import Client, EngineError, connect, machine_of
 from ivhl.image.recipe import choose_base, make_recipe, sources_here
-from ivhl.measure.outcome import failed_everywhere, what_runs_eagerly
+from ivhl.measure.outcome import failed_everywhere, finished
 from ivhl.records.files import record_file
 from ivhl.records.identity import AtCommit, key_of
 from ivhl.records.lines import read_plain
@@ -297,14 +297,7 @@ class _Cell:
             case "case-finished":
                 record = self._keep(self._checked(details["case"], details["record"]))
                 self._done.add(details["case"])
-                failure = record.failure
-                details = {
-                    "case": details["case"],
-                    "seconds": record.duration_s,
-                    "speedup": record.speedup.value if record.speedup else None,
-                    "failure_class": failure.failure_class if failure else None,
-                    "beside": what_runs_eagerly(record),
-                }
+                details = {"case": details["case"], **finished(record)}
             case "case-kept":
                 if details["case"] not in self._sent:
                     raise self._forged(f"{details['case']}: has no record that could be kept")

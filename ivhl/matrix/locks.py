@@ -631,28 +631,24 @@ def _in_one_line(messages: str) -> str:
 
 
 def _write(root: Path, cell: CellSpec, resolved: _Resolved) -> LockState:
-    path, other = lock_path(root, cell), unavailable_path(root, cell)
-    if resolved.kind == "unavailable":
-        path, other = other, path
-    # Half a lock would still install.
-    _write_lock(root, path, other, resolved.text.encode())
+    put_lock(root, cell, resolved.text.encode(), resolved.kind)
     return lock_state(root, cell)
 
 
-def put_lock(root: Path, cell: CellSpec, text: bytes) -> None:
-    """Write a lock that was made before or elsewhere, with its hash: it was not edited.
+def put_lock(
+    root: Path, cell: CellSpec, text: bytes, kind: Literal["locked", "unavailable"] = "locked"
+) -> None:
+    """Write a lock whole, for half of one would install, with its hash: it was not edited.
 
     Args:
-        root: Root of a clone of the project.
+        root: Root of the project, or of a clone of it.
         cell: The cell.
-        text: The lock.
+        text: The lock, or the statement that the cell is unavailable.
+        kind: Which of both.
     """
-    path, other = lock_path(root, cell), unavailable_path(root, cell)
-    _write_lock(root, path, other, text)
-
-
-def _write_lock(root: Path, path: Path, gone: Path, text: bytes) -> None:
-    """Write a lock with its hash, and leave the hashes of all others as they are."""
+    path, gone = lock_path(root, cell), unavailable_path(root, cell)
+    if kind == "unavailable":
+        path, gone = gone, path
     write_whole(path, text, root)
     gone.unlink(missing_ok=True)
     with _SUMS_LOCK:  # several cells are locked at the same time

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ivhl.instrument import INSTRUMENT
 from ivhl.measure.run import repeat_command
 from ivhl.measure.sources import reached_sources
-from ivhl.records.answers import cold_seconds, newest_of_other_commits
+from ivhl.records.answers import newest_of_other_commits
 from ivhl.records.identity import CaseId
 
 if TYPE_CHECKING:
@@ -88,11 +87,3 @@ def benchmark_of(run: Run, case: Case) -> str | None:
     """Return the hash of the benchmark; ``None`` where it is part of the project, or no Python."""
     found = sources_of(run, case)
     return None if found is None else found.benchmark
-
-
-def expected_compile_s(run: Run) -> dict[OnDevice, float]:
-    """Return the compile seconds of earlier records of this cell, from any machine.
-
-    Used to start the longest first, so that no core is left waiting for it at the end.
-    """
-    return cold_seconds(Path(run.results), run.cell.id)

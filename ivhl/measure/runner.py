@@ -17,7 +17,6 @@ from ivhl.machine.stability import observe_stability
 from ivhl.measure import cache
 from ivhl.measure.earlier import (
     case_key,
-    expected_compile_s,
     is_answered,
     records_of_other_commits,
     same_subject,
@@ -33,7 +32,7 @@ from ivhl.measure.lanes import (
 from ivhl.measure.launcher import Launcher, Seed, run_stage
 from ivhl.measure.outcome import checked_record
 from ivhl.measure.shared import lacks_bytecode
-from ivhl.records.answers import newest_keys
+from ivhl.records.answers import cold_seconds, newest_keys
 from ivhl.records.files import append_record
 
 if TYPE_CHECKING:
@@ -134,7 +133,8 @@ def _measure(
             Commit(one, lanes, make_seed(one, cases[0], lanes))
             for one, lanes in zip(runs, every, strict=True)
         ]
-        expected = expected_compile_s(run)
+        # The longest first, so that no core is left waiting for it at the end.
+        expected = cold_seconds(Path(run.results), run.cell.id)
         # What compiles alone comes last: by then, all others have their records.
         tuned = [case for case in cases if every[0].is_tuned(case)]
         others = [case for case in cases if case not in tuned]

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ivhl.measure.outcome import what_runs_eagerly
+from ivhl.measure.outcome import finished
 from ivhl.measure.runner import CaseEvent, run_cases, run_in_turns
 from ivhl.measure.settings import (
     BASE_VARIABLE,
@@ -146,15 +146,8 @@ def measure_cell() -> Values:
     cases = settings.cases()
 
     def report(event: CaseEvent, case: Case, record: RunRecord | None) -> None:
-        details: dict[str, Any] = {"cell": cell.id, "case": case.name}
-        if record is not None:
-            details |= {
-                "seconds": record.duration_s,
-                "speedup": record.speedup.value if record.speedup else None,
-                "failure_class": record.failure.failure_class if record.failure else None,
-                "beside": what_runs_eagerly(record),
-            }
-        settings.report(f"case-{event}", **details)
+        details = {} if record is None else finished(record)
+        settings.report(f"case-{event}", cell=cell.id, case=case.name, **details)
 
     settings.report("cell-measuring", cell=cell.id, cases=[c.name for c in cases])
     try:

@@ -6,7 +6,6 @@ is *fixed*, and the entry must go, so that the same failure would be news again.
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -15,10 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from ivhl.errors import SpecError
-from ivhl.matrix.spec import explain, read_plain
+from ivhl.matrix.spec import parse_toml, read_toml, validated
 from ivhl.records.identity import type_of
 from ivhl.records.record import FailureClass  # noqa: TC001  (pydantic reads it)
 
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from ivhl.records.identity import CaseInCell
 
 EXPECTATIONS: Final = Path("envs", "expectations.toml")
+_HINT = f"correct {EXPECTATIONS}; docs/expectations.md has the keys"
 TABLE: Final = "failure"
 # Matching takes longer than linearly, and no name is as long.
 _LONGEST_PATTERN = 200
@@ -177,17 +176,7 @@ def load_expectations(root: Path) -> Expectations:
         SpecError: If the file cannot be read, is not TOML or breaks rules; reports every mistake.
     """
     path = root / EXPECTATIONS
-    try:
-        text = read_plain(path).decode()
-    except FileNotFoundError:
-        return Expectations()
-    except OSError as error:
-        raise SpecError(
-            f"{path}: cannot be read: {error.strerror}", hint="it must be a plain file"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise SpecError(f"{path}: must be UTF-8: {error}", hint=f"correct {path}") from error
-    return parse_expectations(text)
+    return _checked(read_toml(path, _HINT)) if path.exists() else Expectations()
 
 
 def parse_expectations(text: str) -> Expectations:
@@ -196,16 +185,11 @@ def parse_expectations(text: str) -> Expectations:
     Raises:
         SpecError: If it is not TOML or breaks rules; reports every mistake.
     """
-    hint = f"correct {EXPECTATIONS}; docs/expectations.md has the keys"
-    try:
-        raw = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also integers of 5,000 digits, deep nesting
-        raise SpecError(f"{EXPECTATIONS.name}: is not valid TOML: {error}", hint=hint) from error
-    try:
-        return Expectations(_File.model_validate(raw).failure)
-    except ValidationError as error:
-        lines = [f"{EXPECTATIONS.name}: {mistake}" for mistake in explain(error, _File)]
-        raise SpecError("\n".join(lines), hint=hint) from error
+    return _checked(parse_toml(text, EXPECTATIONS.name, _HINT))
+
+
+def _checked(raw: object) -> Expectations:
+    return Expectations(validated(_File, raw, EXPECTATIONS.name, _HINT).failure)
 
 
 def never_covering(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ivhl.tracker.compat import Row
-    from ivhl.version_checks.find import FoundCheck
+    from ivhl.version_checks.checks import FoundCheck
 
 CellState = Literal["works", "refused", "unavailable"]
 

@@ -421,7 +421,7 @@ def test_the_command_keeps_own_records_apart_from_those_of_others(
         ),
         ({"a__py": "", "requirements__txt": "torch >>2\n"}, [], "does not parse"),
         ({"a__py": "", "setup__cfg": "no section\n"}, [], "setup.cfg: cannot be read"),
-        ({"a__py": "", "pyproject__toml": "["}, [], "cannot be read"),
+        ({"a__py": "", "pyproject__toml": "["}, [], "is not valid TOML"),
         ({"a__py": ""}, ["--own", "."], "neither is"),
         ({"a__py": ""}, ["--own", "results"], "has no envs/matrix.toml"),
         ({"a__py": ""}, ["--machine", "beach"], "unknown machine 'beach'"),

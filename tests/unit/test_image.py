@@ -79,6 +79,15 @@ def test_a_base_without_a_digest_is_refused(tmp_path: Path) -> None:
         load_base(tmp_path, "cpu")
 
 
+@pytest.mark.parametrize("text", [f"a = {'9' * 5_000}", f"a = {'[' * 100_000}", "a = ["])
+def test_bases_that_are_no_toml_are_refused_by_name(tmp_path: Path, text: str) -> None:
+    folder = tmp_path / "envs" / "docker"
+    folder.mkdir(parents=True)
+    (folder / "bases.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(SpecError, match=r"bases\.toml: is not valid TOML"):
+        load_base(tmp_path, "cpu")
+
+
 def test_without_buildkit_only_the_mounts_are_removed() -> None:
     made = recipe()
     text = made.classic_dockerfile()
