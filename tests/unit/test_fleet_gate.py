@@ -12,10 +12,10 @@ from xml.etree import ElementTree as ET
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ivhl.bench.turns import measure_both
 from rich.console import Console
 from typer.testing import CliRunner
 
-from ivhl.bench.turns import measure_both
 from ivhl.cli import app
 from ivhl.cli.confirm import suspects_on
 from ivhl.cli.gate import GapsError

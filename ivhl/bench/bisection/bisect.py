@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from ivhl.bench import bench
-from ivhl.bench.bisection.cost import SearchCost, foretold_of
-from ivhl.bench.bisection.journal import SearchJournal, log_of_search
+from ivhl.bench.bisection.cost import SearchCost, estimate_of
+from ivhl.bench.bisection.journal import SearchJournal
 from ivhl.bench.bisection.question import (
     Answer,
     Culprit,
@@ -25,9 +26,10 @@ from ivhl.bench.bisection.question import (
     symptom_of,
 )
 from ivhl.bench.bisection.report import SearchReport
-from ivhl.bench.bisection.runs import Runs
+from ivhl.bench.bisection.runs import Places
 from ivhl.bench.bisection.search import FLAKY_CHANCE, FLAKY_RUNS, Search
-from ivhl.bench.confirm import ROUNDS, WEIGHED
+from ivhl.bench.experiment import Runs
+from ivhl.bench.experiment.evidence import ROUNDS, WEIGHED
 from ivhl.errors import SpecError
 from ivhl.tracker.comparable import differences
 from ivhl.tracker.culprit import (
@@ -101,14 +103,15 @@ class _Bisection:
         measure: Callable[[Request, Console], object],
     ) -> None:
         self._question, self._results, self._console = question, results, console
-        self._journal = SearchJournal(log_of_search(request.root, question, request), question)
-        self._answers = self._journal.answers
+        self._journal = SearchJournal(question, request)
+        self._answers = self._journal.lines
         self._search = Search(question, self._answers)
         self._report = SearchReport(question, self._answers, self._search)
-        found = foretold_of(question, request, results)
+        found = estimate_of(question, request, results)
         by_records = found is not None and not found.machines
         self._cost = SearchCost(question, request, self._search, console, by_records=by_records)
-        self._runs = Runs(question, request, results, console, measure=measure, cost=self._cost)
+        runs = Runs(replace(request, results=results), console, measure)
+        self._runs = Places(question, runs, results, self._cost)
         self._first_records: list[RunRecord] = []
         self._last = self._search.last
 
@@ -328,7 +331,7 @@ class _Bisection:
         self._keep(Answer(place=name, at=_now(), alike=known, text=text))
 
     def _keep(self, answer: Answer) -> None:
-        self._journal.add(answer)
+        self._journal.keep(answer)
         said = f"skipped: {answer.skip}" if answer.skip else answer.text
         self._console.print(f"{self._report.title(self._search.names[answer.place])}: {said}")
 

@@ -6,9 +6,11 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
-from ivhl.bench.confirm import PAIR, PROCESSES_PER_RUN, ROUND
-from ivhl.bench.rounds import (
+from ivhl.bench.experiment.evidence import (
     DRIFT,
+    PAIR,
+    PROCESSES_PER_RUN,
+    ROUND,
 )
 from ivhl.matrix.spec import CellSpec
 from ivhl.tracker.metrics import Metric  # noqa: TC001  (pydantic reads it)

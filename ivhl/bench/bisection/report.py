@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from ivhl.bench.confirm import WEIGHED
-from ivhl.bench.rounds import weigh_moves
+from ivhl.bench.experiment.evidence import WEIGHED, weigh_moves
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
         Question,
     )
     from ivhl.bench.bisection.search import Search
-    from ivhl.bench.confirm import Evidence
+    from ivhl.bench.experiment.evidence import Evidence
     from ivhl.tracker.culprit import Gap
 
 

@@ -7,8 +7,8 @@ from collections import Counter
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
-from ivhl.bench.confirm import ROUNDS
-from ivhl.bench.rounds import (
+from ivhl.bench.experiment.evidence import (
+    ROUNDS,
     noise_of,
     weigh_moves,
 )
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         Question,
         Symptom,
     )
-    from ivhl.bench.confirm import Evidence
+    from ivhl.bench.experiment.evidence import Evidence
 
 
 # Runs of each end that show how often a flaky case fails there, and how probable it may be that
