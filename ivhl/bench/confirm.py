@@ -8,9 +8,10 @@ cases in doubt are measured again.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.bench.experiment import Experiment
 from ivhl.bench.experiment.estimate import UNKNOWN, Duration, told
@@ -24,16 +25,27 @@ from ivhl.bench.experiment.evidence import (
 from ivhl.bench.experiment.journal import digest_of_tree
 from ivhl.matrix.spec import CellSpec
 from ivhl.tracker.attribution import Treatment
+from ivhl.tracker.changes import BETTER, KINDS
 from ivhl.tracker.confirmations import Confirmation, keep_confirmations
 from ivhl.tracker.facts import changed_facts
+from ivhl.tracker.gate import REGRESSIONS
 from ivhl.tracker.wording import counted, short_message
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ivhl.bench.experiment import Runs
     from ivhl.records.record import RunRecord
     from ivhl.tracker.changes import Kind
+    from ivhl.tracker.compare import CaseInCell, Comparison
+    from ivhl.tracker.gate import Verdict
+    from ivhl.tracker.metrics import Metric
+
+
+# Changes by these factors are measured again also where noise may have made them.
+DOUBTFUL: Final[dict[Metric, float]] = {"compiled": 1.15, "speedup": 1.15}
+# Likewise where both runs are of the same hour: what runs of other days differ by hides less.
+DOUBTFUL_IN_SESSION: Final[dict[Metric, float]] = {"compiled": 1.10, "speedup": 1.05}
 
 
 class Confirmed(NamedTuple):
@@ -192,3 +204,69 @@ def _of_failures(
     if always == (True, True):
         text = f"fails at both commits, or not always: {text}"
     return verdicts.get(always, "inconclusive"), len(pairs), text
+
+
+def suspects_on(
+    machine: str, verdict: Verdict, *, every: bool = False
+) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Return the cases that got worse on a machine, or may have, by Python and release.
+
+    Args:
+        machine: Its name.
+        verdict: From the records.
+        every: Whether all cases are suspects.
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for one in verdict.findings:
+        case, is_worse = one.case, one.kind in REGRESSIONS and not one.is_expected
+        if _is_measured_here(case, machine) and (every or is_worse or _may_be_worse(one)):
+            found.setdefault((case.python, case.torch), []).append(case.name)
+    return {cell: tuple(cases) for cell, cases in found.items()}
+
+
+def _is_measured_here(case: CaseInCell, machine: str) -> bool:
+    """Return whether measuring again is about a case: of the GPU, or without a lock, it is not."""
+    return (case.machine, case.device, case.existing) == (machine, "cpu", False)
+
+
+def _may_be_worse(finding: Comparison) -> bool:
+    """Return whether a change for the worse was seen that noise alone could have made."""
+    if finding.kind in BETTER or finding.change is None:
+        return False
+    if finding.change.kind == "slower":  # by a disturbed run, so that it is no regression yet
+        return True
+    changes = finding.change.changes
+    limits = DOUBTFUL_IN_SESSION if finding.change.in_session else DOUBTFUL
+    return any(
+        changes[metric].ratio ** WEIGHED[metric] >= limit
+        for metric, limit in limits.items()
+        if metric in changes
+    )
+
+
+def confirmed_only(verdict: Verdict, machine: str, found: Iterable[Confirmed]) -> Verdict:
+    """Return a verdict without what new runs on the machine did not confirm.
+
+    What they could not measure stays as it was.
+    """
+    outcomes = {(one.cell, one.case): one for one in found}
+    findings = []
+    for finding in verdict.findings:
+        outcome = outcomes.get((finding.case.cell, finding.case.name))
+        if not _is_measured_here(finding.case, machine) or outcome is None:
+            findings.append(finding)
+            continue
+        text = f"{said_of(outcome)}: {outcome.text}; before: {finding.reason}"
+        # A run that failed clears nobody.
+        kind = outcome.verdict if outcome.rounds else finding.kind
+        findings.append(replace(finding, kind=kind, reason=text))
+    findings.sort(key=lambda one: KINDS.index(one.kind))
+    return replace(verdict, findings=tuple(findings))
+
+
+def said_of(one: Confirmed) -> str:
+    """Return e.g. ``confirmed slower in 3 rounds``."""
+    word = {"unchanged": "not confirmed", "inconclusive": "inconclusive"}.get(
+        one.verdict, f"confirmed {one.verdict}"
+    )
+    return f"{word} in {counted(one.rounds, 'round')}"

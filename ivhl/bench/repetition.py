@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import ivhl
 from ivhl.bench.experiment import Runs
 from ivhl.bench.request import Request
+from ivhl.bench.selection import Selection
 from ivhl.errors import IvhlError, LockError, ResultsError, SpecError
 from ivhl.git import clone_at, commits_there, lock_texts, texts_of
 from ivhl.machine.identity import this_machine
@@ -121,7 +122,7 @@ def repeat(
         request = Request(root=tree, python=cell.python, machine=here.name, results=found)
         runs = Runs(request, console, bench_in_clone)
         try:
-            runs.run([arm], [case_name(recorded)], effort)
+            runs.run([arm], Selection(cases=(case_name(recorded),)), effort)
         except SpecError as error:
             if recorded.benchmark is None:
                 raise

@@ -67,10 +67,6 @@ COMMANDS = {
         "annotate",
         "Say what is known about a change; `ivhl regressions` shows it. Commit the file.",
     ),
-    "confirm": (
-        "confirm",
-        "Measure cases again, base and head in turns, and say which changes are real.",
-    ),
     "bisect": (
         "bisection",
         "Find the commit or PyTorch release that changed a case, by measuring.",
@@ -134,7 +130,7 @@ COMMANDS = {
 }
 
 # Commands of before, and what they are called now.
-RENAMED = {"guards": "version-checks"}
+RENAMED = {"guards": "version-checks", "confirm": "gate --confirm"}
 
 
 class Commands(TyperGroup):

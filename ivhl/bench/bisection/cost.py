@@ -224,4 +224,4 @@ class SearchCost:
         n_runs = self._printed["run"] = len(self.took_s)
         each = _duration(record, self._question, self._request)
         runs, most = (n - n_runs for n in _expected_runs(self._question))
-        self._console.print(told("left", runs, most, each, "by the first one"))
+        self._console.print(told("left", runs, round(most), each, "by the first one"))

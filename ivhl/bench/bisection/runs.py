@@ -20,6 +20,7 @@ from ivhl.bench.experiment.evidence import (
     difference_in_turns,
     expected_noise,
 )
+from ivhl.bench.selection import Selection
 from ivhl.errors import IvhlError, LockError
 from ivhl.matrix.locks import lock_state
 from ivhl.records.age import recorded_rank
@@ -110,7 +111,7 @@ class Places:
         self._runs.console.print(f"measures {titles}")
         began, sizes = time.monotonic(), self._runs.sizes(arms)
         try:
-            self._runs.run(arms, [self._question.case], effort)
+            self._runs.run(arms, Selection(cases=(self._question.case,)), effort)
         except LockError as error:
             raise NotMeasured(str(error)) from error
         except IvhlError as error:

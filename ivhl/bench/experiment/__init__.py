@@ -94,7 +94,7 @@ class Runs:
         files = map(self.file, arms)
         return {str(path): path.stat().st_size if path.is_file() else 0 for path in files}
 
-    def run(self, arms: Sequence[Treatment], cases: Sequence[str], effort: Effort) -> None:
+    def run(self, arms: Sequence[Treatment], selection: Selection, effort: Effort) -> None:
         """Measure cases at one arm, or at two commits of a cell whose processes are interleaved.
 
         Raises:
@@ -110,7 +110,7 @@ class Runs:
                 commit=arm.commit,
                 base=before[0].commit if before else None,
                 results=self.results(arm),
-                selection=Selection(cases=tuple(cases)),
+                selection=selection,
                 effort=replace(effort, flags=arm.flags),
             ),
             self.console,
@@ -235,7 +235,7 @@ class Experiment:
             if left and step is self.journal.lines[-1]:
                 what = f"{' and '.join(map(str, arms))}, {counted(len(left), 'case')}"
                 self.runs.console.print(f"round {number} of {self.rounds}: {what}")
-                self.runs.run(arms, left, effort)
+                self.runs.run(arms, Selection(cases=tuple(left)), effort)
                 found = {arm: self.runs.added(arm, step.sizes) for arm in arms}
             for arm, records in found.items():
                 for case in records.keys() & {*cases}:
