@@ -660,7 +660,7 @@ def test_processes_of_two_commits_alternate_and_one_that_fails_ends_only_its_own
 def test_two_commits_are_measured_side_by_side_whatever_was_measured_before(
     tmp_path: Path, done: list[str]
 ) -> None:
-    runs = [make_run(tmp_path, commit=commit * 40) for commit in "ab"]
+    runs = [make_run(tmp_path, commit=commit * 40, effort=Effort(force=True)) for commit in "ab"]
     records_of(runs[0])
     done.clear()
     shown: list[RunRecord] = []
