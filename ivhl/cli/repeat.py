@@ -46,6 +46,8 @@ _DIFFERS: Final = 7
 _WORDS: Final[dict[Kind, tuple[str, str]]] = {
     "unchanged": ("reproduces", "green"),
     "inconclusive": ("inconclusive", "yellow"),
+    # A graph break less is no failure that was fixed.
+    "fixed": ("differs, for the better", "red"),
 }
 # Values that a hint names.
 _LISTED = 16

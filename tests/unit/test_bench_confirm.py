@@ -36,8 +36,7 @@ from ivhl.cli import app
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Arm, Calibration, Counted
 from ivhl.tracker.gate import judge
-from tests.builders.fleet import a_record, make_fleet_project, write_records
-from tests.builders.project import git
+from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
 from tests.builders.records import Known, make_failure, make_record
 
 if TYPE_CHECKING:
@@ -111,8 +110,8 @@ class Bench:
         assert (request.base, request.commit, request.effort.force) == (BASE, HEAD, True)
         for case in request.selection.cases:
             machine = [self._draw.gauss(0, self.of_machine) for _ in range(PROCESSES_PER_RUN)]
-            for commit in (BASE, HEAD):
-                self._write(case, commit, machine)
+            for which in (BASE, HEAD):
+                self._write(case, which, machine)
 
     def _write(self, case: str, commit: str, machine: list[float]) -> None:
         workload, size, variant = case.split("/")
@@ -228,7 +227,7 @@ def test_a_session_that_was_killed_goes_on_and_pairs_no_runs_of_two_rounds(
         left[0] -= 1
         write(*arguments)
 
-    bench._write = dies  # type: ignore[method-assign]
+    bench._write = dies  # type: ignore[method-assign, assignment]
     with pytest.raises(KeyboardInterrupt):
         run(root, bench)
     bench._write = write  # type: ignore[method-assign]
@@ -495,7 +494,8 @@ def test_suspects_of_the_gate_are_confirmed_or_all_cases_of_a_named_workload(
     make_fleet_project(tmp_path)
     monkeypatch.chdir(tmp_path)
     was = [a_record(tmp_path), a_record(tmp_path, workload="ops.two")]
-    git(tmp_path, "commit", "--allow-empty", "-q", "-m", "next")
+    (tmp_path / "code.py").write_text("new")
+    commit(tmp_path, "next")
     now = [
         a_record(tmp_path, minute=5, failure=make_failure("wrong").failure, speedup=None),
         a_record(tmp_path, minute=5, workload="ops.two"),

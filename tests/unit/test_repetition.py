@@ -353,4 +353,6 @@ def test_the_command_chooses_one_record_or_says_which(
         assert json.loads(done.stdout)["kind"] == "unchanged"
     fixed = a_record(root, machine=this_machine("box"))
     monkeypatch.setattr("ivhl.bench.repetition.run_ivhl", leaving(fixed))
-    assert run("ops.one").exit_code == 7
+    done = run("ops.one")
+    assert done.exit_code == 7
+    assert "differs, for the better: " in done.output

@@ -98,6 +98,39 @@ def test_a_line_that_is_none_is_named(tmp_path: Path, line: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("changed", "rule"),
+    [
+        ({"base": "a" * 8}, "base must be a full hash"),
+        ({"head": "HEAD"}, "head must be a full hash"),
+        ({"head": COMMITS[0]}, "base and head must be two commits"),
+        ({"rounds": 0}, "rounds must be at least 1"),
+        ({"at": "yesterday"}, "Invalid isoformat"),
+        ({"at": "2026-11-23T10:00:00"}, "at must have a time zone"),
+    ],
+)
+def test_what_no_session_writes_is_no_confirmation(
+    tmp_path: Path, changed: dict[str, Any], rule: str
+) -> None:
+    keep_confirmations(tmp_path, [FALL, replace(FALL, **changed)])
+    with pytest.raises(ResultsError, match=f"{NAME}:2: no confirmation: {rule}"):
+        load_confirmations(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "commits",
+    [
+        {"base": COMMITS[1], "head": COMMITS[0]},
+        {"base": "c" * 40},
+        {"head": "c" * 40},
+    ],
+)
+def test_commits_that_were_swapped_or_are_others_confirm_nothing(commits: dict[str, str]) -> None:
+    assert listed(SMALL) == [("slower", "confirmed", SMALL.case)]
+    assert listed(replace(SMALL, **commits)) == []
+    assert fallen(replace(FALL, **commits)).state == "suspected"
+
+
+@pytest.mark.parametrize(
     ("verdict", "state"),
     [
         ("slower", "confirmed"),
