@@ -24,6 +24,7 @@ from ivhl.records.files import record_file
 from ivhl.records.lines import read_plain
 from ivhl.records.reader import records_in
 from ivhl.records.store import case_name, device_type
+from ivhl.tracker.attribution import Treatment
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from ivhl.bench.request import Request
     from ivhl.measure.effort import Effort
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.attribution import Treatment
 
     Measure = Callable[[Request, Console], object]
     # Case and arm to the record that a round has added.
@@ -196,8 +196,10 @@ class Experiment:
     def about(self) -> list[str]:
         """All that the records of the rounds depend on."""
         request = self.runs.request
-        words = (request.machine, request.effort.device, request.effort.threads, self.processes)
-        return [*map(str, (*self.arms, *words, INSTRUMENT)), *self.beside, *self.cases]
+        effort, results = request.effort, self.runs.results(Treatment("", "", ""))
+        words = (request.machine, results, effort.device, effort.threads, self.processes)
+        arms = (" ".join((*arm[:4], *arm.flags)) for arm in self.arms)
+        return [*arms, *map(str, (*words, INSTRUMENT)), *self.beside, *self.cases]
 
     def order(self, number: int) -> list[tuple[Treatment, ...]]:
         """Return the runs of a round: the arms that each measures."""
