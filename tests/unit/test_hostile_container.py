@@ -109,7 +109,9 @@ def test_a_commit_that_could_not_be_built_leaves_the_cases_of_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(run: Run, *_: object, **__: object) -> RunRecord:
-        return replace(ordered(), commit=run.commit, failure=make_failure("build").failure)
+        return replace(
+            ordered(), commit=run.commit, failure=make_failure("build").failure, speedup=None
+        )
 
     monkeypatch.setattr("ivhl.image.executor.failed_everywhere", failing)
     base, name = "b" * 40, said("")["case"]

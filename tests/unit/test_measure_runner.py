@@ -726,7 +726,8 @@ def test_each_commit_has_the_sources_of_its_own_folder(tmp_path: Path) -> None:
     listed = (
         "from ivhl.workload import Variant, Workload\n"
         "WORKLOADS = (Workload(name='planted.w', version=1, title='w',"
-        " make_inputs='planted.work:inputs', eager='planted.work:eager', reference='planted.work:eager', sizes={'small': (1,)},"
+        " make_inputs='planted.work:inputs', eager='planted.work:eager',"
+        " reference='planted.work:eager', sizes={'small': (1,)},"
         " default_size='small', outputs=('y',),"
         " variants=(Variant(name='v', call='planted.work:eager'),)),)\n"
     )
