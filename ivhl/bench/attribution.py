@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ivhl.bench.experiment import Experiment
-from ivhl.bench.experiment.estimate import UNKNOWN, environments, told
+from ivhl.bench.experiment.estimate import environments
 from ivhl.bench.experiment.evidence import PROCESSES_PER_ROUND, expected_noise, mean_of_rounds
 from ivhl.bench.experiment.journal import digest_of_tree
 from ivhl.bench.repetition import bench_in_clone
@@ -30,7 +30,6 @@ from ivhl.tracker.attribution import (
 )
 from ivhl.tracker.effects import NORMAL_95
 from ivhl.tracker.index import open_index
-from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -143,15 +142,9 @@ def measure_corners(
         beside=[digest_of_tree(root, cells)],
         check=as_asked,
     )
-    known = experiment.estimate
-    of = f" of {counted(len(cases), 'case')}"
-    cost = told(
-        "expected", rounds * len(arms), 0, known and known.cases, known.by if known else "", of=of
-    )
-    made = len(runs.roots) or len(cells)
-    runs.console.print(
-        f"{cost}{'' if known else f'; {UNKNOWN}'}; beside that, {environments(made)}"
-    )
+    cost = experiment.cost(rounds * len(arms))
+    made = environments(len(runs.roots) or len(cells))
+    runs.console.print(f"{cost}; beside that, {made}")
     found: dict[str, list[dict[Corner, RunRecord]]] = {case: [] for case in cases}
     for number, table in enumerate(experiment.tables(lambda: cases)):
         for case in cases:

@@ -14,7 +14,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.bench.experiment import Experiment
-from ivhl.bench.experiment.estimate import UNKNOWN, Duration, told
 from ivhl.bench.experiment.evidence import (
     PROCESSES_PER_RUN,
     ROUNDS,
@@ -84,8 +83,8 @@ def confirm(
     experiments = [
         _experiment(runs, commits, cell, cases, rounds) for cell, cases in sorted(cells.items())
     ]
-    if experiments:
-        runs.console.print(_cost(experiments, rounds))
+    for one in experiments:
+        runs.console.print(f"{_cell(one)}: {one.cost(1, rounds)}")
     found = [_confirm(one) for one in experiments]
     # Only now: until then a killed command finds the rounds of all cells.
     for one, decided in zip(experiments, found, strict=True):
@@ -114,23 +113,8 @@ def _experiment(
     )
 
 
-def _cost(experiments: Sequence[Experiment], rounds: int) -> str:
-    """Return what confirming costs: most cases are settled by one round."""
-    n_cells, n_cases = len(experiments), sum(len(one.cases) for one in experiments)
-    estimates = [one.estimate for one in experiments]
-    known = [one for one in estimates if one is not None]
-    each = None
-    if len(known) == n_cells:
-        totals = (sum(seconds) for seconds in zip(*(one.cases for one in known), strict=True))
-        each = Duration(*totals).times(1 / n_cells)
-    of = f" of {counted(n_cases, 'case')} in {counted(n_cells, 'cell')}"
-    text = told("expected", n_cells, rounds * n_cells, each, known[0].by if known else "", of=of)
-    return text if each else f"{text}; {UNKNOWN}"
-
-
 def _confirm(experiment: Experiment) -> list[Confirmed]:
-    console, (first, _) = experiment.runs.console, experiment.arms
-    cell = CellSpec(first.python, first.torch).id
+    console, cell = experiment.runs.console, _cell(experiment)
     pairs: dict[str, list[tuple[RunRecord, RunRecord]]] = {}
     found: dict[str, Confirmed] = {}
 
@@ -158,6 +142,10 @@ def _confirm(experiment: Experiment) -> list[Confirmed]:
         missing = Confirmed(cell, case, "inconclusive", 0, "no record of both commits")
         found.setdefault(case, missing)
     return [found[case] for case in sorted(found)]
+
+
+def _cell(experiment: Experiment) -> str:
+    return CellSpec(experiment.arms[0].python, experiment.arms[0].torch).id
 
 
 def _keep(experiment: Experiment, decided: Sequence[Confirmed]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ivhl.bench.experiment.estimate import UNKNOWN, duration_of_case, estimate, told
+from ivhl.bench.experiment.estimate import told
 from ivhl.bench.selection import Selection
 from ivhl.matrix.project import load_project
 from ivhl.tracker.attribution import Treatment
@@ -38,17 +38,11 @@ def measure_pair(
     request = runs.request
     selection = Selection(workloads=tuple(workloads), suite="core")
     cases = selection.choose(load_workloads(load_project(request.root).workloads))
-    known = estimate(
-        request.results or request.root / "results",
-        request.machine,
-        "cpu",
-        [case.name for case in cases],
-        lambda record: duration_of_case(record, request.effort.processes).times(len(commits)),
+    known = runs.estimate(
+        [case.name for case in cases], request.effort.processes, arms=len(commits)
     )
     of = f" of {counted(len(cases), 'case')}, less what both commits have"
-    by = known.by if known else ""
-    cost = told("expected", len(cells), 0, known and known.cases, by, of=of)
-    runs.console.print(cost if known else f"{cost}; {UNKNOWN}")
+    runs.console.print(told("expected", len(cells), known, of=of))
     for cell in cells:
         runs.console.print(f"{cell.id}: {commits[0][:8]} and {commits[1][:8]} interleaved")
         arms = [Treatment(cell.python, cell.torch, commit) for commit in commits]

@@ -198,8 +198,8 @@ def test_what_it_costs_is_printed_first_and_after_each_round_what_is_settled(
     run(root, bench, printed := StringIO())
     lines = printed.getvalue().splitlines()
     assert lines[0] == (
-        "expected: 1 run of 2 cases in 1 cell, seldom more than 5; no record says what a run takes: "
-        "the first one will"
+        "py3.12-torch2.6.0: expected: 1 run of 2 cases, seldom more than 5; no record says what "
+        "a run takes: the first one will"
     )
     told = [line for line in lines if "after round" in line]
     assert told[0] == "py3.12-torch2.6.0: after round 1, settled: 1 slower; 1 case open"

@@ -338,7 +338,7 @@ def test_without_records_of_this_machine_others_or_the_first_run_tell_what_is_le
     def lasting(number: int) -> RunRecord:
         return replace(slower_from(23, 1.3)(number), duration_s=10.0 * PROCESSES_PER_ROUND)
 
-    assert told().endswith("\nno record says what a run takes: the first one will\n")
+    assert "; no record says what a run takes: the first one will\n" in told()
     made = lasting(1)
     there = replace(made, machine=replace(made.machine, name="elsewhere"), commit="1" * 40)
     append_record(

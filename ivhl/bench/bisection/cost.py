@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.bench.bisection.journal import SearchJournal
 from ivhl.bench.experiment.estimate import (
-    UNKNOWN,
     Duration,
+    Estimate,
     duration_of_case,
     environments,
     estimate,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
         Question,
     )
     from ivhl.bench.bisection.search import Search
-    from ivhl.bench.experiment.estimate import Estimate
     from ivhl.bench.request import Request
     from ivhl.records.record import RunRecord
 
@@ -80,17 +79,15 @@ def announce(question: Question, request: Request, results: Path, console: Conso
     n = len(question.positions) - 1
     runs, most_runs = _expected_runs(question)
     found = estimate_of(question, request, results)
-    cost = told("expected", runs, most_runs, found and found.cases, found.by if found else "")
-    text = f"{counted(n, question.word)}, Python {question.python}; {cost}"
+    cost = told("expected", runs, found, most=most_runs)
+    console.print(f"{counted(n, question.word)}, Python {question.python}; {cost}")
     clear_runs: int | None = None
     if question.timed:
-        text += f", if both ends differ by just {question.effect:g}x"
+        text = f"so many if both ends differ by just {question.effect:g}x"
         clear_runs = round(_expected_runs(replace(question, effect=_CLEAR))[0])
         if question.effect < _CLEAR and clear_runs < round(runs):
             text += f"; {clear_runs} runs if by {_CLEAR:g}x"
-    console.print(text)
-    if found is None:
-        console.print(UNKNOWN)
+        console.print(text)
     if question.along == "torch":
         console.print(f"beside that, {environments(n + 1)}")
     answers = len(SearchJournal(question, request).lines)
@@ -224,4 +221,4 @@ class SearchCost:
         n_runs = self._printed["run"] = len(self.took_s)
         each = _duration(record, self._question, self._request)
         runs, most = (n - n_runs for n in _expected_runs(self._question))
-        self._console.print(told("left", runs, round(most), each, "by the first one"))
+        self._console.print(told("left", runs, Estimate(each, first="one"), most=round(most)))

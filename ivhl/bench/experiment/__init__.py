@@ -13,7 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ivhl.bench import bench
-from ivhl.bench.experiment.estimate import Duration, duration_of_case, estimate, told
+from ivhl.bench.experiment.estimate import (
+    Duration,
+    Estimate,
+    duration_of_case,
+    estimate,
+    told,
+)
 from ivhl.bench.experiment.journal import Journal, journal_of
 from ivhl.bench.request import Done
 from ivhl.bench.selection import Selection
@@ -28,12 +34,11 @@ from ivhl.tracker.attribution import Treatment
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rich.console import Console
 
-    from ivhl.bench.experiment.estimate import Estimate
     from ivhl.bench.request import Request
     from ivhl.measure.effort import Effort
     from ivhl.records.record import RunRecord
@@ -119,6 +124,29 @@ class Runs:
             names = "; ".join(done.missing[:_NAMED])
             what = f"{counted(len(done.missing), 'case')} without a record"
             self.console.print(f"warning: {what}: {names}; asv's output is in {done.log}")
+
+    def estimate(
+        self, cases: Collection[str], processes: int, compiling: float = 1.0, arms: int = 1
+    ) -> Estimate | None:
+        """Return what cases take in a run of so many processes and arms, by records.
+
+        Args:
+            cases: Names of cases.
+            processes: Processes that time a case.
+            compiling: Share of the runs that compile it.
+            arms: Commits in a run.
+
+        Returns:
+            ``None`` if a case was measured nowhere.
+        """
+        request = self.request
+        return estimate(
+            request.results or request.root / "results",
+            request.machine,
+            request.effort.device,
+            cases,
+            lambda record: duration_of_case(record, processes, compiling).times(arms),
+        )
 
     def added(
         self, arm: Treatment, sizes: Mapping[str, int], until: int | None = None
@@ -265,20 +293,15 @@ class Experiment:
         self.journal.end()
         shutil.rmtree(self.journal.path.with_suffix(""), ignore_errors=True)
 
-    @property
-    def estimate(self) -> Estimate | None:
-        """What a run takes, by records; ``None`` if a case was measured nowhere."""
+    def cost(self, runs: float, most: int = 0) -> str:
+        """Return what so many runs are expected to cost, by records."""
         # The compile cache keeps no code that was made with flags.
         compiling = sum(self.rounds if arm.flags else 1 for arm in self.arms)
         share = 1.0 if self.interleaved else compiling / self.rounds / len(self.arms)
         arms = len(self.arms) if self.interleaved else 1
-        request = self.runs.request
-        return estimate(
-            request.results or request.root / "results",
-            request.machine,
-            request.effort.device,
-            self.cases,
-            lambda record: duration_of_case(record, self.processes, share).times(arms),
+        known = self.runs.estimate(self.cases, self.processes, share, arms)
+        return told(
+            "expected", runs, known, most=most, of=f" of {counted(len(self.cases), 'case')}"
         )
 
     def left(self, table: Table) -> str:
@@ -293,7 +316,7 @@ class Experiment:
             for arm, record in records.items()
         ]
         total = Duration(*map(sum, zip(*each, strict=True)))
-        return told("left", (self.rounds - 1) * n, 0, total, "by the first round")
+        return told("left", (self.rounds - 1) * n, Estimate(total, first="round"))
 
 
 def _step_of(data: Any) -> Step:  # noqa: ANN401  (JSON)

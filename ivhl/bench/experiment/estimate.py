@@ -65,14 +65,18 @@ class Estimate(NamedTuple):
     Attributes:
         cases: All cases: of each the median of its records.
         machines: The other machines whose records these are; empty if they are this one's.
+        first: What told it in place of records: the first run or round.
     """
 
     cases: Duration
-    machines: tuple[str, ...]
+    machines: tuple[str, ...] = ()
+    first: str = ""
 
     @property
     def by(self) -> str:
         """What this is known by."""
+        if self.first:
+            return f"by the first {self.first}"
         if not self.machines:
             return "by earlier records"
         names = " and ".join(self.machines)
@@ -150,28 +154,22 @@ def duration_of_case(record: RunRecord, processes: int, compiling: float = 1.0) 
     )
 
 
-def told(
-    word: str, runs: float, most: int, each: Duration | None, by: str, *, of: str = ""
-) -> str:
+def told(word: str, runs: float, known: Estimate | None, *, most: int = 0, of: str = "") -> str:
     """Return what runs cost, e.g. ``expected: 4 runs, of 9 s each by earlier records: 36 s``.
 
     Args:
         word: How the clause begins: ``expected`` or ``left``.
         runs: How many runs are probable.
+        known: What the cases of a run take.
         most: How many are seldom exceeded.
-        each: What the cases of a run take (``Estimate``); ``None`` if that is not known.
-        by: What that is known by.
         of: What each run measures, such as `` of 3 cases``.
     """
-    text = f"{word}: {counted(round(runs), 'run')}{of}"
     more = most > round(runs)
-    if more:
-        text += f", seldom more than {most}"
-    if each is not None:
-        text += f", of {each.runs(1)} each {by}: {each.runs(runs)}"
-        if more:
-            text += f", seldom more than {each.runs(most)}"
-    return text
+    text = f"{word}: {counted(round(runs), 'run')}{of}" + f", seldom more than {most}" * more
+    if known is None:
+        return f"{text}; {UNKNOWN}"
+    text += f", of {known.cases.runs(1)} each {known.by}: {known.cases.runs(runs)}"
+    return text + f", seldom more than {known.cases.runs(most)}" * more
 
 
 def environments(n: int) -> str:
