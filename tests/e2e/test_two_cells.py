@@ -256,14 +256,11 @@ def confirmed(text: str) -> dict[str, Any]:
     return dict(outcome)
 
 
-def test_the_gate_interleaves_two_commits_in_one_cell(
-    clone: Path, measured: dict[str, str]
-) -> None:
-    assert measured
+def test_the_gate_interleaves_two_commits_in_one_cell(clone: Path) -> None:
     text = ivhl(*GATE, "--measure", cwd=clone)
     outcome = confirmed(text)
     # Noise may say anything of the times, but both commits were measured.
-    assert outcome["case"] == f"{WORKLOAD}/medium/real-compiled"
+    assert outcome["case"].startswith(f"{WORKLOAD}/medium/")
     assert outcome["rounds"] == 1
     assert "less what both commits have" in text
     assert "py3.12-torch2.5.1: expected: 1 run of 1 case, seldom" in text
@@ -293,8 +290,7 @@ def test_the_gate_interleaves_two_commits_in_one_cell(
     assert f"{WORKLOAD}/medium/real-compiled: " in said
 
 
-def test_a_gate_that_is_killed_goes_on(clone: Path, measured: dict[str, str]) -> None:
-    assert measured
+def test_a_gate_that_is_killed_goes_on(clone: Path) -> None:
     journals = clone / ".asv" / "confirm"
     with subprocess.Popen(
         [sys.executable, "-m", "ivhl", *GATE],
