@@ -1,8 +1,8 @@
-"""Measure suspects again: base and head interleaved, until the evidence suffices (``ivhl gate``).
+"""Measure base and head for ``ivhl gate``, and suspects again until the evidence suffices.
 
-Only the runs of this experiment decide, so what made a case a suspect is not counted twice. The
-processes of both commits alternate, so both see the same seconds of the same machine, and only
-cases in doubt are measured again.
+Only the runs of ``confirm`` decide about suspects, so what made a case a suspect is not counted
+twice. The processes of both commits alternate, so both see the same seconds of the same machine,
+and only cases in doubt are measured again.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.bench.experiment import Experiment
+from ivhl.bench.experiment.estimate import told
 from ivhl.bench.experiment.evidence import (
     PROCESSES_PER_RUN,
     ROUNDS,
@@ -22,6 +23,8 @@ from ivhl.bench.experiment.evidence import (
     weigh,
 )
 from ivhl.bench.experiment.journal import digest_of_tree
+from ivhl.bench.selection import Selection
+from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import CellSpec
 from ivhl.tracker.attribution import Treatment
 from ivhl.tracker.changes import BETTER, KINDS
@@ -29,6 +32,7 @@ from ivhl.tracker.confirmations import Confirmation, keep_confirmations
 from ivhl.tracker.facts import changed_facts
 from ivhl.tracker.gate import REGRESSIONS
 from ivhl.tracker.wording import counted, short_message
+from ivhl.workload import load_workloads
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -61,6 +65,37 @@ class Confirmed(NamedTuple):
     verdict: Kind
     rounds: int
     text: str
+
+
+def measure_pair(
+    runs: Runs, cells: Sequence[CellSpec], commits: tuple[str, str], workloads: Sequence[str]
+) -> None:
+    """Measure the core suite where base or head lack it.
+
+    What both have is not measured again, so a killed command goes on; what reaches the same code
+    at both is measured once.
+
+    Args:
+        runs: Measures.
+        cells: Cells to measure in.
+        commits: Full hashes of base and head.
+        workloads: Names of workloads; empty means all.
+
+    Raises:
+        IvhlError: As ``bench``; the records written before stay.
+    """
+    request = runs.request
+    selection = Selection(workloads=tuple(workloads), suite="core")
+    cases = selection.choose(load_workloads(load_project(request.root).workloads))
+    known = runs.estimate(
+        [case.name for case in cases], request.effort.processes, arms=len(commits)
+    )
+    of = f" of {counted(len(cases), 'case')}, less what both commits have"
+    runs.console.print(told("expected", len(cells), known, of=of))
+    for cell in cells:
+        runs.console.print(f"{cell.id}: {commits[0][:8]} and {commits[1][:8]} interleaved")
+        arms = [Treatment(cell.python, cell.torch, commit) for commit in commits]
+        runs.run(arms, selection, request.effort)
 
 
 def confirm(

@@ -14,8 +14,7 @@ from rich.text import Text
 
 from ivhl.bench.bisection.bisect import bisect
 from ivhl.bench.bisection.cost import announce
-from ivhl.bench.bisection.journal import log_of_search
-from ivhl.bench.bisection.question import Position, Question
+from ivhl.bench.bisection.question import Position, Question, log_of_search
 from ivhl.bench.checks import check_device
 from ivhl.bench.experiment.journal import digest_of_tree
 from ivhl.bench.request import Request

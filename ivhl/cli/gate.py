@@ -13,10 +13,17 @@ from xml.etree import ElementTree as ET
 import typer
 
 from ivhl.cli import app
-from ivhl.cli.declared import declared, folder_to_write, results_folder, warn, warn_unread
+from ivhl.cli.declared import (
+    check_recorded,
+    declared,
+    folder_to_write,
+    results_folder,
+    warn,
+    warn_unread,
+)
 from ivhl.cli.markdown import code
 from ivhl.cli.sides import times_table
-from ivhl.errors import FixedError, IvhlError, SpecError, UnknownNameError, WorseError
+from ivhl.errors import FixedError, IvhlError, SpecError, WorseError
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import BY_PROCESSOR, this_machine
 from ivhl.matrix.project import MATRIX, find_root
@@ -31,7 +38,7 @@ from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, shown_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Sequence
 
     from ivhl.bench.confirm import Confirmed
     from ivhl.bench.experiment import Measure, Runs
@@ -127,10 +134,10 @@ def gate_command(
         here = this_machine(BY_PROCESSOR).name
         machine = [here if name == BY_PROCESSOR else name for name in machine or ()]
     workloads = declared(root)
-    _check_names("workload", workload or (), {one.name for one in workloads})
+    check_recorded("workload", workload or (), {one.name for one in workloads})
     runs = _runs(root, folder, here, executor) if measure or confirm else None
     if runs is not None and measure:
-        from ivhl.bench.pair import measure_pair  # noqa: PLC0415  (it needs all that measures)
+        from ivhl.bench.confirm import measure_pair  # noqa: PLC0415  (it needs all that measures)
 
         measure_pair(runs, matrix.cells(python or (), releases), commits, workload or ())
     index = open_index(folder)
@@ -252,17 +259,10 @@ def _check_recorded(
 ) -> None:
     """Refuse names of what is neither in the matrix nor has records."""
     entries = index.entries
-    _check_names("machine", machines, {entry.case.machine for entry in entries})
-    _check_names("Python", pythons, {*matrix.pythons, *(entry.python for entry in entries)})
+    check_recorded("machine", machines, {entry.case.machine for entry in entries})
+    check_recorded("Python", pythons, {*matrix.pythons, *(entry.python for entry in entries)})
     known = {*matrix.releases("extended"), *(entry.torch for entry in entries)}
-    _check_names("PyTorch release", releases, known)
-
-
-def _check_names(kind: str, names: Iterable[str], known: Collection[str]) -> None:
-    """Refuse names that nobody measured: a verdict over nothing would look like one."""
-    for name in names:
-        if name not in known:
-            raise UnknownNameError(kind, name, known)
+    check_recorded("PyTorch release", releases, known)
 
 
 def _print(

@@ -20,8 +20,7 @@ from typer.testing import CliRunner
 
 from ivhl.bench.bisection.bisect import bisect
 from ivhl.bench.bisection.cost import Expected, announce
-from ivhl.bench.bisection.journal import log_of_search
-from ivhl.bench.bisection.question import Position, Question, seen_in
+from ivhl.bench.bisection.question import Position, Question, log_of_search, seen_in
 from ivhl.bench.experiment.estimate import AROUND_S
 from ivhl.bench.experiment.evidence import PROCESSES_PER_ROUND, PROCESSES_PER_RUN, ROUNDS
 from ivhl.bench.request import Request

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
-from ivhl.bench.confirm import suspects_on
+from ivhl.bench.confirm import measure_pair, suspects_on
 from ivhl.bench.experiment import Runs
-from ivhl.bench.pair import measure_pair
 from ivhl.bench.request import Request
 from ivhl.cli import app
 from ivhl.cli.gate import GapsError

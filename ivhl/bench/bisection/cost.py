@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ivhl.bench.bisection.journal import SearchJournal
+from ivhl.bench.bisection.question import SearchJournal
 from ivhl.bench.experiment.estimate import (
     Duration,
     Estimate,
