@@ -544,6 +544,28 @@ def test_both_commits_are_measured_in_one_run_of_each_cell(root: Path) -> None:
     )
 
 
+@pytest.mark.usefixtures("root")
+def test_a_slurm_job_runs_the_whole_gate_so_both_commits_share_its_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[object] = []
+
+    def run(_: Path, words: Sequence[str], options: dict[str, object], __: object) -> int:
+        asked.extend((list(words), options))
+        return 7
+
+    monkeypatch.setattr("ivhl.bench.slurm.run_on_slurm", run)
+    own = ["--base", "main", "--workload", "ops.one", "--format", "json", "--measure", "--confirm"]
+    words = ["gate", *own, "--executor", "slurm", "--slurm", "partition=gpu"]
+    assert CliRunner().invoke(app, words).exit_code == 7
+    (job, options), arguments = asked, own
+    assert options == {"partition": "gpu"}
+    assert isinstance(job, list)
+    assert sorted(job) == sorted(["gate", *arguments])
+    error = gate("--base", "main", "--slurm", "partition=gpu")[1]
+    assert str(error) == "--slurm: needs --executor slurm"
+
+
 def test_a_filter_of_cases_changes_no_verdict_and_the_correction_is_named(root: Path) -> None:
     """Among many cases a small change is no discovery; alone it would be one."""
     base = git(root, "rev-parse", "HEAD")
