@@ -122,7 +122,6 @@ def measure_corners(
         IvhlError: As ``bench``; the same command goes on with what it lacks.
     """
     root = runs.request.root
-    results = runs.request.results or root / "results"
     corners, factors = corners_of(*ends), factors_of(*ends)
     arms = {corner.at: corner for corner in corners}
     cells = {CellSpec(arm.python, arm.torch) for arm in arms}
@@ -159,7 +158,7 @@ def measure_corners(
         if number == 0 and rounds > 1:
             runs.console.print(experiment.left(table))
     experiment.end()
-    return [attribute_measured(one, factors, results) for one in found.values()]
+    return [attribute_measured(one, factors, runs.folder) for one in found.values()]
 
 
 def measure_swap(

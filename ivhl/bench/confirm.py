@@ -189,7 +189,7 @@ def _keep(experiment: Experiment, decided: Sequence[Confirmed]) -> None:
     request = experiment.runs.request
     at = datetime.now(UTC).isoformat(timespec="seconds")
     keep_confirmations(
-        request.results or request.root / "results",
+        experiment.runs.folder,
         [
             Confirmation(
                 machine=request.machine or "", python=base.python, torch=base.torch, case=one.case,

@@ -570,6 +570,35 @@ def test_corners_are_measured_in_turns_and_each_round_is_one_comparison(project:
     assert effects[("python",), "compiled"].word == "unchanged"
 
 
+def test_corners_that_were_measured_before_a_kill_are_not_measured_again(project: Path) -> None:
+    asked: list[tuple[str, tuple[str, ...]]] = []
+    ends = FIRST, FIRST._replace(torch="2.6.0", flags=("inductor.cpp.simdlen=1",))
+    last = 3
+
+    def measure(request: Request, _: Console) -> None:
+        if len(asked) == last:
+            raise KeyboardInterrupt
+        (torch,) = request.releases
+        asked.append((torch, request.effort.flags))
+        record = timed_record(project, request.python, torch, 1.0)
+        conditions = replace(record.conditions, flags=request.effort.flags)
+        record = replace(record, commit=request.commit, conditions=conditions)
+        assert request.results is not None
+        append_record(record_file(request.results, "box", record.commit, record.cell.id), record)
+
+    request = Request(root=project, python="3.12", machine="box", results=project / "results")
+    runs = Runs(request, Console(file=(printed := StringIO()), width=300), measure)
+    with pytest.raises(KeyboardInterrupt):
+        measure_corners(runs, ends, [CASE], rounds=2, check=lambda _: None)
+    assert printed.getvalue().endswith("stopped: the same command goes on from there\n")
+    last = 99
+    measure_corners(runs, ends, [CASE], rounds=2, check=lambda _: None)
+    assert "goes on in round 1: " in printed.getvalue()
+    # Four corners in each of two rounds, those with flags among them; nothing is left over.
+    assert len(asked) == len(set(asked)) * 2 == 8
+    assert [*(project / ".asv" / "attribute").glob("*")] == []
+
+
 def test_flags_are_an_axis_whose_records_answer_for_no_others(project: Path) -> None:
     flags = ("inductor.cpp.simdlen=1",)
     ends = FIRST, FIRST._replace(torch="2.6.0", flags=flags)

@@ -30,7 +30,6 @@ from ivhl.records.files import record_file
 from ivhl.records.lines import read_plain
 from ivhl.records.reader import records_in
 from ivhl.records.store import case_name, device_type
-from ivhl.tracker.attribution import Treatment
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from ivhl.bench.request import Request
     from ivhl.measure.effort import Effort
     from ivhl.records.record import RunRecord
+    from ivhl.tracker.attribution import Treatment
 
     Measure = Callable[[Request, Console], object]
     # Case and arm to the record that a round has added.
@@ -83,11 +83,16 @@ class Runs:
     apart: Path | None = None
     roots: Mapping[Treatment, Path] = field(default_factory=dict)
 
+    @property
+    def folder(self) -> Path:
+        """The folder of the results."""
+        return self.request.results or self.request.root / "results"
+
     def results(self, arm: Treatment) -> Path:
         """Return the folder in which an arm has its records."""
         if self.apart is not None and (arm.flags or arm.package):
             return self.apart / f"results-{'-'.join((arm.package, *arm.flags))}".replace("/", "-")
-        return self.request.results or self.request.root / "results"
+        return self.folder
 
     def file(self, arm: Treatment) -> Path:
         """Return the file to which an arm adds its records."""
@@ -141,7 +146,7 @@ class Runs:
         """
         request = self.request
         return estimate(
-            request.results or request.root / "results",
+            self.folder,
             request.machine,
             request.effort.device,
             cases,
@@ -224,8 +229,8 @@ class Experiment:
     def about(self) -> list[str]:
         """All that the records of the rounds depend on."""
         request = self.runs.request
-        effort, results = request.effort, self.runs.results(Treatment("", "", ""))
-        words = (request.machine, results, effort.device, effort.threads, self.processes)
+        effort = request.effort
+        words = (request.machine, self.runs.folder, effort.device, effort.threads, self.processes)
         arms = (" ".join((*arm[:4], *arm.flags)) for arm in self.arms)
         return [*arms, *map(str, (*words, INSTRUMENT)), *self.beside, *self.cases]
 
@@ -253,7 +258,12 @@ class Experiment:
         for number in range(1, self.rounds + 1):
             if not (cases := open_cases()):
                 break
-            yield self._round(number, cases)
+            try:
+                table = self._round(number, cases)
+            except KeyboardInterrupt:
+                self.runs.console.print("stopped: the same command goes on from there")
+                raise
+            yield table
 
     def _round(self, number: int, cases: Sequence[str]) -> Table:
         effort = replace(self.runs.request.effort, force=True, processes=self.processes)
