@@ -276,7 +276,7 @@ def test_the_gate_interleaves_two_commits_in_one_cell(clone: Path) -> None:
         [head] * 2 + [base] * 2,
         [base] * 2 + [head] * 2,
     )
-    processes = {(r["commit"], r["same_as"]): len(r["rounds"]) for r in records}
+    processes = {(r["commit"], r.get("same_as")): len(r["rounds"]) for r in records}
     assert processes[head, None] == processes[base, None] == 6
     assert processes[head, base] < 6
     # Both were found in folders of their own, of which no record tells.

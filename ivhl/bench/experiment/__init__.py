@@ -29,7 +29,7 @@ from ivhl.matrix.spec import CellSpec
 from ivhl.records.files import record_file
 from ivhl.records.lines import read_plain
 from ivhl.records.reader import records_in
-from ivhl.records.store import case_name, device_type
+from ivhl.records.store import case_name, device_type, is_existing
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class Runs:
                 not isinstance(record, str)
                 and (record.commit, record.conditions.flags) == (arm.commit, arm.flags)
                 and device_type(record) == self.request.effort.device
-                and record.cell.lock_sha256 is not None
+                and not is_existing(record)
             ):
                 found[case_name(record)] = record
         return found
