@@ -189,10 +189,7 @@ def measure_swap(
     texts = dict(zip(ends, (lock_path(root, cell).read_bytes(), swap.text), strict=True))
     hashes = {arm: hashlib.sha256(text).hexdigest() for arm, text in texts.items()}
     place = root / ".asv" / "swap"
-    # Clones of a command that was killed and is not asked again would stay for ever.
     mine = place / "-".join(text[:12] for text in (*hashes.values(), ends[0].commit))
-    for other in set(place.glob("*")) - {mine}:
-        shutil.rmtree(other, ignore_errors=True)
     clones = {arm: mine / arm.package.replace("==", "-") for arm in ends}
     inside = root.resolve().relative_to(top_level(root).resolve())
 
@@ -217,6 +214,9 @@ def measure_swap(
             )
 
     with only_run_here(root):
+        # Clones of a command that was killed and is not asked again would stay for ever.
+        for other in set(place.glob("*")) - {mine}:
+            shutil.rmtree(other, ignore_errors=True)
         for arm, clone in clones.items():
             if not (clone / inside / ".asv").is_dir():  # one that was measured in is whole
                 shutil.rmtree(clone, ignore_errors=True)
