@@ -124,7 +124,7 @@ def test_what_no_session_writes_is_no_confirmation(
         {"head": "c" * 40},
     ],
 )
-def test_commits_that_were_swapped_or_are_others_confirm_nothing(commits: dict[str, str]) -> None:
+def test_commits_that_were_swapped_or_are_others_confirm_nothing(commits: dict[str, Any]) -> None:
     assert listed(SMALL) == [("slower", "confirmed", SMALL.case)]
     assert listed(replace(SMALL, **commits)) == []
     assert fallen(replace(FALL, **commits)).state == "suspected"

@@ -14,7 +14,7 @@ from ivhl.bench.experiment.evidence import (
     PROCESSES_PER_RUN,
     ROUND,
 )
-from ivhl.bench.experiment.journal import Journal, journal_of
+from ivhl.bench.experiment.journal import ExperimentJournal, journal_of
 from ivhl.errors import SpecError
 from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.spec import CellSpec
@@ -185,7 +185,7 @@ def log_of_search(root: Path, question: Question, request: Request) -> Path:
     return journal_of(root, "bisect", _about(question, request))
 
 
-class SearchJournal(Journal[Answer]):
+class SearchJournal(ExperimentJournal[Answer]):
     """The answers of a search, in a file.
 
     Args:
@@ -193,7 +193,7 @@ class SearchJournal(Journal[Answer]):
         request: The machine.
 
     Raises:
-        SpecError: If an answer names a place that is not searched, or see ``Journal``.
+        SpecError: If an answer names a place that is not searched, or see ``ExperimentJournal``.
     """
 
     def __init__(self, question: Question, request: Request) -> None:

@@ -20,7 +20,7 @@ from ivhl.bench.experiment.estimate import (
     estimate,
     told,
 )
-from ivhl.bench.experiment.journal import Journal, journal_of
+from ivhl.bench.experiment.journal import ExperimentJournal, journal_of
 from ivhl.bench.request import Done
 from ivhl.bench.selection import Selection
 from ivhl.errors import ResultsError
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _NAMED = 5
 
 
-class Step(NamedTuple):
+class BegunRun(NamedTuple):
     """One run of a round, as the journal keeps it before the run begins.
 
     Attributes:
@@ -212,7 +212,7 @@ class Experiment:
     interleaved: bool = False
     beside: Sequence[str] = ()
     check: Callable[[Treatment, RunRecord], None] = lambda *_: None
-    journal: Journal[Step] = field(init=False)
+    journal: ExperimentJournal[BegunRun] = field(init=False)
 
     def __post_init__(self) -> None:
         """Open the journal.
@@ -221,7 +221,7 @@ class Experiment:
             SpecError: If it belongs to an experiment from before.
         """
         path = journal_of(self.runs.request.root, self.kind, self.about)
-        self.journal = Journal(path, self.about, _step_of, "run")
+        self.journal = ExperimentJournal(path, self.about, _step_of, "run")
         # A record with flags, or of a swapped package, would take the place of one without.
         self.runs = replace(self.runs, apart=path.with_suffix(""))
 
@@ -283,16 +283,16 @@ class Experiment:
                     table[case][arm] = records[case]
         return {case: table[case] for case in cases if len(table[case]) == len(self.arms)}
 
-    def _step(self, number: int, run: int, arms: Sequence[Treatment]) -> Step:
+    def _step(self, number: int, run: int, arms: Sequence[Treatment]) -> BegunRun:
         """Return the journal's line of a run; write it if the run has not begun yet."""
         for step in self.journal.lines:
             if (step.round, step.run) == (number, run):
                 return step
-        step = Step(number, run, self.runs.sizes(arms))
+        step = BegunRun(number, run, self.runs.sizes(arms))
         self.journal.add(step, step._asdict())
         return step
 
-    def _until(self, step: Step, arm: Treatment) -> int | None:
+    def _until(self, step: BegunRun, arm: Treatment) -> int | None:
         """Return how long an arm's file was when its next run began; ``None`` if there is none."""
         later = self.journal.lines[self.journal.lines.index(step) + 1 :]
         path = str(self.runs.file(arm))
@@ -329,14 +329,14 @@ class Experiment:
         return told("left", (self.rounds - 1) * n, Estimate(total, first="round"))
 
 
-def _step_of(data: Any) -> Step:  # noqa: ANN401  (JSON)
+def _step_of(data: Any) -> BegunRun:  # noqa: ANN401  (JSON)
     """Return a line of a journal.
 
     Raises:
         ValueError: If it is none that an experiment writes.
         TypeError: Likewise.
     """
-    step = Step(**data)
+    step = BegunRun(**data)
     numbers = (step.round, step.run, *step.sizes.values())
     if not all(type(number) is int and number >= 0 for number in numbers):
         raise ValueError("round, run and sizes must be integers from 0 on")

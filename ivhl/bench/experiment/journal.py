@@ -58,7 +58,7 @@ def drop_torn_line(path: Path) -> None:
             path.write_bytes(whole[: whole.rfind(b"\n") + 1])
 
 
-class Journal(Generic[Line]):
+class ExperimentJournal(Generic[Line]):
     """The lines of an experiment, in a file whose first line says what is asked.
 
     Args:
