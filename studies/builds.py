@@ -26,8 +26,8 @@ from ivhl.bench.experiment.evidence import (
     mean_of_rounds,
 )
 from ivhl.git import clone_at, find_commit
-from ivhl.records.store import load_records
 from ivhl.tracker.metrics import WORDS, measured, student
+from ivhl.tracker.store import load_records
 from studies.tables.layout import markdown
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from ivhl.matrix.locks import LockState, lock_path, matrix_digest, parse_lock, p
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.alone import only_run_here
 from ivhl.measure.flags import FLAG_REFUSED
-from ivhl.records.store import case_name
 from ivhl.tracker.attribution import (
     attribute,
     attribute_rounds,
@@ -30,6 +29,7 @@ from ivhl.tracker.attribution import (
 )
 from ivhl.tracker.effects import NORMAL_95
 from ivhl.tracker.index import open_index
+from ivhl.tracker.store import case_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

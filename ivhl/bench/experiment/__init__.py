@@ -29,7 +29,7 @@ from ivhl.matrix.spec import CellSpec
 from ivhl.records.files import record_file
 from ivhl.records.lines import read_plain
 from ivhl.records.reader import records_in
-from ivhl.records.store import case_name, device_type, is_existing
+from ivhl.tracker.store import case_name, device_type, is_existing
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
