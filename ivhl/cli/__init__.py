@@ -68,10 +68,6 @@ COMMANDS = {
         "annotate",
         "Say what is known about a change; `ivhl regressions` shows it. Commit the file.",
     ),
-    "confirm": (
-        "confirm",
-        "Measure cases again, base and head in turns, and say which changes are real.",
-    ),
     "bisect": (
         "bisection",
         "Find the commit or PyTorch release that changed a case, by measuring.",
@@ -137,7 +133,7 @@ COMMANDS = {
 # New objects after which Python looks for cycles.
 _COLLECTED_AFTER = 50_000
 # Commands of before, and what they are called now.
-RENAMED = {"guards": "version-checks"}
+RENAMED = {"guards": "version-checks", "confirm": "gate --confirm"}
 
 
 class Commands(TyperGroup):

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from ivhl.measure.settings import Settings
+
 Values = dict[str, dict[str, Any]]
 
 
@@ -123,6 +125,7 @@ def operations() -> tuple[AsvOperation, ...]:
     Not only those of this run: asv's history breaks when the parameters change.
     """
     settings = read_settings()
+    _see_project(settings)
     workloads = load_workloads(settings.workloads)
     every = [operation_of(w.name, w, settings.effort.device) for w in workloads]
     return tuple(one for one in every if one.variants)
@@ -143,6 +146,7 @@ def measure_cell() -> Values:
     cell = Cell(**json.loads(os.environ[CELL_VARIABLE]))
     project, base = map(os.environ.get, (PROJECT_VARIABLE, BASE_VARIABLE))
     run = settings.run_in(cell, os.environ[COMMIT_VARIABLE], project_path=project)
+    _see_project(settings)
     cases = settings.cases()
 
     def report(event: CaseEvent, case: Case, record: RunRecord | None) -> None:
@@ -165,6 +169,13 @@ def measure_cell() -> Values:
         raise
     settings.report("cell-measured", cell=cell.id)
     return values_in(run.record_file, cell, settings.effort.device)
+
+
+def _see_project(settings: Settings) -> None:
+    """Let this process import workloads that the project has itself, where nothing is installed."""
+    if settings.base is not None and ":" in settings.workloads:
+        places = filter(None, map(os.environ.get, (PROJECT_VARIABLE, BASE_VARIABLE)))
+        sys.path += [place for place in places if place not in sys.path]
 
 
 def values_in(path: Path, cell: Cell, device: str) -> Values:

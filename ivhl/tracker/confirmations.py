@@ -1,8 +1,10 @@
-"""What ``ivhl confirm`` decided, kept in ``results/confirmations.jsonl`` under version control."""
+"""What ``ivhl gate --confirm`` decided, kept in ``results/confirmations.jsonl`` with the records."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from ivhl.matrix.spec import CellSpec
@@ -30,6 +32,7 @@ _FORMER: Final = {
     "failed": "inconclusive",
 }  # fmt: skip
 # What measuring again says of a change that went its way, and of one that it did not show.
+_HASH: Final = re.compile("[0-9a-f]{40}")
 CONFIRMED: Final = "confirmed"
 REFUTED: Final = "not confirmed"
 
@@ -85,7 +88,7 @@ def load_confirmations(results: Path) -> tuple[Confirmation, ...]:
     Raises:
         ResultsError: If a line is none; names the line.
     """
-    return load_lines(results / NAME, _confirmation, "confirmation", "ivhl confirm")
+    return load_lines(results / NAME, _confirmation, "confirmation", "ivhl gate --confirm")
 
 
 def keep_confirmations(results: Path, confirmations: Iterable[Confirmation]) -> None:
@@ -111,6 +114,15 @@ def _confirmation(data: Any) -> Confirmation:  # noqa: ANN401  (JSON)
         value = getattr(found, name)
         if not isinstance(value, kind) or isinstance(value, bool):
             raise TypeError(f"{name} must be of type {kind.__name__} (got {value!r})")
+    for name in ("base", "head"):
+        if not _HASH.fullmatch(value := getattr(found, name)):
+            raise ValueError(f"{name} must be a full hash (got {value!r})")
+    if found.base == found.head:
+        raise ValueError(f"base and head must be two commits (got {found.base} twice)")
+    if found.rounds < 1:
+        raise ValueError(f"rounds must be at least 1 (got {found.rounds})")
+    if datetime.fromisoformat(found.at).tzinfo is None:
+        raise ValueError(f"at must have a time zone (got {found.at!r})")
     verdict = _FORMER.get(found.verdict, found.verdict)
     if verdict not in _VERDICTS:
         raise ValueError(f"verdict must be one of {', '.join(_VERDICTS)} (got {verdict!r})")
@@ -150,7 +162,8 @@ def with_confirmed(
             continue
         course = [e for e in history.entries if _is_measured_by(e, one) and wanted(e)]
         at_head = [entry for entry in course if entry.commit == one.head]
-        if not at_head or one.head not in commit_order:
+        # Of a base that does not precede the head, the same rounds say the opposite, or nothing.
+        if not at_head or not _leads(one.base, one.head, commit_order):
             continue
         entry = max(at_head, key=recorded_rank)
         later = commit_order[commit_order.index(one.head) + 1 :]
@@ -170,6 +183,12 @@ def with_confirmed(
             )
         )
     return (*changes, *more)
+
+
+def _leads(base: str, head: str, commit_order: Sequence[str]) -> bool:
+    """Return whether the history has both commits, the base first."""
+    places = [commit_order.index(one) for one in (base, head) if one in commit_order]
+    return len(places) == 2 and places[0] < places[1]  # noqa: PLR2004  (both)
 
 
 def _is_measured_by(entry: Entry, one: Confirmation) -> bool:

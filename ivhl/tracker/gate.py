@@ -14,9 +14,9 @@ from ivhl.tracker.expectations import EXPECTATIONS
 from ivhl.tracker.spread import SHIPPED, Spreads
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-    from ivhl.records.identity import AtCommit
+    from ivhl.records.identity import AtCommit, CaseInCell
     from ivhl.records.record import RunRecord
     from ivhl.tracker.compare import Comparison
     from ivhl.tracker.expectations import Expectations
@@ -37,11 +37,13 @@ class Verdict:
         elsewhere: Machine and device without any record of the head, to the number of cases that
             the base has there. They have no finding.
         undeclared: Number of cases with records of either commit that the project declares no more.
+        together: Number of cases over which the limits of the times are corrected.
     """
 
     findings: tuple[Comparison, ...]
     elsewhere: dict[tuple[str, str], int]
     undeclared: int = 0
+    together: int = 0
 
     def of(self, kinds: Collection[Kind]) -> tuple[Comparison, ...]:
         """Return the findings with one of these kinds, without expected failures."""
@@ -101,6 +103,7 @@ def judge(
     *,
     expectations: Expectations = NONE_EXPECTED,
     disturbed: Collection[AtCommit] = (),
+    wanted: Callable[[CaseInCell], bool] = lambda _: True,
 ) -> Verdict:
     """Compare the newest records of two commits, case by case.
 
@@ -112,6 +115,7 @@ def judge(
         spreads: Learnt differences between runs.
         expectations: Known failures of the project.
         disturbed: The disturbed runs of the history (``disturbed_keys``).
+        wanted: Which cases the verdict has. All are judged, since limits are corrected for all.
     """
     records = tuple(records)
     gone = {id(record) for record in retired(records, workloads)}
@@ -119,6 +123,7 @@ def judge(
     before, after = ([r for r in current if r.commit in side] for side in (base, head))
     measured = {_place(record) for record in after}
     not_measured = {case_of(r) for r in before if _place(r) not in measured}
+    not_measured = {case for case in not_measured if wanted(case)}
     elsewhere = Counter((case.machine, case.device) for case in not_measured)
     found = compare(
         (record for record in before if _place(record) in measured),
@@ -127,9 +132,14 @@ def judge(
         spreads,
         (disturbed, disturbed),
     )
-    findings = sorted((_expecting(one, expectations) for one in found), key=_order)
+    mine = [_expecting(one, expectations) for one in found if wanted(one.case)]
     undeclared = {case_of(r) for r in records if id(r) in gone and r.commit in {*base, *head}}
-    return Verdict(tuple(findings), dict(sorted(elsewhere.items())), len(undeclared))
+    return Verdict(
+        tuple(sorted(mine, key=_order)),
+        dict(sorted(elsewhere.items())),
+        sum(map(wanted, undeclared)),
+        sum(one.change is not None for one in found),
+    )
 
 
 def _place(record: RunRecord) -> tuple[str, str]:

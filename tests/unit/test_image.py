@@ -202,7 +202,7 @@ def test_a_container_gets_the_digest_of_its_image(
     monkeypatch.setattr("ivhl.measure.runner.run_cases", lambda run, *_: runs.append(run))
     monkeypatch.setattr("ivhl.image.inside.HERE", tmp_path)
     told = json.loads((tmp_path / "order.json").read_text(encoding="utf-8"))
-    inside.measure(told, lambda *_, **__: None)
+    inside.measure(told, {order.commit: str(tmp_path)}, lambda *_, **__: None)
     # The compile cache is off: it would be lost with the container.
     assert [(run.image, run.cache) for run in runs] == [(IMAGE, None)]
 

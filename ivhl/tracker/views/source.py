@@ -162,7 +162,7 @@ class Source:
         state: The project with its records.
         built_at: When the site is built, as text.
         annotations: What people said about known changes.
-        confirmations: What ``ivhl confirm`` decided about changes.
+        confirmations: What ``ivhl gate --confirm`` decided about changes.
         provenance: Who signed a record, by ``tracker.provenance.digest_of``.
     """
 
