@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from typer.testing import CliRunner
-
-from ivhl.cli import app
-from ivhl.tracker.pairs import Pairs, count_pairs
+from studies.pairs import Pairs, count_pairs, main
 from tests.builders.records import make_record
 
 if TYPE_CHECKING:
@@ -56,11 +52,11 @@ def test_without_records_there_are_no_pairs() -> None:
     assert count_pairs([], COMMITS) == Pairs(total=0, same_lock=0, same_text=0, same_version=0)
 
 
-def test_the_command_counts_pairs_of_the_committed_records(
-    monkeypatch: pytest.MonkeyPatch,
+def test_the_study_counts_pairs_of_the_committed_records(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(Path(__file__).parents[2])
-    done = CliRunner().invoke(app, ["results", "--pairs"])
-    counts = [int(line.split()[0]) for line in done.stdout.splitlines()]
+    main()
+    lines = capsys.readouterr().out.splitlines()
+    counts = [int(line.split()[0]) for line in lines]
     assert counts[0] >= counts[1] >= counts[3] > counts[2] > 100
-    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert max(map(len, lines)) <= 80
