@@ -75,7 +75,7 @@ def repeat(session: nox.Session) -> None:
             terminate_timeout=20,
         )
     folder = arguments[arguments.index("--results") + 1]
-    session.run(*command, "spread", "--results", folder)
+    session.run(sys.executable, "-m", "studies.spread", "--results", folder)
 
 
 def install_cell(session: nox.Session, release: str, project: str = ".") -> None:
@@ -128,7 +128,7 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports")
     session.run("towncrier", "build", "--draft", "--version", "next")
-    session.run("python", "-m", "ivhl", "matrix", "check")
+    session.run("python", "-m", "ivhl", "check", "locks")
     # Without shellcheck and pyflakes, which actionlint would run only where they are installed.
     session.run("actionlint", "-shellcheck=", "-pyflakes=")
     session.run("zizmor", "--offline", "--persona=pedantic", ".github")
@@ -346,8 +346,8 @@ def train_tests(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def lock(session: nox.Session) -> None:
     """Make the locks of the whole matrix again."""
-    arguments = session.posargs or ["--all"]
-    session.run(sys.executable, "-m", "ivhl", "matrix", "lock", *arguments)
+    arguments = session.posargs or ["--force"]
+    session.run(sys.executable, "-m", "ivhl", "lock", *arguments)
 
 
 @nox.session(venv_backend="none")

@@ -163,6 +163,12 @@ class WorseError(IvhlError):
     exit_code: ClassVar[int] = 7
 
 
+class NoSpeedupError(IvhlError):
+    """A case that was run has no speedup."""
+
+    exit_code: ClassVar[int] = 7
+
+
 class FixedError(IvhlError):
     """A case passes that the known failures of the project, an own file, expect to fail."""
 

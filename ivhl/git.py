@@ -121,9 +121,9 @@ def commits_of_range(root: Path, text: str) -> tuple[str, ...]:
         listed = _text(root, "rev-list", "--first-parent", f"{ends[0]}..{ends[1]}").split()
         found = tuple(listed)
     else:
-        raise SpecError(f"--commits: must be A..B or tags (got {text!r})", hint=hint)
+        raise SpecError(f"--commit: must be A..B or tags (got {text!r})", hint=hint)
     if not found:
-        raise SpecError(f"--commits: no commit in {text}", hint=hint)
+        raise SpecError(f"--commit: no commit in {text}", hint=hint)
     return found
 
 

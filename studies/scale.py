@@ -46,7 +46,7 @@ COMMANDS: Final = (
     ("compat",),
     ("regressions",),
     ("compare", "2.6.0", "2.15.0"),
-    ("gate", "--base", "HEAD~2", "--head", "HEAD~1"),
+    ("gate", "--base", "HEAD~2", "--commit", "HEAD~1"),
 )
 WORSE: Final = 7  # exit code of the gate: one of thousands of cases may seem slower
 PUBLISH: Final = ("publish", "--no-asv")

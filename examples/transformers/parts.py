@@ -1,4 +1,4 @@
-"""A small Llama, for ``ivhl surgical advise parts:llama`` (docs/surgical.md)."""
+"""A small Llama, for ``python -m ivhl.surgical advise parts:llama`` (docs/surgical.md)."""
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM

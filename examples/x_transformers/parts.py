@@ -1,4 +1,4 @@
-"""A larger decoder, for ``ivhl surgical advise parts:decoder`` (docs/surgical.md)."""
+"""A larger decoder, for ``python -m ivhl.surgical advise parts:decoder`` (docs/surgical.md)."""
 
 import torch
 from x_transformers import Decoder, TransformerWrapper

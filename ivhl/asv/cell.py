@@ -48,4 +48,4 @@ def _environment(root: Path, cell: CellSpec) -> Locked:
     try:
         return Locked(conf, cell.python, {"torch": cell.torch}, {})
     except EnvironmentUnavailable as error:
-        raise LockError(str(error), hint="ivhl matrix lock") from error
+        raise LockError(str(error), hint="ivhl lock") from error

@@ -95,7 +95,7 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
         except IvhlError as error:
             raise EnvironmentUnavailable(str(error)) from error
         if self._lock.kind != "locked" or self._lock.stale(matrix):
-            why = self._lock.message or f"its lock is {self._lock.kind} or stale: ivhl matrix lock"
+            why = self._lock.message or f"its lock is {self._lock.kind} or stale: ivhl lock"
             raise EnvironmentUnavailable(f"{self._lock.cell.id}: {why}")
         self._root = root
         self._failure: CellError | None = None

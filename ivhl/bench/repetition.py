@@ -161,7 +161,7 @@ def check_repeatable(record: RunRecord) -> None:
     if record.failure is not None and record.failure.failure_class == "unavailable":
         raise SpecError(
             f"nothing was installed for the record: {cell} has no distribution",
-            hint=f"ask the index again: ivhl matrix lock --torch {record.cell.torch}",
+            hint=f"ask the index again: ivhl lock --torch {record.cell.torch}",
         )
 
 

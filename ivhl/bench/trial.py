@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 # Exit code of a case without a speedup.
 FAILED = 7
+# The line of `ivhl.measure.rehearsal` that says how the case ended.
+_VERDICT = re.compile(r"right, and |\w+ in phase \w+: ")
 # A build that derives its version from git finds no repository in the copy of the tree.
 _VERSION_VARIABLE = "SETUPTOOLS_SCM_PRETEND_VERSION"
 
@@ -49,18 +52,34 @@ class Trial:
         cell: Cell to try it in.
         case: The case.
         effort: How to measure it.
-        logs: ``TORCH_LOGS`` for the process; empty for none.
+        logs: ``TORCH_LOGS`` for the process, whose standard error is then printed as it comes;
+            ``none`` for that without logs; ``None`` to print nothing of it.
     """
 
     root: Path
     cell: CellSpec
     case: Case
     effort: Effort
-    logs: str = ""
+    logs: str | None = None
 
 
-def try_case(trial: Trial, console: Console) -> int:
-    """Build the working tree, run the case in its cell, and return its exit code.
+@dataclass(frozen=True, slots=True)
+class TrialEnd:
+    """How a case ended.
+
+    Attributes:
+        code: Exit code: 0 if the case has a speedup.
+        verdict: One line: the speedup, or the failure class with its phase and message.
+        told: What the process printed beside the verdict.
+    """
+
+    code: int
+    verdict: str
+    told: tuple[str, ...]
+
+
+def try_case(trial: Trial, console: Console) -> TrialEnd:
+    """Build the working tree, run the case in its cell, and return how it ended.
 
     Raises:
         IvhlError: If the cell cannot be made, or the project cannot be built.
@@ -76,28 +95,34 @@ def try_case(trial: Trial, console: Console) -> int:
         python, environment = prepare(
             root, trial.cell, tree=root, commit=commit, effort=effort, here=here, console=console
         )
-        if trial.logs:
-            environment["TORCH_LOGS"] = trial.logs
+        if trial.logs not in (None, "none"):
+            environment["TORCH_LOGS"] = str(trial.logs)
         # The first process also measures memory.
         job = job_of(root, trial.case, effort, here, journal=here / "journal.jsonl")
         command = [str(python), "-m", "ivhl.measure.rehearsal"]
         sys.stdout.flush()
+        output = here / "output"
         try:
-            done = run_tree(
-                [*command, json.dumps(asdict(job))],
-                cwd=here,
-                env=environment,
-                timeout=effort.deadline_s,
-            )
+            # A file: what a process leaves behind would keep a pipe open.
+            with output.open("wb") as kept, console.status(f"running {trial.case.name}"):
+                done = run_tree(
+                    [*command, json.dumps(asdict(job))],
+                    cwd=here,
+                    env=environment,
+                    timeout=effort.deadline_s,
+                    stdout=kept,
+                    stderr=subprocess.DEVNULL if trial.logs is None else None,
+                )
         except subprocess.TimeoutExpired as error:
             raise IvhlError(
                 f"{trial.case.name}: did not end within {effort.deadline_s:.0f} s",
                 hint="allow more with --deadline SECONDS",
             ) from error
         code, ending = _result_of(done.returncode, Path(job.journal))
-        if ending:
-            console.print(ending, markup=False)
-        return code
+        told = output.read_text(encoding="utf-8", errors="replace").splitlines()
+        verdicts = [ending] if ending else [line for line in told if _VERDICT.match(line)]
+        verdict = verdicts[-1] if verdicts else f"ended with exit code {code}"
+        return TrialEnd(code, verdict, tuple(line for line in told if line != verdict))
 
 
 def prepare(

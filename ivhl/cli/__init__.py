@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from importlib import import_module
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,119 +22,107 @@ from ivhl.errors import SpecError, UnknownNameError, explained
 if TYPE_CHECKING:
     from typing import Any
 
-# Command to the module that registers it on ``app``, and to the first sentence of its help.
+# Panel to its commands, and the first sentence of the help of each.
+_PANELS = {
+    "Start": {
+        "init": "Write into this project what ivhl needs: matrix, locks, two workloads.",
+        "check": "Check every file that ivhl reads: matrix, locks, benchmarks, known failures.",
+        "doctor": "Check whether this machine can measure reliably. Read-only.",
+        "advise": "Recommend a Python and a PyTorch release, from the records.",
+    },
+    "Measure": {
+        "try": "Run cases of the uncommitted tree in one cell: full traceback, no record.",
+        "bench": "Measure cells, publish the site and print the table.",
+        "publish": "Build the static site.",
+        "import": "Import records from other machines. Checks each record and skips duplicates.",
+    },
+    "Read": {
+        "compat": "Show which cases work in which cell, from the newest record of each case.",
+        "results": "List the records, newest first.",
+        "compare": "Compare two commits, PyTorch releases, Pythons, machines or folders of results.",
+        "course": "Show cases over all releases and Pythons, and where a side changed.",
+        "regressions": "List what newly failed, broke more graphs or got slower in the history.",
+    },
+    "Explain": {
+        "bisect": "Find the commit or PyTorch release that changed a case, by measuring.",
+        "attribute": "Say whether Python, PyTorch, a package, flags or the commit is the cause.",
+        "blame": "Find the compiler stage and setting behind a failure or slowness.",
+        "repeat": "Build the environment of a record, run its case, and compare both.",
+        "annotate": "Note what is known about a change, for `ivhl regressions`. Commit the file.",
+    },
+    "Maintain": {
+        "gate": "Fail if a case newly fails, breaks more graphs, or is slower than at the base.",
+        "version-checks": "Find version checks around compiled code that the records contradict.",
+        "matrix": "List the cells; show one, or how two differ.",
+        "lock": "Resolve the locks that are missing or stale, for all Pythons together.",
+        "image": "Build the Docker image of a cell, or compare two images.",
+        "compact": "Pack the records of old commits; no value is lost.",
+    },
+}
+# Command to the module that registers it on ``app``, where their names differ.
+_MODULES = {"try": "tryout", "import": "fleet", "bisect": "bisection"}
+# Command to its module, its panel, and the first sentence of its help.
 COMMANDS = {
-    "init": (
-        "init",
-        "Write into this project what ivhl needs: matrix, locks, two example workloads.",
-    ),
-    "check": (
-        "check",
-        "Check every file that ivhl reads: matrix, locks, settings, benchmarks.",
-    ),
-    "try": (
-        "tryout",
-        "Run cases of the uncommitted tree in one cell: full traceback, no record.",
-    ),
-    "bench": ("bench", "Measure cells, publish the site and print the table."),
-    "compat": (
-        "results",
-        "Show which cases work in which cell, from the newest record of each case.",
-    ),
-    "advise": (
-        "advise",
-        "Say which Python and PyTorch release to take, and what the records have against others.",
-    ),
-    "results": (
-        "results",
-        "List the records, oldest first. --json prints them as stored, with all samples.",
-    ),
-    "publish": (
-        "results",
-        "Build the static site.",
-    ),
-    "compare": (
-        "compare",
-        "Compare two commits, PyTorch releases, Pythons, machines or stored results.",
-    ),
-    "regressions": (
-        "regressions",
-        "List what newly failed, broke more graphs or got slower in the stored history.",
-    ),
-    "course": (
-        "course",
-        "Show cases over all releases and Pythons, and where eager and compiled moved.",
-    ),
-    "annotate": (
-        "annotate",
-        "Say what is known about a change; `ivhl regressions` shows it. Commit the file.",
-    ),
-    "bisect": (
-        "bisection",
-        "Find the commit or PyTorch release that changed a case, by measuring.",
-    ),
-    "blame": (
-        "blame",
-        "Find the stage of the compiler and the setting behind a failure, graph breaks or slowness.",
-    ),
-    "repeat": (
-        "repeat",
-        "Build the environment of a record, run its case, and say whether it reproduces.",
-    ),
-    "attribute": (
-        "attribute",
-        "Say whether Python, PyTorch, a package, flags or the commit makes two cells differ.",
-    ),
-    "gate": (
-        "gate",
-        "Fail if a case newly fails, breaks more graphs, or is slower than at the base commit.",
-    ),
-    "expect": (
-        "expect",
-        "Check the known failures, envs/expectations.toml, against the records.",
-    ),
-    "version-checks": (
-        "version_checks",
-        "Find version checks around compiled code, and say which the records contradict.",
-    ),
-    "import": (
-        "fleet",
-        "Import records from other machines. Checks each one and skips duplicates.",
-    ),
-    "spread": (
-        "spread",
-        "Show how much repeated runs of a case differ, and how often intervals predicted it.",
-    ),
-    "compact": (
-        "storage",
-        "Pack the records of old commits; no value is lost, and every command reads them as before.",
-    ),
-    "export": (
-        "storage",
-        "Write all records with their samples to a Parquet file, a row each. Needs pyarrow.",
-    ),
-    "matrix": (
-        "matrix",
-        "Show, check and lock the cells: every Python with every PyTorch release.",
-    ),
-    "image": (
-        "image",
-        "Build Docker images of cells, measure in them and compare them. Needs a Docker engine.",
-    ),
-    "surgical": (
-        "surgical",
-        "Say which parts of a model are worth compiling, by measuring them.",
-    ),
-    "doctor": (
-        "doctor",
-        "Check whether this machine can measure reliably. Read-only.",
-    ),
+    name: (_MODULES.get(name, name.replace("-", "_")), panel, text)
+    for panel, commands in _PANELS.items()
+    for name, text in commands.items()
 }
 
 # New objects after which Python looks for cycles.
 _COLLECTED_AFTER = 50_000
-# Commands of before, and what they are called now.
-RENAMED = {"guards": "version-checks", "confirm": "gate --confirm"}
+# Commands and options of before, and what they are called now.
+RENAMED = {
+    "guards": "ivhl version-checks",
+    "confirm": "ivhl gate --confirm",
+    "expect": "ivhl check expectations",
+    "expect --update": "ivhl check --update",
+    "export": "ivhl results --output FILE.parquet",
+    "spread": "python -m studies.spread, in a checkout of ivhl",
+    "surgical": "python -m ivhl.surgical",
+    "matrix list": "ivhl matrix",
+    "matrix show": "ivhl matrix CELL",
+    "matrix diff": "ivhl matrix CELL CELL",
+    "matrix check": "ivhl check",
+    "matrix lock": "ivhl lock",
+    "matrix new": "ivhl matrix --new",
+    "image build": "ivhl image CELL",
+    "image run": "ivhl bench --docker",
+    "image list": "docker image ls --filter label=org.ivhl.cell",
+    "image diff": "ivhl image IMAGE IMAGE",
+    "image bill": "ivhl image CELL --json",
+    "image compare": "python -m studies.containers CELL, in a checkout of ivhl",
+    "image prune": "docker image rm (docs/docker.md)",
+    "annotate --cases": "--case",
+    "compact --keep": "ivhl compact COMMITS",
+    "gate --format json": "--json",
+    "gate --head": "--commit",
+    "bench --commits": "--commit",
+    "bench --timings": "--all",
+    "doctor --format": "--json",
+    "init --ci": "--format",
+    "image --base": "the variable IVHL_IMAGE_BASE",
+    "image --certificates": "the variable SSL_CERT_FILE",
+    "image --fresh": "--force",
+    "image --network": "the variable IVHL_IMAGE_NETWORK",
+    "lock --all": "--force",
+    "regressions --cases": "--all",
+    "results --pairs": "python -m studies.pairs, in a checkout of ivhl",
+}
+
+
+def _refuse_renamed(words: list[str]) -> None:
+    """Raise for a command or an option of before.
+
+    Raises:
+        SpecError: Names what it is called now.
+    """
+    command, *others = (part for word in words for part in word.split("=", 1))
+    valued = (f"{command} {option} {value}" for option, value in pairwise(others))
+    # A value of an option may have the name of a command.
+    named = [*others[:1], *(word for word in others if word.startswith("--"))]
+    for old in (*valued, *(f"{command} {word}" for word in named), command):
+        if new := RENAMED.get(old):
+            raise SpecError(f"ivhl {old}: this is now {new}", hint=new)
 
 
 class Commands(TyperGroup):
@@ -147,15 +136,17 @@ class Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401  (click's)
         """Return the command if it is imported, else a placeholder with its help text."""
         if cmd_name not in COMMANDS or cmd_name in self.commands:
-            return super().get_command(ctx, cmd_name)
-        return TyperCommand(name=cmd_name, help=COMMANDS[cmd_name][1])
+            command: Any = super().get_command(ctx, cmd_name)
+        else:
+            command = TyperCommand(name=cmd_name, help=COMMANDS[cmd_name][2])
+        if command is not None and cmd_name in COMMANDS:
+            command.rich_help_panel = COMMANDS[cmd_name][1]
+        return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401  (click's)
         """Import the command that the arguments name."""
-        if args and (name := RENAMED.get(args[0])) is not None:
-            raise SpecError(
-                f"ivhl {args[0]}: the command is now ivhl {name}", hint=f"ivhl {name} --help"
-            )
+        if args:
+            _refuse_renamed(args)
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             raise UnknownNameError("command", args[0], COMMANDS)
         if args and args[0] in COMMANDS and args[0] not in self.commands:
@@ -183,14 +174,14 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:  # noqa: FBT001  (typer calls it so)
     if wanted:
-        from importlib.metadata import version  # noqa: PLC0415  (only this option needs it)
+        from importlib.metadata import version  # noqa: PLC0415  (no other option needs it)
 
         typer.echo(f"ivhl {version('ivhl')}")
         raise typer.Exit
 
 
 @app.callback()
-def options(
+def ivhl(
     *,
     show_version: Annotated[
         bool,

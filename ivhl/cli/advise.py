@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from ivhl.cli import app
-from ivhl.cli.codebase import advise_code_base
-from ivhl.cli.declared import results_folder, warn_unread
-from ivhl.errors import ResultsError, SpecError, UnknownNameError
+from ivhl.cli import app, options
+from ivhl.cli.codebase import Asked, advise_code_base
+from ivhl.cli.declared import matrix_beside_records, no_records, results_folder, warn_unread
+from ivhl.cli.names import narrow
+from ivhl.cli.screen import print_json, screen
+from ivhl.errors import ResultsError, SpecError
 from ivhl.matrix.project import find_root
 from ivhl.tracker.advice import advise
 from ivhl.tracker.project import load_state
 from ivhl.tracker.spans import spans_sentence
-from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.views.front import supported, supported_over
 from ivhl.tracker.views.source import Source
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from ivhl.tracker.advice import Advice
+    from ivhl.tracker.compat import Row
     from ivhl.tracker.project import State
+    from ivhl.tracker.terminal import Terminal
     from ivhl.tracker.views.source import Place
+
+
+SCHEMA = "ivhl.advice/1"
 
 
 @app.command("advise")
@@ -39,29 +46,24 @@ def advise_command(
             "(default: the suite of this project).",
         ),
     ] = None,
-    machine: Annotated[
-        str | None, typer.Option(help="Machine (default: the one with most cases).")
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: as machine).")] = None,
-    results: Annotated[
-        Path | None, typer.Option(help="Folder of the results (default: results).")
-    ] = None,
-    own: Annotated[
-        Path | None,
-        typer.Option(
-            help="With PATH: the ivhl project that has the code base's own records (default: PATH)."
-        ),
-    ] = None,
+    python: options.Pythons = None,
+    torch: options.Releases = None,
+    machine: options.Machines = None,
+    device: options.AnyDevice = None,
+    results: options.Results = None,
+    own: options.Own = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    every: options.Every = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Say which Python and PyTorch release to take, and what the records have against others.
+    """Recommend a Python and a PyTorch release, from the records.
 
     Only what was run counts: a Python that was not is not recommended. For a code base, what its own
     records show is kept apart from what only other code shows. Nothing of it is run.
     """
+    asked = Asked(python or (), torch or (), machine or (), device)
     if path is not None:
-        advise_code_base(path, own, results, machine, device, as_json=as_json)
+        advise_code_base(path, own, results, asked, every=every, as_json=as_json)
         return
     if own is not None:
         raise SpecError(
@@ -71,47 +73,39 @@ def advise_command(
     folder = results_folder(results, root)
     state = load_state(root, folder, history=False)
     warn_unread(state.problems, results)
-    _print(state, folder, machine, device, as_json=as_json)
+    with screen(every=every, soft_wrap=False) as console:
+        _advise(console, state, (root, folder), asked, as_json=as_json)
 
 
-def _print(
-    state: State, folder: Path, machine: str | None, device: str | None, *, as_json: bool
+def _advise(
+    console: Terminal, state: State, folders: tuple[Path, Path], asked: Asked, *, as_json: bool
 ) -> None:
+    root, folder = folders
     source = Source(state)
-    places = list(source.by_place)
-    for kind, wanted, known in (
-        ("machine", machine, {place.machine for place in places}),
-        ("device", device, {place.device for place in places}),
-    ):
-        if wanted is not None and wanted not in known:
-            raise UnknownNameError(kind, wanted, known)
-    chosen = [
-        place
-        for place in places
-        if place.machine == (machine or place.machine) and place.device == (device or place.device)
-    ]
-    rows = source.by_place[chosen[0]] if chosen else ()
+    matrix = matrix_beside_records(root, is_named=True)
+    every = [row for rows in source.by_place.values() for row in rows]
+    if not any(row.record for row in every):
+        raise no_records(folder)
+    kept = narrow(every, matrix, **asked._asdict())
+    places = {(row.machine, row.device) for row in kept}
+    place = next(one for one in source.by_place if (one.machine, one.device) in places)
+    rows = [row for row in kept if (row.machine, row.device) == (place.machine, place.device)]
     found = advise(rows, state.spreads, source.disturbed_keys)
     if found is None:
         if any(row.existing for row in rows):
             raise ResultsError(
-                f"{chosen[0].machine} has results in existing environments only, which nobody can "
+                f"{place.machine} has results in existing environments only, which nobody can "
                 "build again, so there is no advice",
-                hint=f"ivhl compat --machine {chosen[0].machine} shows them; nox -s bench-3.12 "
+                hint=f"ivhl compat --machine {place.machine} shows them; nox -s bench-3.12 "
                 "measures in cells",
             )
-        asked = [*([f"machine {machine}"] if machine else []), *([device] if device else [])]
-        of_what = f" of {', '.join(asked)}" if asked else ""
         raise ResultsError(
-            f"no case{of_what} has a result in {folder}",
-            hint="measure first, e.g. nox -s bench-3.12, or ivhl bench"
-            + ("; ivhl results lists the records" if places else ""),
+            f"no case with these options has a result in {folder}",
+            hint="leave out an option; ivhl results lists the records",
         )
-    place = chosen[0]
     if as_json:
-        typer.echo(json.dumps(_as_dict(source, place, found), indent=1))
+        print_json(SCHEMA, **_as_dict(source, place, rows, found))
         return
-    console = Terminal(highlight=False)
     over = counted(supported_over(rows), "case")
     console.print(Text(f"torch.compile on {place.machine}, {place.device}, over {over}", "bold"))
     lines = Table.grid(padding=(0, 1))
@@ -121,11 +115,9 @@ def _print(
     console.print(f"\n{found}")
 
 
-def _as_dict(source: Source, place: Place, found: Advice) -> dict[str, Any]:
+def _as_dict(source: Source, place: Place, rows: Sequence[Row], found: Advice) -> dict[str, Any]:
     """Return the advice in numbers and names, and as the text for people."""
-    rows = source.by_place[place]
     return {
-        "schema": "ivhl.advice/1",
         **place._asdict(),
         "python": found.python,
         "torch": found.torch,

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ivhl.cli import app
+from ivhl.cli import app, options
 from ivhl.cli.declared import results_folder, warn_unread
+from ivhl.cli.names import the_one
 from ivhl.errors import SpecError
 from ivhl.git import find_commit
 from ivhl.matrix.project import find_root
 from ivhl.tracker.annotations import Annotation, annotate
 from ivhl.tracker.index import open_index
+from ivhl.tracker.store import case_name
 
 
 @app.command("annotate")
@@ -23,17 +24,14 @@ def annotate_command(
         str, typer.Argument(help="Where it changed: a commit, PyTorch release or Python.")
     ],
     text: Annotated[str, typer.Argument(help="What is known about it.")],
-    cases: Annotated[
-        str, typer.Option(help="Cases it is about: WORKLOAD/SIZE/VARIANT, with * and ?.")
-    ] = "*",
-    until: Annotated[
-        str, typer.Option(help="Release or Python from which it no longer holds.")
-    ] = "",
-    results: Annotated[
-        Path | None, typer.Option("--results", help="Folder of the results (default: results).")
-    ] = None,
+    case: options.Cases = None,
+    until: options.Until = "",
+    results: options.Results = None,
 ) -> None:
-    """Say what is known about a change; `ivhl regressions` shows it. Commit the file."""
+    """Note what is known about a change, for `ivhl regressions`. Commit the file.
+
+    --case may hold * and ?, also for cases that have no record yet; without it, all cases are meant.
+    """
     root = find_root()
     folder = results_folder(results, root)
     if not text.strip():
@@ -43,4 +41,9 @@ def annotate_command(
     if not any(place in (entry.torch, entry.python) for entry in index.entries):
         place = find_commit(root, place)
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    annotate(folder, Annotation(place, cases, text.strip(), at, until))
+    known = {case_name(entry.case) for entry in index.entries}
+    patterns = [
+        one if set("*?") & set(one) else the_one("case", one, known) for one in case or ["*"]
+    ]
+    for pattern in patterns:
+        annotate(folder, Annotation(place, pattern, text.strip(), at, until))

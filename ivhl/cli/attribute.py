@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import defaultdict
 from itertools import combinations
@@ -16,8 +15,9 @@ from ivhl.bench.attribution import RecordedLocks, measure_corners, measure_swap
 from ivhl.bench.experiment import Runs
 from ivhl.bench.request import Request
 from ivhl.bench.selection import named_case
-from ivhl.cli import app
+from ivhl.cli import app, options
 from ivhl.cli.declared import declared, folder_to_write, results_folder, warn, warn_unread
+from ivhl.cli.screen import print_json
 from ivhl.errors import LockError, ResultsError, SpecError, UnknownNameError
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import this_machine
@@ -78,39 +78,17 @@ def attribute_command(
             metavar="B", help="Another one; none with --swap, none or one with --flag."
         ),
     ] = None,
-    case: Annotated[
-        list[str] | None,
-        typer.Option("--case", help="WORKLOAD/SIZE/VARIANT, or a workload; repeatable."),
-    ] = None,
-    rounds: Annotated[
-        int,
-        typer.Option(
-            min=0, max=20, help="Measure all corners so often, in turns (default: from records)."
-        ),
-    ] = 0,
-    machine: Annotated[
-        str | None,
-        typer.Option(help="Only this machine; with --rounds, the name of this one."),
-    ] = None,
-    results: Annotated[
-        Path | None, typer.Option(help="Folder of the results (default: results).")
-    ] = None,
-    swap: Annotated[
-        str | None,
-        typer.Option(help="PACKAGE==VERSION: compare A with itself, this one package swapped."),
-    ] = None,
-    flag: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A setting of the compiler, e.g. inductor.cpp.simdlen=1, as a further axis: "
-            "without it and with it; repeatable."
-        ),
-    ] = None,
+    case: options.Cases = None,
+    rounds: options.Rounds = None,
+    machine: options.OneMachine = None,
+    results: options.Results = None,
+    swap: options.Swap = None,
+    flag: options.Flags = None,
     *,
-    every: Annotated[bool, typer.Option("--all", help="List every case.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    every: options.Every = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Say whether Python, PyTorch, a package, flags or the commit makes two cells differ.
+    """Say whether Python, PyTorch, a package, flags or the commit is the cause.
 
     Uses a factorial: both cells, and those with one axis of each. Cells that differ in what is
     installed beyond these axes are refused.
@@ -122,7 +100,7 @@ def attribute_command(
         raise SpecError("--rounds: needs --case", hint="name the cases to measure")
     installed = RecordedLocks(root, matrix)
     pairs: list[tuple[RunRecord, RunRecord]] = []
-    flags = _flags(flag or (), rounds, swap)
+    flags = _flags(flag or (), rounds or 0, swap)
     if (last is None and not flags) != (swap is not None):
         raise SpecError(
             "needs a second cell, or --swap, or --flag; --swap and a second cell not both",
@@ -163,7 +141,7 @@ def attribute_command(
             warn(f"left out: {' '.join(key)}: {why[0]}" for key, why in left.items())
     found = judge_together(found)
     if as_json:
-        typer.echo(json.dumps(_as_dict(ends, factors, found), indent=1))
+        print_json("ivhl.attribution/1", **_as_dict(ends, factors, found))
     else:
         for text in builds_beside(pairs):
             console.print(text)
@@ -373,7 +351,7 @@ def _refuse(reasons: Sequence[str]) -> None:
         shown = "\n  ".join(reasons)
         raise LockError(
             f"these cells are not matched:\n  {shown}",
-            hint="compare cells that differ in the axes alone: ivhl matrix diff A B",
+            hint="compare cells that differ in the axes alone: ivhl matrix A B",
         )
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -18,28 +18,31 @@ from ivhl.bench.request import Request
 from ivhl.bench.selection import Selection
 from ivhl.bench.slurm import parse_options, run_on_slurm
 from ivhl.bench.work import in_turns, parse_shard
-from ivhl.cli import app
+from ivhl.cli import app, options
 from ivhl.cli.declared import folder_to_write
-from ivhl.errors import IvhlError, ResultsError, SpecError
+from ivhl.cli.names import matching
+from ivhl.errors import IvhlError, NoSpeedupError, ResultsError, SpecError
 from ivhl.git import commits_of_range
 from ivhl.image.executor import DockerExecutor
-from ivhl.matrix.project import MATRIX, find_root
-from ivhl.matrix.spec import Tier, load_matrix
-from ivhl.measure.effort import DEADLINE_S, MOST_THREADS, PROCESSES, Effort
+from ivhl.matrix.project import MATRIX, find_root, load_project
+from ivhl.matrix.spec import load_matrix
+from ivhl.measure.effort import DEADLINE_S, PROCESSES, Effort
 from ivhl.measure.flags import parse_flag
-from ivhl.tracker.compat import NONE_EXPECTED
+from ivhl.tracker.compat import NONE_EXPECTED, compat_rows
 from ivhl.tracker.expectations import load_expectations
 from ivhl.tracker.index import open_index
 from ivhl.tracker.store import case_name
-from ivhl.tracker.table import render_results
+from ivhl.tracker.table import ResultsTable
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.timings import recorded_since, render_timings
 from ivhl.tracker.wording import counted
+from ivhl.workload import load_workloads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from ivhl.bench.request import Done, Executor
+    from ivhl.bench.request import Done
+    from ivhl.tracker.compat import Row
     from ivhl.tracker.expectations import Expectations
     from ivhl.tracker.index import Index
 
@@ -47,101 +50,41 @@ if TYPE_CHECKING:
 @app.command("bench")
 def bench_command(
     context: typer.Context,
-    python: Annotated[
-        list[str] | None,
-        typer.Option(help="Python of the matrix, e.g. 3.12; repeatable (default: of the tier)."),
-    ] = None,
-    torch: Annotated[
-        list[str] | None, typer.Option(help="PyTorch release; repeatable (default: default tier).")
-    ] = None,
-    tier: Annotated[
-        Tier, typer.Option(help="Cells to measure where --python or --torch does not say.")
-    ] = "default",
-    workload: Annotated[
-        list[str] | None, typer.Option(help="Measure only this workload; repeatable.")
-    ] = None,
-    size: Annotated[
-        str | None, typer.Option(help="Size (default: each workload's default size).")
-    ] = None,
-    variant: Annotated[
-        list[str] | None, typer.Option(help="Measure only this variant; repeatable.")
-    ] = None,
-    commit: Annotated[str, typer.Option(help="Commit to measure.")] = "HEAD",
-    commits: Annotated[
-        str | None,
-        typer.Option(
-            help="A..B, or tags: newest, oldest, middle first; tags and branches may be A, B."
-        ),
-    ] = None,
-    at_most: Annotated[
-        int | None, typer.Option(min=1, help="With --commits: how many of them, spread evenly.")
-    ] = None,
-    machine: Annotated[
-        str | None, typer.Option(help="Machine name in the results (default: the host name).")
-    ] = None,
-    results: Annotated[
-        Path | None, typer.Option(help="Folder of the results (default: results).")
-    ] = None,
-    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to measure on.")] = "cpu",
-    threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="CPU threads.")] = 1,
-    deadline: Annotated[
-        float, typer.Option(min=1, help="Time limit in seconds for each process of a case.")
-    ] = DEADLINE_S,
-    memory_limit: Annotated[
-        float | None,
-        typer.Option(min=0.1, help="Memory limit in GiB (default: 90 % of the machine's)."),
-    ] = None,
-    processes: Annotated[
-        int, typer.Option(min=1, max=32, help="Processes that time each case, one by one.")
-    ] = PROCESSES,
-    flag: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A setting of the compiler, e.g. inductor.cpp.simdlen=1; repeatable; needs "
-            "--results, since these records answer for no others."
-        ),
-    ] = None,
-    shard: Annotated[
-        str | None, typer.Option(help="I/N: measure only the I-th of N shares, for a fleet.")
-    ] = None,
-    executor: Annotated[
-        Literal["here", "slurm"], typer.Option(help="slurm: run on a node of a Slurm cluster.")
-    ] = "here",
-    slurm: Annotated[
-        list[str] | None,
-        typer.Option(help="Slurm option NAME=VALUE, e.g. partition=gpu; repeatable."),
-    ] = None,
+    python: options.Pythons = None,
+    torch: options.Releases = None,
+    tier: options.Tier = "default",
+    workload: options.Workloads = None,
+    size: options.OneSize = None,
+    variant: options.Variants = None,
+    commit: options.Commits = None,
+    at_most: options.AtMost = None,
+    machine: options.OneMachine = None,
+    results: options.Results = None,
+    device: options.Device = "cpu",
+    threads: options.Threads = 1,
+    deadline: options.Deadline = DEADLINE_S,
+    memory_limit: options.MemoryLimit = None,
+    processes: options.Processes = PROCESSES,
+    flag: options.Flags = None,
+    shard: options.Shard = None,
+    executor: options.Executor = "here",
+    slurm: options.Slurm = None,
     *,
-    suite: Annotated[
-        Literal["core", "full"] | None,
-        typer.Option(
-            help="core: every workload in its core variant (default when no workload, size or "
-            "variant is named). full: all variants, and the core variants at all sizes."
-        ),
-    ] = None,
-    cold: Annotated[
-        bool, typer.Option("--cold", help="Ignore the compile cache of earlier runs.")
-    ] = False,
-    timings: Annotated[
-        bool, typer.Option("--timings", help="Print the seconds spent in each phase.")
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Measure again cases that have a record.")
-    ] = False,
-    in_docker: Annotated[
-        bool,
-        typer.Option(
-            "--docker", help="Measure in containers of the cells' images (docs/docker.md)."
-        ),
-    ] = False,
-    cpus: Annotated[
-        str, typer.Option(help="With --docker: CPUs to pin the container to, e.g. 2-3.")
-    ] = "",
-    no_publish: Annotated[
-        bool, typer.Option("--no-publish", help="Do not build the site.")
-    ] = False,
+    suite: options.Suite = None,
+    cold: options.Cold = False,
+    every: options.Every = False,
+    force: options.Force = False,
+    in_docker: options.Docker = False,
+    cpus: options.Cpus = "",
+    no_publish: options.NoPublish = False,
 ) -> None:
-    """Measure cells, publish the site and print the table."""
+    """Measure cells, publish the site and print the table.
+
+    --commit takes a commit (default: HEAD), several, a range A..B, or tags; of several, the newest,
+    the oldest and the middle are measured first. --machine is the name in the results (default: the
+    host name). --flag needs --results. --all also prints the seconds of each phase. Exit code 7 if
+    every case failed.
+    """
     root = find_root()
     if executor == "slurm":
         arguments = ["bench", *_given(context, without=("executor", "slurm"))]
@@ -152,7 +95,7 @@ def bench_command(
         raise SpecError("--slurm: needs --executor slurm", hint="add --executor slurm")
     console = Terminal()
     selection = Selection(
-        workloads=tuple(workload or ()),
+        workloads=_workloads(root, workload),
         size=size,
         variants=tuple(variant or ()),
         suite=suite,
@@ -168,10 +111,10 @@ def bench_command(
         flags=_flags(flag or (), root, results),
     )
     share = None if shard is None else parse_shard(shard)
-    names = _commits(root, commit, commits, at_most)
-    if commits is not None:
+    names = _commits(root, commit or ["HEAD"], at_most)
+    if len(names) > 1:
         how = "newest, oldest, middle first"
-        console.print(f"{counted(len(names), 'commit')} of {commits}, {how}")
+        console.print(f"{counted(len(names), 'commit')} of {' '.join(commit or ())}, {how}")
     began = datetime.now(UTC)
     requests = [
         Request(
@@ -189,15 +132,13 @@ def bench_command(
         for name, version in product(names, python or load_matrix(root / MATRIX).pythons_of(tier))
     ]
     with _telling_how_to_go_on(context, console, force=force):
-        done, failed = _measure(
-            requests, console, DockerExecutor(root, cpus=cpus) if in_docker else None
-        )
+        done, failed = _measure(requests, console, in_docker=in_docker, cpus=cpus)
     if share is not None and not any(one.cells for one in done):
         console.print(f"share {shard} has no work for Python {', '.join(python or ['any'])}")
         return
     index = open_index(results or root / "results")
     expectations, unread = _expectations(root)
-    _show(console, done, index, effort, expectations, began if timings else None)
+    rows = _show(console, done, index, effort, expectations, began if every else None)
     if missing := [case for one in done for case in one.missing]:
         raise ResultsError(
             f"{counted(len(missing), 'case')} without a record: {'; '.join(missing[:5])}",
@@ -212,10 +153,25 @@ def bench_command(
         problems += _publish(root, console)
     for problem in dict.fromkeys(problems):
         console.print(f"warning: {problem}", markup=False, highlight=False, soft_wrap=True)
+    _raise_failed(failed, rows)
+
+
+def _raise_failed(failed: Mapping[str, IvhlError], rows: Sequence[Row]) -> None:
+    """Raise if a commit was not measured, or every case failed as nobody expects.
+
+    Raises:
+        ResultsError: If a commit was not measured.
+        NoSpeedupError: If every case failed.
+    """
     if failed:
         raise ResultsError(
             "not measured: " + "; ".join(f"{place}: {error}" for place, error in failed.items()),
             hint=next(iter(failed.values())).hint,
+        )
+    if rows and all(row.status in ("failed", "wrong") and not row.expectation for row in rows):
+        raise NoSpeedupError(
+            f"every case failed ({len(rows)}), which is exit code {NoSpeedupError.exit_code}",
+            hint=f"ivhl try {rows[0].workload} shows the whole traceback",
         )
 
 
@@ -235,29 +191,45 @@ def _flags(texts: Sequence[str], root: Path, results: Path | None) -> tuple[str,
     return tuple(str(parse_flag(text)) for text in texts)
 
 
-def _commits(root: Path, commit: str, commits: str | None, at_most: int | None) -> tuple[str, ...]:
+def _workloads(root: Path, texts: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the workloads of which the texts are names or parts."""
+    if not texts:
+        return ()
+    known = {one.name for one in load_workloads(load_project(root).workloads)}
+    return tuple(
+        dict.fromkeys(name for text in texts for name in matching("workload", text, known))
+    )
+
+
+def _commits(root: Path, texts: Sequence[str], at_most: int | None) -> tuple[str, ...]:
     """Return the commits to measure, in this order.
 
     Raises:
-        SpecError: If the options contradict each other, or git does not know a commit.
+        SpecError: If git does not know a commit, or one is to be thinned out.
     """
-    if commits is None:
+    if len(texts) == 1 and ".." not in texts[0] and texts[0] != "tags":
         if at_most is not None:
-            raise SpecError("--at-most: needs --commits", hint="add --commits A..B")
-        return (commit,)
-    if commit != "HEAD":
-        raise SpecError("--commit and --commits: name one of them", hint="leave one out")
-    return in_turns(commits_of_range(root, commits), at_most)
+            raise SpecError(
+                "--at-most: needs several commits", hint="e.g. --commit A..B --at-most 9"
+            )
+        return (texts[0],)
+    found = [
+        name
+        for text in texts
+        for name in (commits_of_range(root, text) if ".." in text or text == "tags" else [text])
+    ]
+    return in_turns(found, at_most)
 
 
 def _measure(
-    requests: Sequence[Request], console: Terminal, executor: Executor | None
+    requests: Sequence[Request], console: Terminal, *, in_docker: bool, cpus: str
 ) -> tuple[list[Done], dict[str, IvhlError]]:
     """Return what was done, and what failed: one commit of many must not cost the others.
 
     Raises:
         IvhlError: If every one failed.
     """
+    executor = DockerExecutor(requests[0].root, cpus=cpus) if in_docker else None
     done: list[Done] = []
     failed: dict[str, IvhlError] = {}
     for request in requests:
@@ -288,8 +260,13 @@ def _show(
     effort: Effort,
     expectations: Expectations,
     began: datetime | None,
-) -> None:
-    """Print a table for each commit and Python, and the seconds of its phases since ``began``."""
+) -> list[Row]:
+    """Print a table for each commit and Python, and the seconds of its phases since ``began``.
+
+    Returns:
+        The rows of the tables that have a record.
+    """
+    every = []
     for one in done:
         # Only this run's commit: the folder may hold records of newer ones.
         records = index.read(
@@ -300,15 +277,22 @@ def _show(
             and entry.made.threads == effort.threads
             and case_name(entry.case) in one.cases
         )
-        console.print(
-            render_results(records, one.cells, spreads=index.spreads, expectations=expectations)
+        shown = {cell.id for cell in one.cells}
+        rows = compat_rows(
+            [record for record in records if record.cell.id in shown],
+            cells=one.cells,
+            spreads=index.spreads,
+            expectations=expectations,
         )
+        every += [row for row in rows if row.record]
+        console.print(ResultsTable(rows))
         console.print(
             f"commit {one.commit[:8]}, {counted(len(one.cells), 'cell')}, {one.seconds:.0f} s",
             highlight=False,
         )
         if began is not None:
             console.print(render_timings(recorded_since(records, began), wall_s=one.seconds))
+    return every
 
 
 def _publish(root: Path, console: Terminal) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from contextlib import suppress
@@ -19,16 +18,16 @@ from ivhl.bench.checks import check_device
 from ivhl.bench.experiment.journal import digest_of_tree
 from ivhl.bench.request import Request
 from ivhl.bench.selection import named_case
-from ivhl.cli import app
-from ivhl.cli.declared import declared, folder_to_write
-from ivhl.cli.matrix.app import interpreter_of
+from ivhl.cli import app, options
+from ivhl.cli.declared import declared, folder_to_write, interpreter_of
+from ivhl.cli.screen import print_json
 from ivhl.errors import SpecError, UnknownNameError
 from ivhl.git import commit_titles, commits_of_range, find_commit, leads_to
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load
 from ivhl.matrix.spec import CellSpec, newest_of
-from ivhl.measure.effort import DEADLINE_S, MOST_THREADS, Effort
+from ivhl.measure.effort import DEADLINE_S, Effort
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.index import open_index
 from ivhl.tracker.metrics import RELEVANT
@@ -54,67 +53,24 @@ def bisect_command(
         str, typer.Argument(help='A commit or PyTorch release before the change ("good").')
     ],
     after: Annotated[str, typer.Argument(help='Another one after the change ("bad").')],
-    case: Annotated[
-        str,
-        typer.Option(
-            "--case", help="WORKLOAD/SIZE/VARIANT, or a workload: then its core variant."
-        ),
-    ],
-    sought: Annotated[
-        Literal["slowdown", "failure", "wrong", "graph-break", "compile-time"],
-        typer.Option("--for", help="What changed, for the worse or the better."),
-    ] = "slowdown",
-    side: Annotated[
-        Literal["compiled", "eager", "speedup"] | None,
-        typer.Option(help="Whose seconds, for a slowdown (default: compiled)."),
-    ] = None,
-    python: Annotated[
-        str | None,
-        typer.Option(
-            "--python",
-            help="Python (default: the newest that this machine has and both ends are locked for).",
-        ),
-    ] = None,
-    torch: Annotated[
-        str | None,
-        typer.Option(help="PyTorch release in which commits are measured (default: the newest)."),
-    ] = None,
-    commit: Annotated[
-        str | None, typer.Option(help="Commit at which releases are measured (default: HEAD).")
-    ] = None,
-    tier: Annotated[
-        Literal["default", "extended"],
-        typer.Option(help="Releases of the matrix that are searched."),
-    ] = "extended",
-    effect: Annotated[
-        float | None,
-        typer.Option(
-            min=1.005,
-            help="Smallest change of the ends, as a factor (default: 1.05; compiling 1.1).",
-        ),
-    ] = None,
-    error: Annotated[
-        float, typer.Option(min=1e-6, max=0.5, help="Probability of a wrong culprit.")
-    ] = 0.05,
-    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to run on.")] = "cpu",
-    threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="CPU threads.")] = 1,
-    deadline: Annotated[
-        float, typer.Option(min=1, help="Time limit in seconds for each process of a case.")
-    ] = DEADLINE_S,
-    machine: Annotated[
-        str | None, typer.Option(help="Name of this machine (default: the host name).")
-    ] = None,
-    results: Annotated[
-        Path | None, typer.Option(help="Folder of the results (default: results).")
-    ] = None,
+    case: options.OneCase,
+    sought: options.For = "slowdown",
+    side: options.Side = None,
+    python: options.OnePython = None,
+    torch: options.OneRelease = None,
+    commit: options.AnyCommit = None,
+    tier: options.Tier = "extended",
+    effect: options.Effect = None,
+    error: options.Error = 0.05,
+    device: options.Device = "cpu",
+    threads: options.Threads = 1,
+    deadline: options.Deadline = DEADLINE_S,
+    machine: options.OneMachine = None,
+    results: options.Results = None,
     *,
-    force: Annotated[
-        bool, typer.Option("--force", help="Forget the answers of an earlier search.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what it is expected to cost, and end.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    force: options.Force = False,
+    dry_run: options.DryRun = False,
+    as_json: options.Json = False,
 ) -> None:
     """Find the commit or PyTorch release that changed a case, by measuring.
 
@@ -175,12 +131,12 @@ def bisect_command(
         )
     if dry_run:
         if as_json:
-            typer.echo(json.dumps(expected._asdict(), indent=1))
+            print_json("ivhl.estimate/1", **expected._asdict())
         return
     found = bisect(question, request, results=folder, console=console)
     command = _command(question, found, machine)
     if as_json:
-        typer.echo(json.dumps(_as_dict(question, found, command), indent=1))
+        print_json("ivhl.bisection/1", **_as_dict(question, found, command))
     else:
         _print(console, question, found, command)
 

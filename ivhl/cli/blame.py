@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -15,14 +14,15 @@ from ivhl.bench.blame import Suspicion, blame
 from ivhl.bench.blame_report import culprit_of, write_report
 from ivhl.bench.checks import check_device
 from ivhl.bench.selection import named_case
-from ivhl.cli import app
+from ivhl.cli import app, options
 from ivhl.cli.declared import as_given, declared, folder_to_write, results_folder
+from ivhl.cli.screen import print_json
 from ivhl.errors import LockError, SpecError, UnknownNameError
 from ivhl.git import find_commit
 from ivhl.matrix.locks import ensure_lock
 from ivhl.matrix.project import load
 from ivhl.matrix.spec import CellSpec
-from ivhl.measure.effort import DEADLINE_S, MOST_THREADS, Effort
+from ivhl.measure.effort import DEADLINE_S, Effort
 from ivhl.records.record import FAILURE_CLASSES
 from ivhl.tracker.blame import breaks_in, symptom_in
 from ivhl.tracker.changes import judge_changes
@@ -50,47 +50,23 @@ def blame_command(
     case: Annotated[
         str, typer.Argument(help="WORKLOAD/SIZE/VARIANT, or a workload: then its core variant.")
     ],
-    python: Annotated[
-        str | None, typer.Option("--python", help="Python (default: the oldest of the matrix).")
-    ] = None,
-    torch: Annotated[
-        str | None,
-        typer.Option(help="Release that shows it (default: by the records, the newest)."),
-    ] = None,
-    good: Annotated[
-        str | None,
-        typer.Option(help="Release that does not (default: by the records, the next one)."),
-    ] = None,
-    sought: Annotated[
-        Literal["failure", "graph-break", "slowdown"],
-        typer.Option("--for", help="What is blamed; failure includes wrong results."),
-    ] = "failure",
-    symptom: Annotated[
-        str | None,
-        typer.Option(help="Failure class, where no record has it: wrong, backend_compile, ..."),
-    ] = None,
-    machine: Annotated[
-        str | None, typer.Option(help="Only records of this machine (default: of all).")
-    ] = None,
-    commit: Annotated[str, typer.Option(help="Commit of the project.")] = "HEAD",
-    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to run on.")] = "cpu",
-    threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="CPU threads.")] = 1,
-    deadline: Annotated[
-        float, typer.Option(min=1, help="Time limit in seconds for each trial.")
-    ] = DEADLINE_S,
-    output: Annotated[
-        Path | None, typer.Option(help="Folder of report and script (default: in .asv/blame).")
-    ] = None,
-    results: Annotated[
-        Path | None, typer.Option(help="Folder of the results (default: results).")
-    ] = None,
+    python: options.OnePython = None,
+    torch: options.OneRelease = None,
+    good: options.Good = None,
+    sought: options.For = "failure",
+    symptom: options.Symptom = None,
+    machine: options.OneMachine = None,
+    commit: options.OneCommit = "HEAD",
+    device: options.Device = "cpu",
+    threads: options.Threads = 1,
+    deadline: options.Deadline = DEADLINE_S,
+    output: options.Output = None,
+    results: options.Results = None,
     *,
-    force: Annotated[
-        bool, typer.Option("--force", help="Run trials again that an earlier command ran.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    force: options.Force = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Find the stage of the compiler and the setting behind a failure, graph breaks or slowness.
+    """Find the compiler stage and setting behind a failure or slowness.
 
     Writes a report with a minimal script that can be posted upstream.
     """
@@ -168,7 +144,7 @@ def blame_command(
     known = {release: _seen(record) for release, record in records.items()}
     report = write_report(root, asked, found, known, command)
     if as_json:
-        typer.echo(json.dumps(_as_dict(asked, found, report), indent=1))
+        print_json("ivhl.blame/1", **_as_dict(asked, found, report))
     else:
         _print(console, found, report)
 

@@ -2,29 +2,221 @@
 
 from __future__ import annotations
 
-import typer
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
-from ivhl.cli import app
+import typer
+from rich.text import Text
+
+from ivhl.cli import app, options
+from ivhl.cli.declared import results_folder, warn_unread
+from ivhl.cli.names import matching
+from ivhl.cli.screen import brief, print_json, screen
+from ivhl.errors import FixedError
 from ivhl.init.check import check_project
-from ivhl.matrix.project import find_root
-from ivhl.tracker.terminal import Terminal
+from ivhl.matrix.check import check_locks
+from ivhl.matrix.project import find_root, load
+from ivhl.records.files import write_whole
+from ivhl.records.text import printable
+from ivhl.tracker.expectations import EXPECTATIONS, load_expectations
+from ivhl.tracker.expecting import OF_THE_PROJECT, standings, unexpected, updated
+from ivhl.tracker.project import load_state, rows_of
+from ivhl.tracker.wording import counted, short_message
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ivhl.tracker.compat import Row
+    from ivhl.tracker.expecting import Standing
+    from ivhl.tracker.terminal import Terminal
+
+SCHEMA = "ivhl.check/1"
+# What can be checked: every file; the matrix and its locks alone; known failures beside the records.
+_WHAT = ("project", "locks", "expectations")
+# Cases that a line names; the rest are counted.
+_NAMED = 3
+
+
+@dataclass
+class _Inspection:
+    """What was checked, and found."""
+
+    problems: list[str]
+    notes: list[str]
+    summary: list[str]
+    written: Sequence[str] = ()
+    stood: Sequence[Standing] = ()
+    news: Sequence[Row] = ()
+
+    @property
+    def fixed(self) -> list[Row]:
+        """Cases that pass although an entry expects them to fail."""
+        return [row for one in self.stood for row in one.fixed]
 
 
 @app.command("check")
-def check_command() -> None:
-    """Check every file that ivhl reads: matrix, locks, settings, benchmarks.
+def check_command(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(help="project, locks or expectations (default: project)."),
+    ] = None,
+    results: options.Results = None,
+    *,
+    update: options.Update = False,
+    every: options.Every = False,
+    as_json: options.Json = False,
+) -> None:
+    """Check every file that ivhl reads: matrix, locks, benchmarks, known failures.
 
-    Prints all problems; exit code 1 if there is one. Needs neither torch nor a network.
+    Needs neither torch nor a network. Exit code 1 if there is a problem. "expectations" compares
+    the known failures with the records: what each entry covers, what is fixed, what fails without
+    an entry. Exit code 11 if a case passes that an entry expects to fail.
     """
-    report = check_project(find_root())
-    console = Terminal(highlight=False, soft_wrap=True)
-    for text in report.problems:
-        console.print("problem:", style="red", end=" ")
-        console.print(text, markup=False)
-    for text in report.notes:
-        console.print("note:", end=" ")
-        console.print(text, markup=False)
-    if report.problems:
-        console.print("next: correct them; ivhl matrix lock makes missing and stale locks")
+    parts = [name for one in what or () for name in matching("part", one, _WHAT)]
+    parts += ["expectations"] if update else []
+    root = find_root()
+    found = _Inspection([], [], [])
+    if not parts or "project" in parts:
+        report = check_project(root)
+        found.problems += report.problems
+        found.notes += report.notes
+        found.summary.append(report.summary)
+    if "locks" in parts:
+        _, matrix = load(root)
+        found.problems += check_locks(root, matrix)
+        n_cells = len(matrix.cells(tier="extended"))
+        found.summary.append(f"{counted(n_cells, 'cell')}, locks fresh, hashed and matched")
+    if "expectations" in parts:
+        _compare(root, results, found, update=update)
+    if as_json:
+        print_json(
+            SCHEMA,
+            problems=found.problems,
+            notes=found.notes,
+            **_as_dict(found.stood, found.news),
+        )
+    else:
+        with screen(every=every) as console:
+            _print(console, found, with_records="expectations" in parts, every=every)
+    if found.problems:
         raise typer.Exit(1)
-    console.print(f"in order: {report.summary}")
+    if found.fixed:
+        raise FixedError(
+            f"{counted(len(found.fixed), 'case')} fixed: {EXPECTATIONS} still expects a failure",
+            hint="remove or narrow the entries: ivhl check --update",
+        )
+
+
+def _compare(root: Path, results: Path | None, found: _Inspection, *, update: bool) -> None:
+    """Compare the known failures with the records, after bringing them up to date if asked."""
+    expectations = load_expectations(root)
+    state = load_state(root, results_folder(results, root), history=False)
+    warn_unread(state.problems, results)
+    rows = rows_of(state)
+    if update:
+        path = root / EXPECTATIONS
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        new = updated(text, expectations, rows)
+        if new.text != text and (new.added or new.dropped):
+            write_whole(path, new.text.encode(), root)
+        found.written = [
+            f"{word}: {printable(f'{entry.title}; {entry.why}')}"
+            for word, entries in (("dropped", new.dropped), ("added", new.added))
+            for entry in entries
+        ]
+        expectations = load_expectations(root)
+    found.stood = standings(expectations, rows)
+    found.news = unexpected(expectations, rows)
+
+
+def _print(console: Terminal, found: _Inspection, *, with_records: bool, every: bool) -> None:
+    for text in found.written:
+        console.print(text)
+    for text in found.problems:
+        console.print("problem:", style="red", end=" ")
+        console.print(text)
+    for text in found.notes:
+        console.print("note:", end=" ")
+        console.print(text)
+    if found.problems:
+        number = counted(len(found.problems), "problem")
+        console.print(f"{number}; next: correct them; ivhl lock makes missing and stale locks")
+    elif found.summary:
+        console.print(f"in order: {'; '.join(found.summary)}")
+    if with_records:
+        _print_expectations(console, found.stood, found.news, every=every)
+
+
+def _print_expectations(
+    console: Terminal, stood: Sequence[Standing], news: Sequence[Row], *, every: bool
+) -> None:
+    console.print(Text(f"{EXPECTATIONS}: {counted(len(stood), 'known failure')}", "bold"))
+    for one in stood:
+        console.print(Text(f"  {printable(one.entry.title)}"))
+        why = brief(printable(one.entry.why), console, every=every)
+        console.print(Text(f"    {why}", "bright_black"))
+        for rows, word, style in (
+            (one.occurs, "occurs", "green"),
+            (one.fixed, "fixed", "bold red"),
+            (one.otherwise, "fails in another way", "yellow"),
+        ):
+            if rows:
+                told = brief(f"{word}: {_some(rows)}", console, every=every)
+                console.print(Text(f"    {told}", style))
+        if one.is_unmatched:
+            console.print(Text("    never matches a measured case", "yellow"))
+    theirs = [row for row in news if row.failure_class not in OF_THE_PROJECT]
+    ours = [row for row in news if row.failure_class in OF_THE_PROJECT]
+    _print_news(console, theirs, "--update writes them")
+    _print_news(console, ours, "before anything is compiled: mend them, or write an entry by hand")
+
+
+def _print_news(console: Terminal, news: Sequence[Row], what_next: str) -> None:
+    if news:
+        text = f"not expected: {counted(len(news), 'failure')} ({what_next})"
+        console.print(Text(text, "bold"))
+    groups: dict[str, list[Row]] = {}
+    for row in news:
+        text = f"{row.failure_class}: {printable(short_message(row.message))}"
+        groups.setdefault(text, []).append(row)
+    for text, alike in groups.items():
+        console.print(Text(f"  {text}"))
+        console.print(Text(f"    {_some(alike)}", "bright_black"))
+
+
+def _some(rows: Sequence[Row]) -> str:
+    names = [f"{_name(row)} in {row.cell} on {row.machine}" for row in rows]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{counted(len(rows), 'case')}: {'; '.join(names[:_NAMED])}{more}"
+
+
+def _name(row: Row) -> str:
+    return f"{row.workload}/{row.size}/{row.variant}"
+
+
+def _as_dict(stood: Sequence[Standing], news: Sequence[Row]) -> dict[str, Any]:
+    return {
+        "expected": [
+            {
+                **one.entry.model_dump(by_alias=True),
+                **{
+                    word: [_place(row) for row in rows]
+                    for word, rows in (
+                        ("occurs", one.occurs),
+                        ("fixed", one.fixed),
+                        ("otherwise", one.otherwise),
+                    )
+                },
+                "never_matches": one.is_unmatched,
+            }
+            for one in stood
+        ],
+        "not_expected": [
+            {**_place(row), "class": row.failure_class, "message": row.message} for row in news
+        ],
+    }
+
+
+def _place(row: Row) -> dict[str, str]:
+    return {"case": _name(row), "cell": row.cell, "machine": row.machine, "device": row.device}

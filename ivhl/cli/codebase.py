@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import typer
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from rich.padding import Padding
@@ -16,7 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ivhl.cli.declared import results_folder, warn, warn_unread
-from ivhl.errors import ResultsError, SpecError, UnknownNameError
+from ivhl.cli.names import RELEASE, recorded
+from ivhl.cli.screen import print_json, screen
+from ivhl.errors import ResultsError, SpecError
 from ivhl.init.allowed import read_allowed
 from ivhl.matrix.locks import unavailable_path
 from ivhl.matrix.project import MATRIX, find_root, load_project
@@ -25,7 +25,6 @@ from ivhl.records.text import printable
 from ivhl.syntax import read_trees
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.project import load_state
-from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.views.source import Source
 from ivhl.tracker.wording import counted
 from ivhl.version_checks.code_base import (
@@ -47,13 +46,24 @@ if TYPE_CHECKING:
     from ivhl.matrix.spec import Matrix
     from ivhl.syntax import Trees
     from ivhl.tracker.project import State
+    from ivhl.tracker.terminal import Terminal
     from ivhl.version_checks.checks import FoundCheck
     from ivhl.version_checks.code_base import OperationEvidence, SupportLine, WorthLine
     from ivhl.version_checks.find import Found
     from ivhl.version_checks.sites import CompileSite
 
+SCHEMA = "ivhl.code-advice/1"
 _SITES = 3
 _OPERATIONS = 6
+
+
+class Asked(NamedTuple):
+    """What the options of ``ivhl advise`` leave: texts as they were given; empty for all."""
+
+    python: Sequence[str]
+    torch: Sequence[str]
+    machine: Sequence[str]
+    device: str | None
 
 
 class _Answer(NamedTuple):
@@ -119,9 +129,9 @@ def advise_code_base(
     text: str,
     own: Path | None,
     results: Path | None,
-    machine: str | None,
-    device: str | None,
+    asked: Asked,
     *,
+    every: bool,
     as_json: bool,
 ) -> None:
     """Print what the records say about a code base.
@@ -136,7 +146,7 @@ def advise_code_base(
     allowed = read_allowed(path)
     roots = _roots(allowed, own)
     matrices = [load_matrix(root / MATRIX) for root, _ in roots]
-    cells = _allowed_cells(allowed, matrices)
+    cells = _asked_cells(_allowed_cells(allowed, matrices), asked)
     warn(printable(problem) for problem in code.trees.problems)
     unavailable = frozenset(
         cell
@@ -151,12 +161,9 @@ def advise_code_base(
         states.append(load_state(root, folder, history=False))
         warn_unread(map(printable, states[-1].problems), given)
         chosen += _evidence(states[-1], cells, unavailable, own=is_own)
-    _must_know(chosen, machine, device)
-    wanted = [
-        one
-        for one in chosen
-        if one.machine == (machine or one.machine) and one.device == (device or one.device)
-    ]
+    machines = recorded("machine", asked.machine, {one.machine for one in chosen})
+    devices = recorded("device", asked.device and [asked.device], {one.device for one in chosen})
+    wanted = [one for one in chosen if one.machine in machines and one.device in devices]
     own_answer, suite = (
         _answer([one for one in wanted if one.own is own]) for own in (True, False)
     )
@@ -168,9 +175,10 @@ def advise_code_base(
     operations = _operations(code, roots[-1][0], states[-1], suite)
     told = _Told(allowed, code, cells, own_answer, suite, operations)
     if as_json:
-        typer.echo(json.dumps(_as_dict(told), indent=1))
-    else:
-        _print(told, {release for matrix in matrices for release in matrix.every_release})
+        print_json(SCHEMA, **_as_dict(told))
+        return
+    with screen(every=every, soft_wrap=False) as console:
+        _print(console, told, {one for matrix in matrices for one in matrix.every_release})
 
 
 def _read(path: Path) -> _Code:
@@ -267,6 +275,22 @@ def _allowed_cells(allowed: Allowed, matrices: Sequence[Matrix]) -> tuple[tuple[
     return tuple(sorted(found, key=lambda cell: (python_key(cell[0]), release_key(cell[1]))))
 
 
+def _asked_cells(cells: tuple[tuple[str, str], ...], asked: Asked) -> tuple[tuple[str, str], ...]:
+    """Return the cells that the options leave.
+
+    Raises:
+        SpecError: If they leave none.
+    """
+    pythons = recorded("Python", asked.python, {python for python, _ in cells})
+    releases = recorded(RELEASE, asked.torch, {torch for _, torch in cells})
+    found = tuple(cell for cell in cells if cell[0] in pythons and cell[1] in releases)
+    if not found:
+        raise SpecError(
+            "--python and --torch: no allowed cell has both", hint="leave out one of them"
+        )
+    return found
+
+
 def _ends(cells: Mapping[tuple[str, str], str] | Sequence[tuple[str, str]], at: int) -> str:
     key = release_key if at else python_key
     names = sorted({cell[at] for cell in cells}, key=key)
@@ -296,15 +320,6 @@ def _evidence(
         )
         for place, rows in source.by_place.items()
     ]
-
-
-def _must_know(found: Sequence[CodeEvidence], machine: str | None, device: str | None) -> None:
-    for kind, wanted, known in (
-        ("machine", machine, {one.machine for one in found}),
-        ("device", device, {one.device for one in found}),
-    ):
-        if wanted is not None and wanted not in known:
-            raise UnknownNameError(kind, wanted, known)
 
 
 def _answer(found: Sequence[CodeEvidence]) -> _Answer | None:
@@ -338,16 +353,15 @@ def _operations(
     return shared_operations(code.operations, by_workload, suite.evidence, suite.cell)
 
 
-def _print(told: _Told, releases: set[str]) -> None:
-    console = Terminal(highlight=False)
+def _print(console: Terminal, told: _Told, releases: set[str]) -> None:
+    console.print(Text("Recommendation", "bold"))
+    console.print(f"{printable(told.paragraph)}\n")
     _print_code(console, told, releases)
     if told.suite is not None:
         _print_operations(console, told.code.operations, told.operations, told.suite)
     for answer in (told.own, told.suite):
         if answer is not None:
             _print_answer(console, answer, told.name)
-    console.print(Text("\nRecommendation", "bold"))
-    console.print(printable(told.paragraph))
 
 
 def _print_code(console: Terminal, told: _Told, releases: set[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import chain, product
@@ -12,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from rich.text import Text
 
-from ivhl.cli import app
+from ivhl.cli import app, options
 from ivhl.cli.declared import (
-    bench_commands,
     check_any,
-    check_recorded,
     known_changes,
     matrix_beside_records,
     results_folder,
     warn_unread,
 )
+from ivhl.cli.names import RELEASE, commands_of, matching, narrow, recorded
+from ivhl.cli.screen import brief, check_suffix, print_json, screen, write_rows
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.matrix.project import find_root
@@ -45,7 +44,7 @@ from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from ivhl.matrix.spec import Matrix
     from ivhl.records.record import RunRecord
@@ -64,8 +63,9 @@ _SORTS: dict[Axis, str] = {
 }
 # Kinds of which only the number is printed, unless all are asked for.
 _HIDDEN = ("unchanged", "new", "missing", "incomparable", "inconclusive")
-_LISTED = 3  # cases of a kind, unless all are asked for
-_PLACES = 3  # that the line of what one side alone has names
+_LISTED = 2  # cases of a kind, unless all are asked for
+_PLACES = 3  # with most cases, or named of those on one side only; unless all are asked for
+SCHEMA = "ivhl.comparison/1"
 _HINT = (
     "both must be commits, or PyTorch releases, Pythons or machines with records (ivhl results), or "
     "folders of results"
@@ -78,31 +78,25 @@ def compare_command(
         str, typer.Argument(help="A commit, PyTorch release, Python, machine or results folder.")
     ],
     after: Annotated[str, typer.Argument(help="Another one of the same sort.")],
-    workload: Annotated[
-        list[str] | None, typer.Option("--workload", help="Only this workload; repeatable.")
-    ] = None,
-    python: Annotated[
-        list[str] | None, typer.Option("--python", help="Only this Python; repeatable.")
-    ] = None,
-    torch: Annotated[
-        list[str] | None, typer.Option("--torch", help="Only this PyTorch release; repeatable.")
-    ] = None,
-    machine: Annotated[
-        list[str] | None, typer.Option("--machine", help="Only this machine; repeatable.")
-    ] = None,
-    results: Annotated[
-        Path | None, typer.Option("--results", help="Folder of the results (default: results).")
-    ] = None,
+    workload: options.Workloads = None,
+    size: options.Sizes = None,
+    variant: options.Variants = None,
+    python: options.Pythons = None,
+    torch: options.Releases = None,
+    machine: options.Machines = None,
+    device: options.AnyDevice = None,
+    results: options.Results = None,
+    output: options.Output = None,
     *,
-    every: Annotated[
-        bool, typer.Option("--all", help="List unchanged cases and those of one side, too.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    every: options.Every = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Compare two commits, PyTorch releases, Pythons, machines or stored results.
+    """Compare two commits, PyTorch releases, Pythons, machines or folders of results.
 
     Means are over the cases that ran on both sides; what fails, is fixed, new or missing is listed.
+    --output writes .csv or .json.
     """
+    check_suffix(output, ".csv", ".json")
     root = find_root()
     folder = results_folder(results, root)
     index = open_index(folder)
@@ -113,22 +107,29 @@ def compare_command(
     for one, place in zip(folders or (index,), places, strict=True):
         check_any(one, place)
     matrix = matrix_beside_records(root)
-    wanted = _filter(matrix, folders or (index,), workload, python, torch, machine)
+    chosen = {
+        "workload": workload,
+        "size": size,
+        "variant": variant,
+        "machine": machine,
+        "python": python,
+        "torch": torch,
+        "device": device,
+    }
+    was: Sequence[RunRecord]
+    now: Sequence[RunRecord]
     if folders:
         axis: Axis = "results"
-        was: Sequence[RunRecord]
-        now: Sequence[RunRecord]
-        was, now = [one.read(one.entries) for one in folders]
+        both = [one.entries for one in folders]
+        kept = narrow([*chain(*both)], matrix, **chosen)
+        was, now = (one.read(entries) for one, entries in zip(folders, both, strict=True))
         disturbed = disturbed_keys(folders[0].entries), disturbed_keys(folders[1].entries)
     else:
         disturbed = (disturbed_keys(index.entries),) * 2
-        axis, was, now = _sides(root, matrix, index, (before, after), wanted)
+        kept = narrow(index.entries, matrix, **chosen)
+        axis, was, now = _sides(root, matrix, index, (before, after), kept)
     # Judged beside all others, so that a case is the same whatever is asked for.
-    asked = {
-        entry.case.along(axis)
-        for one in folders or (index,)
-        for entry in filter(wanted, one.entries)
-    }
+    asked = {entry.case.along(axis) for entry in kept}
     every_case = compare(was, now, axis, index.spreads, disturbed)
     found = tuple(one for one in every_case if one.case in asked)
     if not found:
@@ -141,71 +142,45 @@ def compare_command(
     worse = worse_between(found, axis, first)
     cause = known_changes(folder, root).causes(worse) if worse else ""
     if as_json:
-        typer.echo(json.dumps(_as_dict(axis, summaries, found, cause), indent=1))
+        print_json(SCHEMA, **_as_dict(axis, summaries, found, cause))
         return
-    console = Terminal(highlight=False, soft_wrap=True)
-    for text in builds_beside(product(was, now) if axis == "python" else ()):
-        console.print(text)
-    _summarise_all(console, summaries, before, after)
-    if cause:
-        console.print(Text(f"known of what is worse: {printable(cause)}", "cyan"))
-    _list_all(console, found, every=every)
-    if cases := disturbed_cases(found):
-        console.print(f"{cases}, by the calibration: times not compared", style="bright_black")
+    if output is not None:
+        whole = {"schema": SCHEMA, **_as_dict(axis, summaries, found, cause)}
+        write_rows(output, [_as_row(one) for one in found], whole)
+        return
+    with screen(every=every) as console:
+        builds = [*builds_beside(product(was, now) if axis == "python" else ())]
+        for text in builds if every else builds[:1]:
+            console.print(text)
+        _summarise_all(console, summaries, (before, after), every=every)
+        if cause:
+            known = brief(f"known of what is worse: {printable(cause)}", console, every=every)
+            console.print(Text(known, "cyan"))
+        _list_all(console, found, every=every)
+        if cases := disturbed_cases(found):
+            console.print(f"{cases}, by the calibration: times not compared", style="bright_black")
 
 
 def _summarise_all(
-    console: Terminal, summaries: Sequence[Summary], before: str, after: str
+    console: Terminal, summaries: Sequence[Summary], names: tuple[str, str], *, every: bool
 ) -> None:
-    alone = [summary for summary in summaries if not summary.on_both]
-    for summary in summaries:
-        if summary in alone:
-            continue
-        console.print(Text(_sentence(before, after, summary), "bold"))
+    """Print what moved at each place; unasked, at those with most cases."""
+    compared = [summary for summary in summaries if summary.on_both]
+    most = sorted(compared, key=lambda summary: -summary.on_both)[:_PLACES]
+    shown = [summary for summary in compared if every or summary in most]
+    for summary in shown:
+        console.print(Text(_sentence(*names, summary), "bold"))
         console.print(_means(summary))
         if summary.apart and summary.means:
-            console.print(
-                Text(f"  the mean says little of the others: {printable(summary.apart)}", "yellow")
-            )
-    if alone:
+            apart = f"the mean says little of the others: {printable(summary.apart)}"
+            console.print(Text(f"  {brief(apart, console, every=every)}", "yellow"))
+    if len(shown) < len(compared):
+        more = counted(len(compared) - len(shown), "more place")
+        console.print(f"{more}, with fewer cases: --all", style="bright_black")
+    if alone := [summary for summary in summaries if not summary.on_both]:
         named = "; ".join(", ".join(summary.place) for summary in alone[:_PLACES])
         more = f"; {len(alone) - _PLACES} more" if len(alone) > _PLACES else ""
         console.print(f"measured on one side only: {named}{more}", style="bright_black")
-
-
-def _filter(
-    matrix: Matrix | None,
-    indices: Iterable[Index],
-    workloads: Collection[str] | None,
-    pythons: Collection[str] | None,
-    releases: Collection[str] | None,
-    machines: Collection[str] | None,
-) -> Callable[[Entry], bool]:
-    """Return which entries the options leave.
-
-    Raises:
-        ResultsError: If what one names is in the matrix but has no record.
-        UnknownNameError: If nothing has its name.
-    """
-    entries = [entry for index in indices for entry in index.entries]
-    by_python, by_release = bench_commands(matrix)
-    releases = [newest_of(text, by_release) for text in releases or ()]
-    known = values_of(entries)
-    check_recorded("workload", workloads or (), {entry.case.workload for entry in entries})
-    check_recorded("Python", pythons or (), known["python"], by_python)
-    check_recorded("PyTorch release", releases, known["torch"], by_release)
-    check_recorded("machine", machines or (), known["machine"])
-
-    def wanted(entry: Entry) -> bool:
-        case = entry.case
-        return (
-            case.workload in (workloads or (case.workload,))
-            and entry.python in (pythons or (entry.python,))
-            and entry.torch in (releases or (entry.torch,))
-            and case.machine in (machines or (case.machine,))
-        )
-
-    return wanted
 
 
 def _folders(names: tuple[str, str]) -> tuple[Index, Index] | None:
@@ -226,7 +201,7 @@ def _sides(
     matrix: Matrix | None,
     index: Index,
     names: tuple[str, str],
-    wanted: Callable[[Entry], bool],
+    entries: Sequence[Entry],
 ) -> tuple[Axis, Sequence[RunRecord], Sequence[RunRecord]]:
     """Return what is compared, and the records of both sides.
 
@@ -234,7 +209,6 @@ def _sides(
         SpecError: If both names are nothing that records have, and no commits, or are the same.
         ResultsError: If they are known and no record is of one of them.
     """
-    entries = tuple(filter(wanted, index.entries))
     known = matrix.releases("extended") if matrix else ()
     # A machine or a Python may have the name of a series of releases: what records have comes first.
     for meant in (names, tuple(newest_of(name, known) for name in names)):
@@ -246,6 +220,10 @@ def _sides(
     try:
         commits = [find_commit(root, name) for name in names]
     except SpecError as error:
+        if parts := _parts(names, entries):
+            _check_apart("machine", names, *parts)
+            one, other = (index.read(choose(entries, "machine", {name})) for name in parts)
+            return "machine", one, other
         _refuse(root, matrix, index.entries, entries, names, str(error))
     _check_apart("commit", names, *commits)
     one, other = (
@@ -253,6 +231,18 @@ def _sides(
         for commit in commits
     )
     return "commit", one, other
+
+
+def _parts(names: tuple[str, str], entries: Sequence[Entry]) -> tuple[str, str] | None:
+    """Return the machines of which the names are parts; ``None`` unless each is part of one."""
+    machines = values_of(entries)["machine"]
+    try:
+        meant = [matching("machine", name, machines) for name in names]
+    except SpecError:
+        return None
+    if any(len(found) > 1 for found in meant):
+        return None
+    return meant[0][0], meant[1][0]
 
 
 def _check_apart(axis: Axis, names: tuple[str, str], one: object, other: object) -> None:
@@ -291,11 +281,10 @@ def _refuse(
         ResultsError: If no record is of one of them.
     """
     what = f"cannot compare {names[0]!r} with {names[1]!r}"
-    by_python, by_release = bench_commands(matrix)
-    measured_by: dict[Axis, Mapping[str, str]] = {"torch": by_release, "python": by_python}
-    recorded = values_of(every)
-    known = {axis: {*values, *measured_by.get(axis, ())} for axis, values in recorded.items()}
-    meant = [newest_of(name, by_release) for name in names]
+    commands = commands_of(matrix)
+    there = values_of(every)
+    known = {axis: {*values, *commands.get(_SORTS[axis], ())} for axis, values in there.items()}
+    meant = [newest_of(name, commands[RELEASE]) for name in names]
     one, other = (_sort_of(root, name, known) for name in meant)
     sort = one or other
     if sort is None:
@@ -310,7 +299,8 @@ def _refuse(
         raise SpecError(
             f"{what}: {names[0]} is a {_SORTS[one]}, {names[1]} is a {_SORTS[other]}", hint=_HINT
         )
-    check_recorded(_SORTS[sort], meant, recorded[sort], measured_by.get(sort, {}))
+    for name in meant:
+        recorded(_SORTS[sort], [name], there[sort], commands.get(_SORTS[sort]))
     without = [name for name in meant if name not in values_of(entries)[sort]]
     raise ResultsError(
         f"no record of {_SORTS[sort]} {' or '.join(without)} has these options",
@@ -364,28 +354,29 @@ def _list_all(console: Terminal, found: Sequence[Comparison], *, every: bool) ->
         if kind in _HIDDEN and not every:
             hidden += len(group)
         elif group:
-            _list(console, kind, group, most=len(group) if every else _LISTED)
+            _list(console, kind, group, every=every)
     if hidden:
         kinds = f"{', '.join(_HIDDEN[:-1])} or {_HIDDEN[-1]}"
         console.print(f"{counted(hidden, 'case')} {kinds}: --all")
 
 
-def _list(console: Terminal, kind: str, group: Sequence[Comparison], most: int) -> None:
+def _list(console: Terminal, kind: str, group: Sequence[Comparison], *, every: bool) -> None:
     style = "red" if kind in WORSE else "green" if kind in BETTER else "bold"
     console.print(Text(f"\n{kind} ({len(group)})", style))
-    for one in group[:most]:
+    shown = group if every else group[:_LISTED]
+    for one in shown:
         console.print(Text(f"  {one.case.name}  {', '.join(one.case.place)}"))
         if one.reason:
-            console.print(Text(f"    {printable(one.reason)}", "bright_black"))
-    if len(group) > most:
-        console.print(f"  and {counted(len(group) - most, 'more case')}: --all")
+            reason = brief(printable(one.reason), console, every=every)
+            console.print(Text(f"    {reason}", "bright_black"))
+    if len(group) > len(shown):
+        console.print(f"  and {counted(len(group) - len(shown), 'more case')}: --all")
 
 
 def _as_dict(
     axis: Axis, summaries: Sequence[Summary], found: Sequence[Comparison], cause: str
 ) -> dict[str, Any]:
     return {
-        "schema": "ivhl.comparison/1",
         "axis": axis,
         "cause": cause,
         "summaries": [
@@ -408,6 +399,17 @@ def _as_dict(
             }
             for one in found
         ],
+    }
+
+
+def _as_row(one: Comparison) -> dict[str, Any]:
+    """Return a case as a row of CSV, with the ratio of after to before of each quantity."""
+    changes = one.times.changes if one.times else {}
+    return {
+        **one.case._asdict(),
+        "kind": one.kind,
+        "reason": one.reason,
+        **{str(metric): asdict(change).get("ratio") for metric, change in changes.items()},
     }
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
 from ivhl.bench.attribution import RecordedLocks
-from ivhl.cli import app
+from ivhl.cli import app, options
+from ivhl.cli.complete import complete_cases
 from ivhl.cli.declared import (
     check_any,
     known_changes,
@@ -20,7 +19,8 @@ from ivhl.cli.declared import (
     results_folder,
     warn_unread,
 )
-from ivhl.errors import UnknownNameError
+from ivhl.cli.names import narrow, recorded
+from ivhl.cli.screen import check_suffix, print_json, screen, write_rows
 from ivhl.matrix.diff import diff_locks
 from ivhl.matrix.project import find_root
 from ivhl.records.text import printable
@@ -35,7 +35,8 @@ from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, seconds, times
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from ivhl.matrix.spec import Matrix
     from ivhl.records.identity import CaseInCell
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from ivhl.tracker.spread import Spreads
     from ivhl.tracker.steps import CourseStep, QuantityStep, StepAxis
 
+SCHEMA = "ivhl.course/1"
 _WORDS = {"torch": "PyTorch", "python": "Python"}
 # Only these have names of their own in what a step changed; the rest are counted.
 _NVIDIA = ("nvidia-", "cuda-")
@@ -57,66 +59,71 @@ def course_command(
     case: Annotated[
         list[str] | None,
         typer.Argument(
-            help="WORKLOAD/SIZE/VARIANT, or a workload; several may be given. "
-            "Without one, what moved at each place, over all cases."
+            help="WORKLOAD/SIZE/VARIANT, or a part of it. Without a case, what changed at each "
+            "place, over all cases.",
+            autocompletion=complete_cases,
         ),
     ] = None,
-    machine: Annotated[
-        list[str] | None, typer.Option("--machine", help="Only this machine; repeatable.")
-    ] = None,
-    results: Annotated[
-        Path | None, typer.Option("--results", help="Folder of the results (default: results).")
-    ] = None,
+    python: options.Pythons = None,
+    torch: options.Releases = None,
+    machine: options.Machines = None,
+    device: options.AnyDevice = None,
+    results: options.Results = None,
+    output: options.Output = None,
     *,
-    every: Annotated[
-        bool,
-        typer.Option(
-            "--all", help="Places at which nothing moved, too; without a case, all that moved."
-        ),
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    every: options.Every = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Show cases over all releases and Pythons, and where eager and compiled moved.
+    """Show cases over all releases and Pythons, and where a side changed.
 
     From the records alone: speedup and seconds of each cell, the steps of each side between
     neighbours, and what was installed that differs there. Without a case: for each step, in which
-    cases.
+    cases; --all names all of them. --output writes the cells as .csv, or .json.
     """
+    check_suffix(output, ".csv", ".json")
     root = find_root()
     matrix = matrix_beside_records(root)
     folder = results_folder(results, root)
     index = open_index(folder)
     warn_unread(index.problems, results)
     check_any(index, folder)
-    names = {name for e in index.entries for name in (e.case.workload, case_name(e.case))}
-    machines = {entry.case.machine for entry in index.entries}
-    for kind, wanted, there in (("case", case or (), names), ("machine", machine or (), machines)):
-        for name in wanted:
-            if name not in there:
-                raise UnknownNameError(kind, name, there)
+    entries = narrow(
+        index.entries, matrix, python=python, torch=torch, machine=machine, device=device
+    )
+    names = {name for e in entries for name in (e.case.workload, case_name(e.case))}
+    wanted = recorded("case", case, names)
     chosen = cases_of(
         entry
-        for entry in index.entries
-        if entry.case.machine in (machine or machines)
-        and (not case or not {entry.case.workload, case_name(entry.case)}.isdisjoint(case))
+        for entry in entries
+        if not wanted.isdisjoint((entry.case.workload, case_name(entry.case)))
     )
     disturbed = disturbed_of(index.entries)
     installed = _Installed(root, matrix)
     known = known_changes(folder, root)
-    found = []
-    console = Terminal(highlight=False, soft_wrap=True)
-    if not case and not as_json:
-        _print_places(console, chosen, index.spreads, disturbed, known, every=every)
+    if not case and not as_json and output is None:
+        with screen(every=every) as console:
+            _print_places(console, chosen, index.spreads, disturbed, known, every=every)
         return
-    for (subject, dtype), entries in chosen.items():
-        runs = of_one_code(entries)
-        steps = find_steps(runs, index.spreads, every=every, disturbed=disturbed)
-        if as_json:
-            found.append(_as_dict(subject, dtype, runs, steps, installed, disturbed, known))
-        else:
-            _print(console, subject, dtype, runs, steps, installed, disturbed, known)
+    found = []
+    with screen(every=every) as console:
+        for (subject, dtype), cells in chosen.items():
+            runs = of_one_code(cells)
+            steps = find_steps(runs, index.spreads, every=every, disturbed=disturbed)
+            if as_json or output is not None:
+                found.append(_as_dict(subject, dtype, runs, steps, installed, disturbed, known))
+            else:
+                _print(console, subject, dtype, runs, steps, installed, disturbed, known)
     if as_json:
-        typer.echo(json.dumps({"schema": "ivhl.course/1", "cases": found}, indent=1))
+        print_json(SCHEMA, cases=found)
+    elif output is not None:
+        write_rows(output, [*_rows(found)], {"schema": SCHEMA, "cases": found})
+
+
+def _rows(cases: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield a row of CSV for each cell of each case."""
+    for case in cases:
+        about = {name: value for name, value in case.items() if name not in ("cells", "steps")}
+        yield from (about | cell for cell in case["cells"])
 
 
 def _ends(step: CourseStep, runs: Sequence[Entry]) -> tuple[Entry, Entry]:

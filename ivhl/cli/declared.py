@@ -9,7 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from ivhl.errors import ResultsError, SpecError, UnknownNameError
+from ivhl.errors import InterpreterError, ResultsError, SpecError, UnknownNameError
+from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
 from ivhl.tracker.annotations import load_annotations
@@ -24,6 +25,7 @@ from ivhl.workload import broken_benchmarks, load_workloads
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
+    from ivhl.matrix.interpreter import Interpreter
     from ivhl.matrix.spec import Matrix
     from ivhl.tracker.index import Index
     from ivhl.workload import Workload
@@ -58,19 +60,6 @@ def matrix_beside_records(root: Path, *, is_named: bool = False) -> Matrix | Non
         if not is_named:
             warn([error])
         return None
-
-
-def check_suffix(path: Path, suffix: str, what: str) -> None:
-    """Refuse a file to write whose name says that it holds something else.
-
-    Raises:
-        SpecError: If the name does not end so.
-    """
-    if path.suffix.lower() != suffix:
-        raise SpecError(
-            f"{path}: the name must end in {suffix}, since {what} is written",
-            hint=f"e.g. {path.with_suffix(suffix)}" if path.name else f"e.g. records{suffix}",
-        )
 
 
 def bench_commands(matrix: Matrix | None) -> tuple[dict[str, str], dict[str, str]]:
@@ -209,6 +198,19 @@ def check_any(index: Index, folder: Path) -> None:
         ResultsError: A view of nothing would look like one in which nothing happened.
     """
     if not index.entries:
-        raise ResultsError(
-            f"no records in {folder}", hint="measure first, e.g. nox -s bench-3.12, or ivhl bench"
-        )
+        raise no_records(folder)
+
+
+def no_records(folder: Path) -> ResultsError:
+    """Return the error of every command that finds no records."""
+    return ResultsError(
+        f"no records in {folder}", hint="measure first, e.g. nox -s bench-3.12, or ivhl bench"
+    )
+
+
+def interpreter_of(root: Path, python: str) -> Interpreter | None:
+    """Return the interpreter for a Python; ``None`` if there is none on this machine."""
+    try:
+        return find_interpreter(root, python, install=False)
+    except InterpreterError:
+        return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -11,8 +10,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from ivhl.cli import app
+from ivhl.cli import app, options
 from ivhl.cli.declared import folder_to_write
+from ivhl.cli.screen import print_json
 from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.bring import import_records
 from ivhl.fleet.signed import load_attestations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ivhl.fleet.sources import Refused
 
 _PLACES_SHOWN = 3
+SCHEMA = "ivhl.import/1"
 
 
 class RefusedError(ResultsError):
@@ -40,25 +41,13 @@ def import_command(
     records: Annotated[
         list[Path], typer.Argument(help="Record files, folders or zip archives with such files.")
     ],
-    results: Annotated[
-        Path | None, typer.Option("--results", help="Folder to import into (default: results).")
-    ] = None,
-    attestation: Annotated[
-        Path | None,
-        typer.Option(help="Take only what this attestation of a workflow names; needs --signer."),
-    ] = None,
-    signer: Annotated[
-        str | None,
-        typer.Option(
-            metavar="OWNER/NAME",
-            help="Repository whose workflow must have signed it, or that workflow: "
-            "OWNER/NAME/.github/workflows/FILE@REF.",
-        ),
-    ] = None,
+    results: options.Results = None,
+    attestation: options.Attestation = None,
+    signer: options.Signer = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Import records from other machines. Checks each one and skips duplicates.
+    """Import records from other machines. Checks each record and skips duplicates.
 
     Exit code 6 if a record was refused; the others are imported. Running the same command again
     imports only what is missing.
@@ -73,7 +62,7 @@ def import_command(
     folder = folder_to_write(results or root / "results")
     imported = import_records(root, records, folder, attested=attested)
     if as_json:
-        typer.echo(json.dumps(_as_dict(imported), indent=1))
+        print_json(SCHEMA, **_as_dict(imported))
     else:
         _print(imported)
     if imported.refused:

@@ -7,21 +7,16 @@ import os
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 from xml.etree import ElementTree as ET
 
 import typer
 
-from ivhl.cli import app
-from ivhl.cli.declared import (
-    check_recorded,
-    declared,
-    folder_to_write,
-    results_folder,
-    warn,
-    warn_unread,
-)
+from ivhl.cli import app, options
+from ivhl.cli.declared import declared, folder_to_write, results_folder, warn, warn_unread
 from ivhl.cli.markdown import code
+from ivhl.cli.names import RELEASE, recorded
+from ivhl.cli.screen import screen
 from ivhl.cli.sides import times_table
 from ivhl.errors import FixedError, IvhlError, SpecError, WorseError
 from ivhl.git import commits_of_same_code, find_commit
@@ -42,7 +37,6 @@ if TYPE_CHECKING:
 
     from ivhl.bench.confirm import Confirmed
     from ivhl.bench.experiment import Measure, Runs
-    from ivhl.matrix.spec import Matrix
     from ivhl.records.identity import CaseInCell
     from ivhl.tracker.changes import CaseChange
     from ivhl.tracker.compare import Comparison
@@ -54,6 +48,9 @@ if TYPE_CHECKING:
 _ROWS_SHOWN = 50
 
 
+_ROUNDS = 5  # at most, to confirm suspects
+
+
 class GapsError(IvhlError):
     """No case is known to be worse, but records are missing or cannot be compared."""
 
@@ -63,58 +60,26 @@ class GapsError(IvhlError):
 @app.command("gate")
 def gate_command(
     context: typer.Context,
-    base: Annotated[str, typer.Option(help="Commit to compare with.")],
-    head: Annotated[str, typer.Option(help="Commit to judge.")] = "HEAD",
-    machine: Annotated[
-        list[str] | None, typer.Option("--machine", help="Only this machine; repeatable.")
-    ] = None,
-    results: Annotated[
-        Path | None, typer.Option("--results", help="Folder of the results (default: results).")
-    ] = None,
-    form: Annotated[
-        Literal["text", "json", "github", "junit", "annotations"],
-        typer.Option(
-            "--format",
-            help="github: Markdown for a pull request comment. annotations: for the log of GitHub "
-            "Actions.",
-        ),
-    ] = "text",
-    workload: Annotated[
-        list[str] | None, typer.Option("--workload", help="Only this workload; repeatable.")
-    ] = None,
-    python: Annotated[list[str] | None, typer.Option(help="Only this Python; repeatable.")] = None,
-    torch: Annotated[
-        list[str] | None,
-        typer.Option(help="Only this PyTorch release; repeatable. With --measure: measure it."),
-    ] = None,
-    rounds: Annotated[int, typer.Option(min=1, max=5, help="With --confirm: most rounds.")] = 5,
-    executor: Annotated[
-        Literal["here", "docker", "slurm"],
-        typer.Option(help="Where to measure: in containers, or all in one Slurm job."),
-    ] = "here",
-    slurm: Annotated[
-        list[str] | None,
-        typer.Option(help="Slurm option NAME=VALUE, e.g. partition=gpu; repeatable."),
-    ] = None,
+    base: options.Base,
+    commit: options.OneCommit = "HEAD",
+    machine: options.Machines = None,
+    results: options.Results = None,
+    form: options.Form = None,
+    workload: options.Workloads = None,
+    python: options.Pythons = None,
+    torch: options.Releases = None,
+    rounds: options.Rounds = None,
+    executor: options.Executor = "here",
+    slurm: options.Slurm = None,
     *,
-    measure: Annotated[
-        bool,
-        typer.Option(
-            "--measure", help="First measure both commits here, their processes interleaved."
-        ),
-    ] = False,
-    confirm: Annotated[
-        bool,
-        typer.Option(
-            "--confirm",
-            help="Measure suspects of this machine again; with --workload, all of its cases.",
-        ),
-    ] = False,
-    allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Do not fail when records are missing.")
-    ] = False,
+    in_docker: options.Docker = False,
+    measure: options.Measure = False,
+    confirm: options.Confirm = False,
+    allow_missing: options.AllowMissing = False,
+    every: options.Every = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Fail if a case newly fails, breaks more graphs, or is slower than at the base commit.
+    """Fail if a case newly fails, breaks more graphs, or is slower than at the base.
 
     Exit code 7 if a case is worse; 11 if a case passes that envs/expectations.toml expects to fail;
     8 if none is, but records are missing or cannot be compared; 0 otherwise.
@@ -126,25 +91,31 @@ def gate_command(
         raise SpecError("--slurm: needs --executor slurm", hint="add --executor slurm")
     # What measures makes the folder.
     folder = folder_to_write(results if measure and results else results_folder(results, root))
-    commits = _commits(root, base, head)
+    commits = _commits(root, base, commit)
     matrix = load_matrix(root / MATRIX)
-    releases = tuple(map(matrix.release, torch or ()))
+    releases: Sequence[str] = [*map(matrix.release, torch or ())]
     # The name under which this machine measures may be another one than its host name.
     here = machine[0] if machine and len(machine) == 1 else os.uname().nodename
     if BY_PROCESSOR in (machine or ()):
         here = this_machine(BY_PROCESSOR).name
         machine = [here if name == BY_PROCESSOR else name for name in machine or ()]
     workloads = declared(root)
-    check_recorded("workload", workload or (), {one.name for one in workloads})
-    runs = _runs(root, folder, here, executor) if measure or confirm else None
+    workload = sorted(
+        recorded("workload", workload, {one.name for one in workloads}) if workload else ()
+    )
+    runs = _runs(root, folder, here, in_docker=in_docker) if measure or confirm else None
     if runs is not None and measure:
         from ivhl.bench.confirm import measure_pair  # noqa: PLC0415  (it needs all that measures)
 
-        measure_pair(runs, matrix.cells(python or (), releases), commits, workload or ())
+        measure_pair(runs, matrix.cells(python or (), releases), commits, workload)
     index = open_index(folder)
     warn_unread(index.problems, results)
-    _check_recorded(index, matrix, machine or (), python or (), releases)
-    entries = [e for e in index.entries if not machine or e.case.machine in machine]
+    known = {*matrix.pythons, *(entry.python for entry in index.entries)}
+    python = sorted(recorded("Python", python, known)) if python else []
+    known = {*matrix.releases("extended"), *(entry.torch for entry in index.entries)}
+    releases = sorted(recorded(RELEASE, releases, known)) if releases else []
+    machines = recorded("machine", machine, {entry.case.machine for entry in index.entries})
+    entries = [entry for entry in index.entries if entry.case.machine in machines]
     hashes = {entry.commit for entry in entries}
     before, after = (commits_of_same_code(root, commit, hashes) for commit in commits)
 
@@ -169,8 +140,14 @@ def gate_command(
     )
     found: list[Confirmed] = []
     if runs is not None and confirm:
-        verdict, found = _confirmed(runs, commits, verdict, rounds, every=bool(workload))
-    _print(verdict, commits, form, found)
+        verdict, found = _confirmed(
+            runs, commits, verdict, min(rounds or _ROUNDS, _ROUNDS), every=bool(workload)
+        )
+    if form is None and not as_json:
+        with screen(every=every) as console:
+            console.print(_verdict_text(verdict, *(one[:8] for one in commits)))
+    else:
+        _print(verdict, commits, "json" if as_json else str(form), found)
     if form == "github":
         shown = [record for record in records if wanted(case_of(record))]
         typer.echo("\n".join(times_table(shown, before, after)))
@@ -188,7 +165,7 @@ def _raise_for(verdict: Verdict, commits: tuple[str, str], *, allow_missing: boo
     if outdated := verdict.outdated:
         raise FixedError(
             f"{counted(len(outdated), 'case')} passing: {EXPECTATIONS} still expects a failure",
-            hint="remove or narrow the entries: ivhl expect --update",
+            hint="remove or narrow the entries: ivhl check --update",
         )
     if (gaps or not verdict.compared) and not allow_missing:
         what = f"{counted(len(gaps), 'case')} missing or incomparable" if gaps else ""
@@ -209,7 +186,7 @@ def _in_one_job(root: Path, context: typer.Context, options: Sequence[str]) -> i
     )
 
 
-def _runs(root: Path, results: Path, machine: str, executor: str) -> Runs:
+def _runs(root: Path, results: Path, machine: str, *, in_docker: bool) -> Runs:
     """Return what measures on this machine, or in containers of its engine."""
     # Imported here: they need all that measures.
     from ivhl.bench import bench  # noqa: PLC0415
@@ -217,7 +194,7 @@ def _runs(root: Path, results: Path, machine: str, executor: str) -> Runs:
     from ivhl.bench.request import Request  # noqa: PLC0415
 
     measure: Measure = bench
-    if executor == "docker":
+    if in_docker:
         from ivhl.image.executor import DockerExecutor  # noqa: PLC0415
 
         measure = partial(bench, executor=DockerExecutor(root))
@@ -236,7 +213,7 @@ def _commits(root: Path, base: str, head: str) -> tuple[str, str]:
     commits = find_commit(root, base), find_commit(root, head)
     if commits[0] == commits[1]:
         raise SpecError(
-            f"--base {base} and --head {head} are the same commit",
+            f"--base {base} and --commit {head} are the same commit",
             hint="name another base, e.g. --base HEAD~1; on a branch, --base main",
         )
     return commits
@@ -251,21 +228,6 @@ def _expectations(root: Path, index: Index) -> Expectations:
     return expectations
 
 
-def _check_recorded(
-    index: Index,
-    matrix: Matrix,
-    machines: Sequence[str],
-    pythons: Sequence[str],
-    releases: Sequence[str],
-) -> None:
-    """Refuse names of what is neither in the matrix nor has records."""
-    entries = index.entries
-    check_recorded("machine", machines, {entry.case.machine for entry in entries})
-    check_recorded("Python", pythons, {*matrix.pythons, *(entry.python for entry in entries)})
-    known = {*matrix.releases("extended"), *(entry.torch for entry in entries)}
-    check_recorded("PyTorch release", releases, known)
-
-
 def _print(
     verdict: Verdict, commits: tuple[str, str], form: str, found: Sequence[Confirmed]
 ) -> None:
@@ -275,10 +237,7 @@ def _print(
         "annotations": _verdict_annotations,
     }
     base, head = (commit[:8] for commit in commits)
-    if form == "text":
-        text = _verdict_text(verdict, base, head)
-        Terminal(highlight=False, soft_wrap=True).print(text)
-    elif form == "json":
+    if form == "json":
         typer.echo(_verdict_json(verdict, base, head, found))
     else:
         typer.echo(writers[form](verdict, base, head))
@@ -375,8 +334,8 @@ def _verdict_json(verdict: Verdict, base: str, head: str, found: Sequence[Confir
         for (machine, device), n in verdict.elsewhere.items()
     ]
     about = {
-        "headline": _headline(verdict), "base": base, "head": head, "findings": findings,
-        "not_measured": elsewhere, "corrected_over": verdict.together,
+        "schema": "ivhl.gate/1", "headline": _headline(verdict), "base": base, "head": head,
+        "findings": findings, "not_measured": elsewhere, "corrected_over": verdict.together,
         "confirmed": [one._asdict() for one in found],
     }  # fmt: skip
     return json.dumps(about, indent=1)

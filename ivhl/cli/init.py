@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from ivhl.asv.unreadable import foreign_files
-from ivhl.cli import app
+from ivhl.cli import app, options
 from ivhl.errors import SpecError
 from ivhl.init.plan import make_plan, write_plan
 from ivhl.tracker.terminal import Terminal
@@ -20,37 +18,32 @@ if TYPE_CHECKING:
 
 @app.command("init")
 def init_command(
-    python: Annotated[
-        list[str] | None,
-        typer.Option(help="Python to measure on; repeatable (default: the one that runs ivhl)."),
-    ] = None,
-    torch: Annotated[
-        list[str] | None,
-        typer.Option(help="PyTorch release; repeatable (default: the newest that is allowed)."),
-    ] = None,
-    ci: Annotated[
-        list[str] | None, typer.Option("--ci", help="github: also write a workflow.")
-    ] = None,
+    python: options.Pythons = None,
+    torch: options.Releases = None,
+    form: options.Form = None,
     *,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be written, and write nothing.")
-    ] = False,
+    dry_run: options.DryRun = False,
 ) -> None:
-    """Write into this project what ivhl needs: matrix, locks, two example workloads.
+    """Write into this project what ivhl needs: matrix, locks, two workloads.
 
-    Run it in the folder with pyproject.toml. It never changes what is there already.
+    Run it in the folder with pyproject.toml. It never changes what is there already. Default: the
+    Python that runs ivhl, the newest PyTorch that the project allows. --format github also writes a
+    workflow.
     """
-    for name in ci or ():
-        if name != "github":
-            raise SpecError(
-                f"--ci: must be github (got {name!r})",
-                hint="docs/track.md has the steps for other systems",
-            )
+    if form not in (None, "github"):
+        raise SpecError(
+            f"--format: must be github (got {form!r})",
+            hint="docs/track.md has the steps for other systems",
+        )
     root = Path.cwd()
     console = Terminal(highlight=False, soft_wrap=True)
     console.print("resolving the packages of every cell ...", style="bright_black")
     plan = make_plan(
-        root, python or (), torch or (), github=bool(ci), today=dt.datetime.now(tz=dt.UTC).date()
+        root,
+        python or (),
+        torch or (),
+        github=form is not None,
+        today=dt.datetime.now(tz=dt.UTC).date(),
     )
     if foreign_files(root / "results"):
         console.print(
@@ -85,7 +78,7 @@ def _print_next(console: Terminal, plan: InitPlan) -> None:
     console.print("\nnext:")
     if not locked:
         console.print("  correct `requires` in envs/matrix.toml, or name other releases in it")
-        console.print("  ivhl matrix lock")
+        console.print("  ivhl lock")
     if any(change.path == calls for change in plan.changes):
         console.print(f"  edit {calls}: make_model, make_inputs", markup=False)
     console.print("  ivhl try          the uncommitted tree in one cell, with full tracebacks")

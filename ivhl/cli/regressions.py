@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.text import Text
 
-from ivhl.cli import app
-from ivhl.cli.declared import check_any, known_changes, results_folder, warn_unread
-from ivhl.errors import UnknownNameError
+from ivhl.cli import app, options
+from ivhl.cli.declared import (
+    check_any,
+    known_changes,
+    matrix_beside_records,
+    results_folder,
+    warn_unread,
+)
+from ivhl.cli.names import narrow, recorded
+from ivhl.cli.screen import brief, check_suffix, print_json, screen, write_rows
 from ivhl.git import commit_order
 from ivhl.matrix.project import find_root
 from ivhl.records.text import printable
@@ -29,8 +33,6 @@ from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, shown_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.incidents import KnownCauses
     from ivhl.tracker.regressions import Change, Incident
@@ -38,105 +40,105 @@ if TYPE_CHECKING:
 _WORDS = {"commit": "commit", "torch": "PyTorch", "python": "Python"}
 _HASH = 8
 # Newest incidents that fill a screen with a case each.
-_SCREEN = 9
+_SCREEN = 8
+SCHEMA = "ivhl.regressions/1"
 
 
 @app.command("regressions")
 def regressions_command(
-    along: Annotated[
-        list[str] | None,
-        typer.Option("--along", help=f"Only along this: {', '.join(ALONG)}; repeatable."),
-    ] = None,
-    workload: Annotated[
-        list[str] | None, typer.Option("--workload", help="Only this workload; repeatable.")
-    ] = None,
-    machine: Annotated[
-        list[str] | None, typer.Option("--machine", help="Only this machine; repeatable.")
-    ] = None,
-    results: Annotated[
-        Path | None, typer.Option("--results", help="Folder of the results (default: results).")
-    ] = None,
-    cases: Annotated[
-        int | None,
-        typer.Option("--cases", min=1, help="List all incidents, with so many cases of each."),
-    ] = None,
+    python: options.Pythons = None,
+    torch: options.Releases = None,
+    workload: options.Workloads = None,
+    size: options.Sizes = None,
+    variant: options.Variants = None,
+    machine: options.Machines = None,
+    device: options.AnyDevice = None,
+    along: options.Along = None,
+    results: options.Results = None,
+    output: options.Output = None,
     *,
-    better: Annotated[bool, typer.Option("--better", help="Improvements, too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    better: options.Better = False,
+    every: options.Every = False,
+    as_json: options.Json = False,
 ) -> None:
-    """List what newly failed, broke more graphs or got slower in the stored history.
+    """List what newly failed, broke more graphs or got slower in the history.
 
     Looks along commits, PyTorch releases and Pythons. Changes at one place are one incident.
+    --output writes the changes as .csv, or .json.
     """
+    check_suffix(output, ".csv", ".json")
     root = find_root()
     folder = results_folder(results, root)
     index = open_index(folder)
     warn_unread(index.problems, results)
     check_any(index, folder)
-    _check("--along", along, ALONG)
-    _check("workload", workload, {entry.case.workload for entry in index.entries})
-    _check("machine", machine, {entry.case.machine for entry in index.entries})
+    matrix = matrix_beside_records(root)
+    kept = narrow(
+        index.entries,
+        matrix,
+        python=python,
+        torch=torch,
+        workload=workload,
+        size=size,
+        variant=variant,
+        machine=machine,
+        device=device,
+    )
+    ids = {entry.id for entry in kept}
 
     def wanted(entry: Entry) -> bool:
-        case = entry.case
-        return case.workload in (workload or (case.workload,)) and case.machine in (
-            machine or (case.machine,)
-        )
+        return entry.id in ids
 
-    order, fields = commit_order(root), [one for one in ALONG if one in (along or ALONG)]
+    axes = recorded("axis", along, ALONG)
+    order, fields = commit_order(root), [one for one in ALONG if one in axes]
     found = changes_of(index, index.spreads, order, fields, wanted=wanted)
     known = known_changes(folder, root)
     if "commit" in fields:
         found = with_confirmed(found, known.confirmations, index, order, wanted=wanted)
     incidents = incidents_of(change for change in found if better or change.kind in WORSE)
+    found_json = {"incidents": [_as_dict(one, known) for one in incidents]}
     if as_json:
-        told = [_as_dict(one, known) for one in incidents]
-        typer.echo(json.dumps({"schema": "ivhl.regressions/1", "incidents": told}, indent=1))
+        print_json(SCHEMA, **found_json)
         return
-    console = Terminal(highlight=False, soft_wrap=True)
-    shown = incidents if cases else incidents[:_SCREEN]
-    for incident in shown:
-        _print(console, incident, cases or 1, known)
-    if not cases and incidents:
-        older = f"{counted(len(incidents) - len(shown), 'older incident')}; " * (
-            shown != incidents
-        )
-        console.print(
-            f"{older}the largest change of each: --cases N lists more", style="bright_black"
-        )
-    if not incidents:
-        console.print(f"nothing got worse in {counted(len(index.entries), 'record')}")
-    disturbed = disturbed_of(index.entries)
-    if loud := [one for one in index.entries if one.id in disturbed and wanted(one)]:
-        console.print(left_out(loud), style="bright_black")
+    if output is not None:
+        rows = [change for one in found_json["incidents"] for change in one["changes"]]
+        write_rows(output, rows, {"schema": SCHEMA, **found_json})
+        return
+    with screen(every=every) as console:
+        shown = incidents if every else incidents[:_SCREEN]
+        for incident in shown:
+            _print(console, incident, known, every=every)
+        if incidents and not every:
+            older = counted(len(incidents) - len(shown), "older incident")
+            console.print(
+                f"{f'{older}; ' * (shown != incidents)}the largest change of each: --all lists all",
+                style="bright_black",
+            )
+        if not incidents:
+            console.print(f"nothing got worse in {counted(len(kept), 'record')}")
+        disturbed = disturbed_of(index.entries)
+        if loud := [one for one in kept if one.id in disturbed]:
+            console.print(left_out(loud), style="bright_black")
 
 
-def _check(kind: str, wanted: Iterable[str] | None, known: Collection[str]) -> None:
-    """Raise for a name that is not known.
-
-    Raises:
-        UnknownNameError: Lists the nearest names.
-    """
-    for name in wanted or ():
-        if name not in known:
-            raise UnknownNameError(kind, name, known)
-
-
-def _print(console: Terminal, incident: Incident, shown: int, known: KnownCauses) -> None:
+def _print(console: Terminal, incident: Incident, known: KnownCauses, *, every: bool) -> None:
     console.print(Text(_sentence(incident, known), "bold"))
     if cause := known.causes(incident.changes):
-        console.print(Text(f"  known: {printable(cause)}", "cyan"))
+        told = brief(f"known: {printable(cause)}", console, every=every)
+        console.print(Text(f"  {told}", "cyan"))
     elif incident.worse:
         console.print(Text("  cause not known", "bright_black"))
-    for change in incident.changes[:shown]:
+    for change in incident.changes if every else incident.changes[:1]:
         console.print(Text(f"  {_line(change)}", "red" if incident.worse else "green"))
-        console.print(Text(f"    {shown_reason(printable(change.reason))}", "bright_black"))
+        reason = shown_reason(printable(change.reason))
+        console.print(Text(f"    {brief(reason, console, every=every)}", "bright_black"))
         if again := confirmation_of(change, known.confirmations):
             word = again.state(change) or again.verdict
             console.print(
                 Text(f"    {word} in {counted(again.rounds, 'round')}: ", "cyan"), end=""
             )
-            console.print(Text(shown_reason(printable(again.text)), "cyan"))
+            told = brief(shown_reason(printable(again.text)), console, every=every)
+            console.print(Text(told, "cyan"))
 
 
 def _sentence(incident: Incident, known: KnownCauses) -> str:
@@ -160,7 +162,7 @@ def _line(change: Change) -> str:
     return f"{change.kind}{effect}  {change.case.name}  {place}  [{change.state}]"
 
 
-def _as_dict(incident: Incident, known: KnownCauses) -> dict[str, object]:
+def _as_dict(incident: Incident, known: KnownCauses) -> dict[str, Any]:
     return {
         "along": incident.along,
         "before": incident.before,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +12,7 @@ from rich.text import Text
 
 from ivhl.bench.experiment.estimate import Estimate, duration_of_case, environments, told
 from ivhl.bench.repetition import repeat
-from ivhl.cli import app
+from ivhl.cli import app, options
 from ivhl.cli.declared import (
     bench_commands,
     check_any,
@@ -22,6 +21,7 @@ from ivhl.cli.declared import (
     results_folder,
     warn,
 )
+from ivhl.cli.screen import print_json
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.git import find_commit
 from ivhl.matrix.project import find_root
@@ -64,23 +64,17 @@ def repeat_command(
             help="A file of records, FILE:LINE, or a case of the results: WORKLOAD/SIZE/VARIANT."
         ),
     ],
-    case: Annotated[
-        str | None, typer.Option("--case", help="The case in the file: WORKLOAD/SIZE/VARIANT.")
-    ] = None,
-    python: Annotated[str | None, typer.Option("--python", help="Only this Python.")] = None,
-    torch: Annotated[str | None, typer.Option(help="Only this PyTorch release.")] = None,
-    commit: Annotated[str | None, typer.Option(help="Only this commit.")] = None,
-    machine: Annotated[str | None, typer.Option(help="Only this machine.")] = None,
-    results: Annotated[
-        Path | None, typer.Option(help="Folder of the results (default: results).")
-    ] = None,
+    case: options.AnyCase = None,
+    python: options.OnePython = None,
+    torch: options.OneRelease = None,
+    commit: options.AnyCommit = None,
+    machine: options.OneMachine = None,
+    results: options.Results = None,
     *,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the clone and the environment (up to 7 GB).")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    keep: options.Keep = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Build the environment of a record, run its case, and say whether it reproduces.
+    """Build the environment of a record, run its case, and compare both.
 
     The newest record that fits. Exit code 0: it reproduces; 7: it does not; 8: it cannot be said.
     """
@@ -105,7 +99,7 @@ def repeat_command(
     console.print(f"{cost}; beside that, {environments(1)}")
     repeated = repeat(root, one, results=folder, console=console, keep=keep)
     if as_json:
-        typer.echo(json.dumps(_as_dict(one, repeated), indent=1))
+        print_json("ivhl.repetition/1", **_as_dict(one, repeated))
     else:
         _print(console, repeated, keep=keep)
     raise typer.Exit(EXIT_CODES.get(repeated.judged.kind, _DIFFERS))

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from ivhl.bench.checks import check_device
 from ivhl.bench.trial import Trial, try_case
-from ivhl.cli import app
+from ivhl.cli import app, options
+from ivhl.cli.complete import complete_from
 from ivhl.cli.declared import as_given, declared
-from ivhl.errors import InterpreterError, LockError
+from ivhl.cli.names import matching
+from ivhl.errors import InterpreterError, LockError, NoSpeedupError
 from ivhl.git import changed_files, find_commit
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import ensure_lock, lock_state
 from ivhl.matrix.project import load
-from ivhl.measure.effort import DEADLINE_S, MOST_THREADS, Effort
+from ivhl.measure.effort import DEADLINE_S, Effort
 from ivhl.tracker.compat import is_free_threaded
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
@@ -29,33 +32,32 @@ if TYPE_CHECKING:
     from ivhl.workload import Case
 
 
+# Last lines of what a process prints that are shown, such as the end of a traceback.
+_SHOWN = 24
+
+
 @app.command("try")
 def try_command(
     workload: Annotated[
-        list[str] | None, typer.Argument(help="Workloads (default: all, in their core variant).")
+        list[str] | None,
+        typer.Argument(
+            help="Workloads (default: all, in their core variant).",
+            autocompletion=complete_from("workload"),
+        ),
     ] = None,
-    python: Annotated[
-        str | None, typer.Option(help="Python of the cell (default: the newest that is here).")
-    ] = None,
-    torch: Annotated[
-        str | None, typer.Option(help="PyTorch release (default: the newest of the default tier).")
-    ] = None,
-    size: Annotated[str | None, typer.Option(help="Size (default: the default size).")] = None,
-    variant: Annotated[
-        str | None, typer.Option(help="Variant (default: the core variant).")
-    ] = None,
-    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to run on.")] = "cpu",
-    threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="CPU threads.")] = 1,
-    deadline: Annotated[
-        float, typer.Option(min=1, help="Time limit in seconds for each case.")
-    ] = DEADLINE_S,
-    logs: Annotated[
-        str, typer.Option(help="TORCH_LOGS of the process, e.g. graph_breaks,recompiles.")
-    ] = "",
+    python: options.OnePython = None,
+    torch: options.OneRelease = None,
+    size: options.OneSize = None,
+    variant: options.OneVariant = None,
+    device: options.Device = "cpu",
+    threads: options.Threads = 1,
+    deadline: options.Deadline = DEADLINE_S,
+    logs: options.Logs = None,
 ) -> None:
     """Run cases of the uncommitted tree in one cell: full traceback, no record.
 
-    Exit code 7 if a case has no speedup.
+    Defaults: the newest Python that is here, the newest PyTorch release of the default tier. Exit
+    code 7 if a case has no speedup.
     """
     root, matrix = load()
     check_device(device)
@@ -66,20 +68,30 @@ def try_command(
     tree = f"commit {find_commit(root, 'HEAD')[:8]}" + (
         f" with {counted(len(changed), 'changed file')}" if changed else ""
     )
-    codes = []
+    console.print(f"{counted(len(cases), 'case')} in {cell.id}, {tree}")
+    effort = Effort(device=device, threads=threads, deadline_s=deadline)
+    failed = []
     for case in cases:
-        console.print(f"{case.name} in {cell.id}, {tree}", markup=False, style="bold")
-        trial = Trial(
-            root=root,
-            cell=cell,
-            case=case,
-            effort=Effort(device=device, threads=threads, deadline_s=deadline),
-            logs=logs,
-        )
-        codes.append(try_case(trial, console))
+        trial = Trial(root=root, cell=cell, case=case, effort=effort, logs=logs)
+        done = try_case(trial, console)
+        console.print(Text(f"{case.name}: {done.verdict}", "red" if done.code else "green"))
+        brief = done.told[-_SHOWN:] if done.code or len(cases) == 1 else ()
+        shown = brief if logs is None else done.told
+        if len(shown) < len(done.told):
+            hidden = counted(len(done.told) - len(shown), "line")
+            console.print(f"  ({hidden} before: --logs none)", style="bright_black")
+        for line in shown:
+            console.print(line)
+        failed += [f"{case.name}: {done.verdict}"] if done.code else []
     console.print("no record was written; ivhl bench measures commits")
-    if any(codes):
-        raise typer.Exit(7)
+    if failed:
+        console.print(Text(failed[0], "red"))
+        raise NoSpeedupError(
+            f"{len(failed)} of {counted(len(cases), 'case')} without a speedup, which is exit code "
+            f"{NoSpeedupError.exit_code}",
+            hint="--logs none prints all that the process prints; --logs recompiles adds PyTorch's",
+        )
+    console.print(Text(f"{counted(len(cases), 'case')} with a speedup over eager", "green"))
 
 
 def _cases(
@@ -91,8 +103,10 @@ def _cases(
         UnknownNameError: If a name is in no workload.
     """
     workloads = declared(root)
+    known = {one.name for one in workloads}
+    named = [name for text in names for name in matching("workload", text, known)]
     wanted = () if variant is None else (variant,)
-    cases = select_cases(workloads, names=names, size=size, variants=wanted, device=device)
+    cases = select_cases(workloads, names=named, size=size, variants=wanted, device=device)
     if variant is not None:
         return cases
     core = {(case.workload.name, case.variant.name) for case in core_cases(workloads, device)}
@@ -132,6 +146,6 @@ def newest_cell(root: Path, matrix: Matrix, python: str | None, torch: str | Non
     if lock.kind != "locked":
         raise LockError(
             f"{cell.id} cannot be made: {lock.message.splitlines()[0]}",
-            hint="name another cell with --python and --torch; ivhl matrix list shows them",
+            hint="name another cell with --python and --torch; ivhl matrixs them",
         )
     return cell

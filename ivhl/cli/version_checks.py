@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -10,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 from rich.text import Text
 
-from ivhl.cli import app
+from ivhl.cli import app, options
 from ivhl.cli.declared import results_folder, warn, warn_unread
+from ivhl.cli.screen import print_json, screen
 from ivhl.errors import SpecError, UnknownNameError
 from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import load_matrix, newest_of
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ivhl.version_checks.judge import CheckJudgement
     from ivhl.version_checks.trial import TrialRun
 
+SCHEMA = "ivhl.version-checks/1"
 _RUN_STYLES = {"passes": "green", "fails": "red", "flaky": "yellow", "undecided": "yellow"}
 _STYLES = {"contradicted": "yellow", "agrees": "green"}
 
@@ -39,43 +40,21 @@ _STYLES = {"contradicted": "yellow", "agrees": "green"}
 @app.command("version-checks")
 def version_checks_command(
     path: Annotated[Path, typer.Argument(help="Folder or file of a code base.")],
-    results: Annotated[
-        Path | None, typer.Option("--results", help="Folder of the results (default: results).")
-    ] = None,
+    python: options.Pythons = None,
+    torch: options.Releases = None,
+    results: options.Results = None,
     *,
-    run: Annotated[
-        str | None,
-        typer.Option(
-            "--run",
-            help="FILE:LINE of a version check: switch it off, run the tests of its code.",
-        ),
-    ] = None,
-    test: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--check",
-            help="With --run: a test as pytest names it, or a script; repeatable. Default: the "
-            "tests that name what it is in.",
-        ),
-    ] = None,
-    python: Annotated[
-        list[str] | None, typer.Option(help="With --run: only this Python; repeatable.")
-    ] = None,
-    torch: Annotated[
-        list[str] | None, typer.Option(help="With --run: only this PyTorch release; repeatable.")
-    ] = None,
-    extra: Annotated[
-        list[str] | None,
-        typer.Option("--with", help="With --run: what the tests require beside pytest."),
-    ] = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="Also conditions that have nothing to do with compiling.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    run: options.Run = None,
+    test: options.Check = None,
+    extra: options.With = None,
+    every: options.Every = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Find version checks around compiled code, and say which the records contradict.
+    """Find version checks around compiled code that the records contradict.
 
-    The evidence is the records of the ivhl project that this is run in.
+    The evidence is the records of the ivhl project that this is run in. --all also lists conditions
+    on versions that have nothing to do with compiling. --run needs --python or --torch only to
+    choose cells.
     """
     if not path.exists():
         raise SpecError(f"{path}: there is no such file or folder", hint="name a code base")
@@ -108,20 +87,20 @@ def version_checks_command(
             [f"no record in {results_folder(results, root)}: only what can be installed is known"]
         )
     if as_json:
-        typer.echo(json.dumps([_as_dict(*one) for one in judged], indent=1))
+        print_json(SCHEMA, checks=[_as_dict(*one) for one in judged])
         return
-    console = Terminal(highlight=False, soft_wrap=True)
-    for check, judgement in judged:
-        _print(console, check, judgement)
     contradicted = sum(one.standing == "contradicted" for _, one in judged)
-    console.print(
-        Text(
-            f"{counted(len(found.checks), 'version check')} around compiled code in "
-            f"{counted(found.files, 'file')}: {contradicted} contradicted by the records; "
-            f"{counted(len(found.others), 'other condition')} on versions",
-            "bold",
+    with screen(every=every) as console:
+        console.print(
+            Text(
+                f"{counted(len(found.checks), 'version check')} around compiled code in "
+                f"{counted(found.files, 'file')}: {contradicted} contradicted by the records; "
+                f"{counted(len(found.others), 'other condition')} on versions",
+                "bold",
+            )
         )
-    )
+        for check, judgement in judged:
+            _print(console, check, judgement)
 
 
 class _Asked(NamedTuple):

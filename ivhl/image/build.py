@@ -104,7 +104,7 @@ def find_image(client: Client, name: str) -> Image:
     if not known:
         raise SpecError(
             f"there is no image {name!r}, and none of any cell",
-            hint="ivhl image build CELL makes one",
+            hint="ivhl image CELL makes one",
         )
     raise UnknownNameError("image", name, known)
 
@@ -271,7 +271,7 @@ def _failed(recipe: Recipe, printed: Iterable[str]) -> BuildError:
     lines = [line for line in printed if line]
     output = "\n".join(lines[-_SHOWN_LINES:])
     if "no space left" in output.lower():
-        hint = "make room: ivhl image prune, docker system df; then run the same command again"
+        hint = "make room: docker image rm, docker system df; then run the same command again"
     elif recipe.base in output and "not found" in output.lower():
         hint = "name a base image that the engine has or can pull: --base, or IVHL_IMAGE_BASE"
     else:
@@ -285,33 +285,6 @@ def _failed(recipe: Recipe, printed: Iterable[str]) -> BuildError:
         hint=hint,
         output=output,
     )
-
-
-def prune_images(
-    client: Client,
-    images: Iterable[Image],
-    show: Callable[[str], None] = lambda _: None,
-) -> int:
-    """Remove images, and return the sum of their reported sizes in bytes.
-
-    An image in use is reported and kept.
-
-    Raises:
-        EngineError: If the engine goes away.
-    """
-    freed = 0
-    for image in images:
-        try:
-            with engine_errors(f"removing {image.short}"):
-                client.images.remove(image.id, force=True)
-        except EngineError as error:
-            if "in use" not in str(error) and "being used" not in str(error):
-                raise
-            show(str(error))
-        else:
-            freed += image.size_bytes
-            show(f"removed {image.short} of {image.cell}")
-    return freed
 
 
 def _image(attributes: dict[str, Any]) -> Image:

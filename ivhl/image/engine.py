@@ -103,7 +103,7 @@ def _message(error: BaseException) -> str:
 def _hint_for(message: str) -> str:
     """Return the next step for an engine's refusal."""
     if "no space left" in message:
-        return "make room: ivhl image prune, docker system df; then run the same command again"
+        return "make room: docker image rm, docker system df; then run the same command again"
     if "capabilities: [[gpu]]" in message or "nvidia" in message:
         return "the engine cannot reach a GPU: install the NVIDIA container toolkit on its machine"
     return "the engine's own log says more (journalctl -u docker)"

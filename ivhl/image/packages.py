@@ -52,7 +52,7 @@ def contents(client: Client, image: str) -> dict[str, dict[str, str]]:
     except ValueError as error:
         raise EngineError(
             f"the image {image[:19]} does not say what is in it: {printed[-300:]!r}",
-            hint="build it again: ivhl image build CELL --fresh",
+            hint="build it again: ivhl image CELL --force",
         ) from error
     return found
 

@@ -54,7 +54,7 @@ IGNORED = ("/.asv/", "/site/")
 # In the benchmarks until a person puts a model of the project into them.
 EXAMPLE_MARK = "The example of `ivhl init`"
 WORKFLOW = Path(".github", "workflows", "ivhl.yml")
-# Folders of what ``ivhl matrix lock`` makes.
+# Folders of what ``ivhl lock`` makes.
 _LOCKED = (Path("envs", "locks"), Path("envs", "built"))
 _LARGEST_WHEEL = 1 << 30  # bytes
 # In the matrix until a package has to be built.

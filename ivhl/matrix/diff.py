@@ -124,11 +124,11 @@ def _not_locked(matrix: Matrix, state: LockState) -> Iterator[str]:
     if state.kind == "unavailable":
         yield f"{state.cell.id} is unavailable: {state.message.splitlines()[0]}"
     elif state.kind == "missing":
-        yield f"{state.cell.id} has no lock; make it: ivhl matrix lock --torch {state.cell.torch}"
+        yield f"{state.cell.id} has no lock; make it: ivhl lock --torch {state.cell.torch}"
     elif state.stale(matrix):
         yield (
             f"the lock of {state.cell.id} is stale; make it again: "
-            f"ivhl matrix lock --torch {state.cell.torch}"
+            f"ivhl lock --torch {state.cell.torch}"
         )
 
 

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.spec import CellSpec, Matrix
 
-COMMAND = "ivhl matrix lock"
+COMMAND = "ivhl lock"
+# In the heads of locks: with another head, cases would have another lock and be measured again.
+_MADE_BY = "ivhl matrix lock"
 # Names the package index that has the releases of the tier ``next``.
 NEXT_INDEX = "IVHL_NEXT_INDEX"
 # Name in a lock for requirements that come from the matrix, not from a package.
@@ -478,7 +480,7 @@ def _made_by(root: Path) -> str:
     """
     path = root / "noxfile.py"
     own = path.is_file() and b"\ndef lock(" in read_plain(path).replace(b"\r\n", b"\n")
-    return "nox -s lock" if own else COMMAND
+    return "nox -s lock" if own else _MADE_BY
 
 
 def _interpreter_to_lock(root: Path, python: str) -> Path:
@@ -704,7 +706,7 @@ def changed_locks(root: Path) -> list[str]:
     if sums is None:
         return []
     here = _sums_of(folder)
-    again = f"restore it (git checkout -- envs/locks), or make all again ({COMMAND} --all)"
+    again = f"restore it (git checkout -- envs/locks), or make all again ({COMMAND} --force)"
     found = [
         f"{name}: was edited since it was made: its hash is not that in {SUMS}; {again}"
         for name, digest in here.items()
@@ -770,4 +772,4 @@ def _listed(items: Mapping[str, str] | Sequence[str]) -> str:
 
 
 def _again(cell: CellSpec) -> str:
-    return f"make it again: ivhl matrix lock --torch {cell.torch}"
+    return f"make it again: ivhl lock --torch {cell.torch}"

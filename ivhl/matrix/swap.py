@@ -57,7 +57,7 @@ def swap_package(root: Path, matrix: Matrix, state: LockState, pin: str) -> Swap
     if state.kind != "locked":
         raise LockError(
             f"{state.cell.id}: has no lock in which {name} could be swapped",
-            hint=f"ivhl matrix lock --torch {state.cell.torch}",
+            hint=f"ivhl lock --torch {state.cell.torch}",
         )
     known = state.packages
     if name not in known:

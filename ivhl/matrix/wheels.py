@@ -92,7 +92,7 @@ def wheel_mistakes(root: Path, matrix: Matrix) -> Iterator[str]:
     for pin in matrix.built:
         for python in matrix.pythons:
             if wheel_for(root, pin, python) is None:
-                yield f"envs/built: no wheel of {pin} for Python {python}; ivhl matrix lock makes it"
+                yield f"envs/built: no wheel of {pin} for Python {python}; ivhl lock makes it"
 
 
 def _build(root: Path, matrix: Matrix, pin: str, python: str) -> list[Path]:

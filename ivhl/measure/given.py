@@ -1,7 +1,7 @@
 """Measure inside a container whose image its caller does not name.
 
 A job of Kubernetes gets a container and no engine, and nothing in a container knows the digest of
-its image. So the bill of materials that `ivhl image bill` made beside the engine comes along, and
+its image. So the bill of materials that `ivhl image --json` made beside the engine comes along, and
 the container must hold exactly what it lists, to the hash of each file of a package.
 """
 
@@ -39,7 +39,7 @@ def given_image(bill: Path) -> tuple[Cell, str]:
     except (OSError, ValueError, LookupError, TypeError, StopIteration, AttributeError) as error:
         raise SpecError(
             f"--bill {bill}: is no bill of an image: {type(error).__name__}: {error}",
-            hint="make it beside the engine: ivhl image bill CELL > bill.json",
+            hint="make it beside the engine: ivhl image CELL --json > bill.json",
         ) from error
     apart = [*_apart(listed, contents())]
     # Hashing takes seconds: only of what may be the image.

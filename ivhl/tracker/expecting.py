@@ -1,4 +1,4 @@
-"""Bring the known failures up to date with what was measured (``ivhl expect --update``).
+"""Bring the known failures up to date with what was measured (``ivhl check --update``).
 
 What people wrote stays: an entry is touched only if a case that it covers passes now. The rest of
 such an entry is narrowed to what still fails, with its reason and its link.
@@ -37,8 +37,8 @@ OF_THE_PROJECT: Final[frozenset[FailureClass]] = frozenset(
     {"build", "absent", "import", "inputs", "reference", "eager_failed"}
 )
 _HEAD: Final = """\
-# Known failures, checked by `ivhl expect`; `ivhl expect --update` writes them from the records and
-# keeps what people wrote. Reasons are for people: make them better. See docs/expectations.md.
+# Known failures, checked by `ivhl check expectations`; `ivhl check --update` writes them from the
+# records and keeps what people wrote. Reasons are for people: see docs/expectations.md.
 """
 _HEADER: Final = re.compile(rf"\s*\[\[\s*{TABLE}\s*\]\]\s*(#.*)?")
 
@@ -353,7 +353,7 @@ def _written(text: str, fixed: Sequence[bool], added: Sequence[Expectation]) -> 
         raise SpecError(
             f"{EXPECTATIONS.name}: must have each entry below a line [[{TABLE}]] of its own "
             f"(got {len(fixed)} entries below {len(blocks)} such lines)",
-            hint=f"write them so, then run ivhl expect --update again; see {EXPECTATIONS}",
+            hint=f"write them so, then run ivhl check --update again; see {EXPECTATIONS}",
         )
     parts = [head, *(b for b, gone in zip(blocks, fixed, strict=True) if not gone)]
     parts += [_block(entry) for entry in added]

@@ -173,10 +173,3 @@ def _order(found: Comparison) -> tuple[object, ...]:
     case = found.case
     place = (case.machine, case.device, python_key(case.python), release_key(case.torch))
     return (KINDS.index(found.kind), *place, case)
-
-
-def noise(record: RunRecord) -> float:
-    """Return the noise of a run as a factor: the A/A interval's limit farther from 1."""
-    if record.aa is None or record.aa.low <= 0:
-        return 1.0
-    return max(record.aa.high, 1 / record.aa.low, 1.0)

@@ -449,8 +449,9 @@ def _defaults() -> dict[str, dict[str, Any]]:
 def shipped(kind: CaseKind, metric: Metric = "speedup", *, calibrated: bool = False) -> Spread:
     """Return the spread of a kind of case from ``spread.json``, learnt from repeated runs.
 
-    ``nox -s repeat`` makes the records, ``ivhl spread --write`` the file. A kind without an entry
-    uses that of its instrument's long cases, else that of all cases, else ``ASSUMED``.
+    ``nox -s repeat`` makes the records, ``python -m studies.spread --write`` the file. A kind
+    without an entry uses that of its instrument's long cases, else that of all cases, else
+    ``ASSUMED``.
     """
     entries = _defaults()
     room = _room(metric, calibrated=calibrated)

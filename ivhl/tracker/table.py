@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rich.cells import cell_len
+from rich.cells import cell_len, chop_cells
 from rich.segment import Segment
 from rich.style import Style
 from rich.table import Table
@@ -48,6 +48,9 @@ STYLES: dict[Status, str] = {
 }
 
 
+_LEAST_LABEL: Final = 12  # columns of a label, on the narrowest terminals
+
+
 class ResultsTable:
     """Tables with a column per cell and a row per case, as many cells side by side as fit."""
 
@@ -73,7 +76,7 @@ class ResultsTable:
         if any(row.uncommitted for row in self._rows):
             yield Text(f"{UNCOMMITTED_MARK}: {UNCOMMITTED_MEANING}", style="bright_black")
         if any(row.is_fixed for row in self._rows):
-            yield Text(f"{FIXED_MARK}: {FIXED_MEANING}: ivhl expect", style="bold red")
+            yield Text(f"{FIXED_MARK}: {FIXED_MEANING}: ivhl check expectations", style="bold red")
         unlocked = dict.fromkeys(
             f"{row.cell} on {row.machine}" for row in self._rows if row.existing
         )
@@ -122,6 +125,8 @@ def _blocks(rows: Sequence[Row], reasons: dict[str, int], width: int) -> Rendera
     series = list(dict.fromkeys(row.series for row in rows))
     label_width = max(max(len(s.workload), len(f"  {s.size} {s.variant}")) for s in series)
     entry_width = max(*(len(c) for c in columns), *(cell_len(e.text) for e in entries.values()))
+    # Of longer labels the lines are folded: a result is never beside the terminal.
+    label_width = min(label_width, max(_LEAST_LABEL, width - entry_width - 4))
     fitting = max(1, (width - label_width - 2) // (entry_width + 2))
     lines: list[list[Segment]] = []
     for start in range(0, len(columns), fitting):
@@ -133,10 +138,12 @@ def _blocks(rows: Sequence[Row], reasons: dict[str, int], width: int) -> Rendera
         for one in series:
             if one.workload != workload:
                 workload = one.workload
-                lines.append([Segment(workload, Style.parse("bold"))])
+                bold = Style.parse("bold")
+                lines += [[Segment(text, bold)] for text in chop_cells(workload, width)]
             found = (entries.get((one, cell), _NOTHING) for cell in shown)
-            label = Segment(f"  {one.size} {one.variant}")
-            lines.append(_line([label, *found], label_width, entry_width))
+            *above, label = chop_cells(f"  {one.size} {one.variant}", label_width)
+            lines += [[Segment(text)] for text in above]
+            lines.append(_line([Segment(label), *found], label_width, entry_width))
         lines.append([])
     return _Lines(lines)
 

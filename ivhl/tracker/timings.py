@@ -1,4 +1,4 @@
-"""Render the seconds that a run spent per phase and cell (``ivhl bench --timings``)."""
+"""Render the seconds that a run spent per phase and cell (``ivhl bench --all``)."""
 
 from __future__ import annotations
 

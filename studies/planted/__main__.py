@@ -51,7 +51,7 @@ def gate(root: Path, base: str, head: str, machine: str) -> dict[str, Any]:
     """Return exit code and findings of the gate for one commit, and the seconds it took."""
     began = time.monotonic()
     done = ivhl(
-        root, "gate", "--measure", "--confirm", "--format", "json", "--base", base, "--head", head,
+        root, "gate", "--measure", "--confirm", "--json", "--base", base, "--commit", head,
         "--python", PYTHON, "--torch", TORCH, "--machine", machine,
     )  # fmt: skip
     verdict = json.loads(done.stdout)

@@ -22,10 +22,8 @@ TABLES: Final = {**FROM_RECORDS, **FROM_EXPORTS, **FROM_GPU}
 BEGIN: Final = re.compile(r"<!-- made by: (.+) -->")
 END: Final = "<!-- end -->"
 OWN: Final = ["python", "-m", "studies.tables"]
-READING: Final = tuple(
-    ["ivhl", name] for name in ("advise", "compat", "compare", "course", "spread")
-)
-WRITES: Final = "--write"  # of ivhl spread
+READING: Final = tuple(["ivhl", name] for name in ("advise", "compat", "compare", "course"))
+WRITES: Final = "--output"
 COLUMNS: Final = "100"  # more would be cut off where GitHub shows a page
 
 
@@ -89,7 +87,7 @@ def make(command: str, root: Path) -> list[str]:
         lines = ["```console", f"$ {command}", *_console(words[1:], root), "```"]
     else:
         raise ValueError(
-            "the command must be ivhl advise, compat, compare, course or spread without --write, or "
+            "the command must be ivhl advise, compat, compare or course without --output, or "
             f"{shlex.join(OWN)} with one of {', '.join(TABLES)} (got {command!r})"
         )
     return ["", *lines, ""]

@@ -267,7 +267,7 @@ def loops(root: Path) -> list[str]:
 
 
 def spread(root: Path) -> list[str]:
-    """Return what repeated runs teach, from ``ivhl spread --json`` and the records themselves."""
+    """Return what repeated runs teach, from ``python -m studies.spread`` and the records."""
     columns = {"all": tuple(REPEATED.values()), **{name: (m,) for name, m in REPEATED.items()}}
     rows = zip(*(_spread_column(root, machines) for machines in columns.values()), strict=True)
     labels = (
@@ -292,7 +292,7 @@ def _spread_column(root: Path, machines: Sequence[str]) -> list[str]:
         for commit in REPEATED_COMMITS
         if (file := record_file(root / "results", machine, commit, REPEATED_CELL)).is_file()
     ]
-    command = [sys.executable, "-m", "ivhl", "spread", "--json"]
+    command = [sys.executable, "-m", "studies.spread", "--json"]
     with TemporaryDirectory() as folder:
         for machine, file in files:
             link = Path(folder, machine, machine, "records", file.name)

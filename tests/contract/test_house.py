@@ -11,9 +11,9 @@ from studies.house import measure, rows, words
 ROOT: Final = Path(__file__).parents[2]
 # What `python -m studies.house` printed last. Lower a limit with the work that lowers its number.
 LIMITS: Final = {
-    "lines of code of the tool": 40_372,
-    "commands": 39,
-    "declarations of options": 210,
+    "lines of code of the tool": 39_995,
+    "commands": 24,
+    "declarations of options": 60,
     "import cycles in the tool": 0,
     "lines of the longest class": 374,
     "functions over 50 lines, in percent": 1.71,

@@ -30,7 +30,7 @@ from ivhl.bench.selection import Selection
 from ivhl.cli import app
 from ivhl.errors import ResultsError
 from ivhl.image.bill import make_bill
-from ivhl.image.build import BuildError, build_image, list_images, prune_images
+from ivhl.image.build import BuildError, build_image, list_images
 from ivhl.image.container import RUN_LABEL, measure_in_container
 from ivhl.image.engine import EngineError
 from ivhl.image.executor import DockerExecutor
@@ -80,7 +80,7 @@ def engine(daemon: Daemon, clone: Path) -> Iterator[DockerExecutor]:
     made.client.close()
     for image in list_images(daemon.client):
         if image.cell.endswith("0.0.0"):
-            prune_images(daemon.client, [image])
+            daemon.client.images.remove(image.id, force=True)
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +190,7 @@ def test_an_existing_image_is_not_rebuilt_and_two_builds_are_equal(
     held = [contents(daemon.client, one.id) for one in (image, again)]
     assert held[0]["package"]
     assert differences(*held) == ()
-    told = CliRunner().invoke(app, ["image", "diff", image.short, again.short])
+    told = CliRunner().invoke(app, ["image", image.short, again.short])
     assert told.exit_code == 0
     assert "identical: 3 packages" in told.stdout
 
@@ -204,7 +204,7 @@ def test_packages_that_differ_between_images_are_listed(
     made = engine.image(replace(other, sha256="0" * 64), "cpu", lambda _: None)
     found = differences(contents(daemon.client, image.id), contents(daemon.client, made.id))
     assert [(one.kind, one.name, one.after) for one in found] == [("package", "flit-core", None)]
-    told = CliRunner().invoke(app, ["image", "diff", image.short, made.short])
+    told = CliRunner().invoke(app, ["image", image.short, made.short])
     assert told.exit_code != 0
     assert "flit-core" in told.stdout
 
@@ -411,7 +411,7 @@ def test_a_missing_image_is_reported_and_the_other_cells_run(  # noqa: PLR0917  
     def image(lock: LockState, *arguments: Any, **options: Any) -> Image:  # noqa: ANN401
         found = real(lock, *arguments, **options)
         if found.id == gone.id:  # it is removed between the check and the run
-            prune_images(daemon.client, [found])
+            daemon.client.images.remove(found.id, force=True)
         return found
 
     with monkeypatch.context() as patch:
@@ -547,4 +547,4 @@ def test_a_real_cell_is_built_measured_and_shown(daemon: Daemon, clone: Path) ->
     assert any(image.id in text for text in details)
     assert (clone / "results" / "here" / "machine.json").is_file()
     assert docker(None, "image", "inspect", image.id).returncode == 0
-    prune_images(daemon.client, [image])
+    daemon.client.images.remove(image.id, force=True)

@@ -59,7 +59,7 @@ def test_it_installs_into_an_empty_environment_and_init_runs_there(
     ivhl = [str(python), "-I", "-m", "ivhl"]
     command = ["init", "--python", "3.12", "--torch", "2.6.0"]
     # An archive does not tell its commit, to which a workflow pins ivhl's actions.
-    refused = run(*ivhl, *command, "--ci", "github", cwd=project, expect=2)
+    refused = run(*ivhl, *command, "--format", "github", cwd=project, expect=2)
     assert "the commit of the installed ivhl is not known" in refused
     assert not (project / "envs").exists()
     said = run(*ivhl, *command, cwd=project)

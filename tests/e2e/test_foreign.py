@@ -141,7 +141,7 @@ def test_a_broken_module_removes_only_its_own_workloads(
 
 def test_records_have_separate_hashes_of_project_and_benchmark(said: tuple[Path, str]) -> None:
     told = run(sys.executable, "-m", "ivhl", "results", "--json", cwd=said[0])
-    records = {r["workload"]: r for r in json.loads(told[told.index("[\n") :])}
+    records = {r["workload"]: r for r in json.loads(told[told.index("{\n") :])["records"]}
     record = records["ops.softplus"]
     assert len(record["sources"]) == len(record["benchmark"]) == 64
     assert record["sources"] != record["benchmark"]

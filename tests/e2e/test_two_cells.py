@@ -107,7 +107,7 @@ def test_pytorch_251_refuses_python_313_with_its_message(
 
 def test_the_refused_cell_keeps_its_eager_times(clone: Path, measured: dict[str, str]) -> None:
     assert measured
-    records = json.loads(ivhl("results", "--json", "--python", "3.13", cwd=clone))
+    records = json.loads(ivhl("results", "--json", "--python", "3.13", cwd=clone))["records"]
     assert len(records) == len(CASES)
     assert all(len(record["eager"]["samples_s"]) >= 8 for record in records)
     assert all(record["compiled"] is None for record in records)
@@ -191,7 +191,7 @@ def test_a_lock_with_a_wrong_hash_fails_only_its_own_cell(
     finally:
         lock.write_text(text, encoding="utf-8")
         sums.write_text(known, encoding="utf-8")
-    records = json.loads(ivhl("results", "--json", "--machine", "faulty", cwd=clone))
+    records = json.loads(ivhl("results", "--json", "--machine", "faulty", cwd=clone))["records"]
     classes = {(r["cell"]["torch"], r["failure"]["failure_class"]) for r in records}
     assert classes == {("2.6.0", "environment"), ("2.5.1", "support_gate")}
     message = next(r["failure"]["message"] for r in records if r["cell"]["torch"] == "2.6.0")
@@ -244,7 +244,7 @@ def test_a_wrong_argument_gives_one_error(
 
 GATE = (
     "gate", "--base", "HEAD~1", "--confirm", "--workload", WORKLOAD, "--python", "3.12", "--torch",
-    "2.5.1", "--rounds", "1", "--results", "turns", "--machine", "here", "--format", "json",
+    "2.5.1", "--rounds", "1", "--results", "turns", "--machine", "here", "--json",
     "--allow-missing",
 )  # fmt: skip
 
@@ -335,7 +335,7 @@ def test_all_mistakes_of_a_matrix_are_printed(clone: Path, tmp_path: Path) -> No
     matrix.write_text(
         text.replace('"2.6.0"', "2.6", 1).replace('"2.5.1"', '"two"', 1), encoding="utf-8"
     )
-    said = ivhl("matrix", "list", cwd=copy, expect=2)
+    said = ivhl("matrix", cwd=copy, expect=2)
     assert "2.6" in said
     assert "two" in said
     assert "Traceback" not in said

@@ -31,6 +31,7 @@ from ivhl.bench.experiment import Runs
 from ivhl.bench.request import Request
 from ivhl.cli import app
 from ivhl.cli.attribute import _print_effects, _warn_of_disturbance
+from ivhl.cli.schemas import SCHEMAS
 from ivhl.errors import LockError, ResultsError, SpecError
 from ivhl.matrix.locks import ensure_lock, lock_path, lock_state, write_missing_sums
 from ivhl.matrix.spec import CellSpec, load_matrix
@@ -463,7 +464,9 @@ def test_the_command_says_whose_a_difference_is(project: Path) -> None:
         for line in lines
     )
     assert any("Python 3.12 -> 3.13: " in line and "compiled 1.00x" in line for line in lines)
-    found = json.loads(run(*cells, "--json")[0])
+    printed = run(*cells, "--json")[0]
+    SCHEMAS["attribution"].validate_json(printed)
+    found = json.loads(printed)
     assert found["factors"] == ["python", "torch"]
     assert len(found["cases"][0]["effects"]) == 9
     one_axis, error = run("py3.12-torch2.5.1", "py3.12-torch2.6.0", "--case", CASE)

@@ -156,7 +156,7 @@ def test_the_exit_code_tells_whether_something_is_wrong(
 ) -> None:
     monkeypatch.chdir(find_root(Path(__file__)))
     fake_smi(programs, HEALTHY.replace("Default", "Prohibited"))
-    code, text = run("--device", "cuda", "--machine", "a-new-name", "--format", "json")
+    code, text = run("--device", "cuda", "--machine", "a-new-name", "--json")
     report = json.loads(text)
     assert (code, report["schema"], report["machine"]["name"]) == (
         1,
@@ -171,6 +171,6 @@ def test_the_exit_code_tells_whether_something_is_wrong(
     assert "wrong   GPU 0 compute mode" in text
     assert "next: sudo nvidia-smi -i 0 -c DEFAULT" in text
     fake_smi(programs, HEALTHY)
-    report = json.loads(run("--format", "json", "--machine", "a-new-name")[1])
+    report = json.loads(run("--json", "--machine", "a-new-name")[1])
     left = {one["check"] for one in report["findings"] if one["level"] == "wrong"}
     assert left == wrong - {"GPU 0 compute mode"}

@@ -26,6 +26,7 @@ from ivhl.bench.experiment.evidence import PROCESSES_PER_ROUND, PROCESSES_PER_RU
 from ivhl.bench.request import Request
 from ivhl.cli import app
 from ivhl.cli.bisection import lacking_releases
+from ivhl.cli.schemas import SCHEMAS
 from ivhl.errors import IvhlError, LockError, ResultsError, SpecError
 from ivhl.measure.effort import Effort
 from ivhl.records.files import append_record, record_file
@@ -809,6 +810,7 @@ def test_the_command_refuses_ends_that_are_no_line(
         done = CliRunner().invoke(app, ["bisect", *ends, *case, "--dry-run"])
         assert text in done.output
     told = CliRunner().invoke(app, ["bisect", "HEAD~3", "2.0", *case, "--dry-run", "--json"])
+    SCHEMAS["estimate"].validate_json(told.stdout)
     expected = json.loads(told.stdout)
     assert (expected["places"], expected["run_s"], expected["answers"]) == (3, None, 0)
     assert 0 < expected["runs"] <= expected["most_runs"]

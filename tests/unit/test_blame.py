@@ -764,9 +764,7 @@ def test_the_command_of_a_report_has_threads_and_device(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "command", ["blame ops.two --symptom wrong", "try ops.two", "surgical advise m:f"]
-)
+@pytest.mark.parametrize("command", ["blame ops.two --symptom wrong", "try ops.two"])
 def test_a_release_that_does_not_exist_is_named_as_it_was_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:

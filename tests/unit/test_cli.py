@@ -6,35 +6,36 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 import ivhl.cli
-from ivhl.cli import COMMANDS, app, surgical, tryout
-from ivhl.errors import InterpreterError, SpecError, UnknownNameError
+from ivhl.bench.trial import Trial, TrialEnd
+from ivhl.cli import COMMANDS, app, tryout
+from ivhl.cli.bench import _raise_failed
+from ivhl.errors import InterpreterError, NoSpeedupError, UnknownNameError
 from ivhl.matrix.locks import LockState
+from ivhl.matrix.spec import CellSpec, load_matrix
+from ivhl.tracker.compat import compat_rows
 from ivhl.workload import broken_benchmarks
 from tests.builders.fleet import make_fleet_project
 from tests.builders.project import make_commits
-
-if TYPE_CHECKING:
-    from ivhl.matrix.spec import CellSpec
+from tests.builders.records import make_failure, make_record
 
 HEAVY = ("asv", "docker", "pydantic", "jinja2", "nox", "torch", "numpy")
 
 
 def test_every_command_is_listed_with_the_first_sentence_of_its_help() -> None:
-    for module, _ in COMMANDS.values():
+    for module, *_ in COMMANDS.values():
         import_module(f"ivhl.cli.{module}")
     commands = typer.main.get_group(app).commands
     assert {
         name: command.help.replace("\n", " ").partition(".  ")[0].removesuffix(".")
         for name, command in commands.items()
         if command.help is not None
-    } == {name: sentence.removesuffix(".") for name, (_, sentence) in COMMANDS.items()}
+    } == {name: sentence.removesuffix(".") for name, (*_, sentence) in COMMANDS.items()}
 
 
 def test_the_help_imports_nothing_that_takes_long() -> None:
@@ -66,7 +67,7 @@ def test_an_unknown_command_is_refused_and_the_nearest_is_named() -> None:
 
 
 def test_the_short_option_of_help_is_that_of_every_command() -> None:
-    for words in (["-h"], ["compat", "-h"], ["matrix", "lock", "-h"]):
+    for words in (["-h"], ["compat", "-h"], ["lock", "-h"]):
         assert "Usage: " in CliRunner().invoke(app, words).output
 
 
@@ -77,8 +78,7 @@ def test_the_short_option_of_help_is_that_of_every_command() -> None:
         "bisect a b --case c --for nope",
         "gate --base HEAD --format nope",
         "bench --suite nope",
-        "surgical advise m:f --device nope",
-        "matrix list --tier nope",
+        "matrix --tier nope",
     ],
 )
 def test_a_choice_is_refused_in_plain_words(command: str) -> None:
@@ -89,38 +89,23 @@ def test_a_choice_is_refused_in_plain_words(command: str) -> None:
     assert f"Invalid value for '{command.split()[-2]}'" in result.output
 
 
-@pytest.mark.parametrize("module", ["m", ":", "m:", ":f"])
-def test_a_model_without_a_name_is_refused_before_a_cell_is_made(
-    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_fleet_project(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    found = CliRunner().invoke(app, ["surgical", "advise", module])
-    assert isinstance(found.exception, SpecError)
-    assert str(found.exception) == f"{module!r} is not of the form 'package.module:function'"
-    assert not (tmp_path / ".asv").exists()
-
-
 def test_every_module_of_commands_is_in_the_list() -> None:
     folder = Path(ivhl.cli.__file__).parent
-    parts = {"__init__", "codebase", "declared", "markdown", "schemas", "sides"}
+    parts = {
+        *("__init__", "codebase", "complete", "declared", "jobs", "markdown", "names", "options"),
+        *("releases", "schemas", "screen", "sides"),
+    }
     packages = {path.parent.name for path in folder.glob("*/__init__.py")}
     modules = packages | {path.stem for path in folder.glob("*.py")} - parts
-    assert modules == {module for module, _ in COMMANDS.values()}
+    assert modules == {module for module, *_ in COMMANDS.values()}
 
 
-@pytest.fixture
-def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the cells for which parts of a model were measured.
-
-    In a project with locks of Python 3.12 and 3.15, on a machine that has 3.12 only.
-    """
+def test_a_case_is_tried_on_the_newest_python_that_is_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_fleet_project(tmp_path)
-    monkeypatch.chdir(tmp_path)
     path = tmp_path / "envs" / "matrix.toml"
     path.write_text(path.read_text().replace('"3.13"', '"3.15"'))
-    (tmp_path / "deep").mkdir()
-    (tmp_path / "deep" / "model.py").write_text("")
 
     def find(_: Path, python: str, *, install: bool = True) -> None:
         assert not install
@@ -130,30 +115,11 @@ def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def locked(root: Path, cell: CellSpec) -> LockState:
         return LockState(cell, "locked", root / "lock.txt")
 
-    made: list[str] = []
-
-    def advise(_: Path, cell: CellSpec, *__: object, **___: object) -> int:
-        made.append(cell.id)
-        return 0
-
     monkeypatch.setattr(tryout, "find_interpreter", find)
     monkeypatch.setattr(tryout, "ensure_lock", lambda root, _, cell: locked(root, cell))
-    monkeypatch.setattr(surgical, "advise_in_cell", advise)
-    for module in (tryout, surgical):
-        monkeypatch.setattr(module, "lock_state", locked)
-    return made
-
-
-def test_parts_are_measured_on_the_newest_python_that_is_here(cells: list[str]) -> None:
-    assert CliRunner().invoke(app, ["surgical", "advise", "deep.model:f"]).exit_code == 0
-    assert [cell.partition("-")[0] for cell in cells] == ["py3.12"]
-
-
-def test_a_module_that_is_not_there_is_named_before_its_cell_is_made(cells: list[str]) -> None:
-    found = CliRunner().invoke(app, ["surgical", "advise", "deep.modell:f"]).exception
-    assert isinstance(found, SpecError)
-    assert str(found).startswith("there is no module deep.modell: ")
-    assert cells == []
+    monkeypatch.setattr(tryout, "lock_state", locked)
+    cell = tryout.newest_cell(tmp_path, load_matrix(path), None, None)
+    assert cell.python == "3.12"
 
 
 def test_a_benchmark_that_is_no_python_is_named_with_its_file(
@@ -169,7 +135,7 @@ def test_a_benchmark_that_is_no_python_is_named_with_its_file(
     assert "(bad.py, line 1)" in told
 
 
-@pytest.mark.parametrize("command", [["matrix", "list", "--stale"], ["gate", "--base", "HEAD~1"]])
+@pytest.mark.parametrize("command", [["matrix", "--stale"], ["gate", "--base", "HEAD~1"]])
 def test_a_module_of_benchmarks_that_does_not_import_is_named(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,12 +154,62 @@ def test_a_module_of_benchmarks_that_does_not_import_is_named(
     assert "no_such_module" in told.stderr
 
 
-@pytest.mark.parametrize(
-    "command", ["bench", "try a", "blame a", "bisect a b --case c", "surgical advise a:b"]
-)
+@pytest.mark.parametrize("command", ["bench", "try a", "blame a", "bisect a b --case c"])
 def test_more_threads_than_pytorch_survives_are_refused(command: str) -> None:
     """With 99999 it ends by SIGSEGV, which ivhl try reported as a crash of the case."""
     done = CliRunner().invoke(app, [*command.split(), "--threads", "99999"])
     assert done.exit_code == 2
     assert "--threads" in done.output
     assert "less than or equal to 1024" in done.output
+
+
+@pytest.mark.parametrize("codes", [(0,), (7,), (0, 7)])
+def test_a_verdict_is_printed_first_and_last_and_the_exit_code_is_explained(
+    codes: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It printed 635 lines for two cases, and ended with 7 without a word."""
+    make_fleet_project(tmp_path)
+    make_commits(tmp_path, 1)
+    monkeypatch.chdir(tmp_path)
+    ended = iter(codes)
+    monkeypatch.setattr(tryout, "newest_cell", lambda *_: CellSpec("3.12", "2.6.0"))
+
+    def tried(trial: Trial, _: object) -> TrialEnd:
+        assert trial.logs is None
+        code = next(ended)
+        lines = tuple(f"line {number}" for number in range(500))
+        return TrialEnd(code, "wrong in phase judge: far off" if code else "right, and 2x", lines)
+
+    monkeypatch.setattr(tryout, "try_case", tried)
+    names = ["ops.one", "ops.two"][: len(codes)]
+    done = CliRunner().invoke(app, ["try", *names])
+    lines = done.stdout.splitlines()
+    assert "ops.one" in lines[1]
+    assert ("wrong in phase" if codes[0] else "right, and 2x") in lines[1]
+    assert len(lines) <= 40
+    assert ("line 499" in lines) == (len(codes) == 1 or any(codes))
+    if any(codes):
+        assert "wrong in phase judge: far off" in lines[-1]
+        assert isinstance(done.exception, NoSpeedupError)
+        assert str(done.exception).endswith("without a speedup, which is exit code 7")
+    else:
+        assert lines[-1] == "1 case with a speedup over eager"
+
+
+def test_a_run_in_which_every_case_fails_unexpectedly_exits_with_7() -> None:
+    records = [make_failure("wrong", "far off"), make_failure("crash", variant="b")]
+    cells = [CellSpec(records[0].cell.python, records[0].cell.torch)]
+    failed = compat_rows(records, cells=cells)
+    with pytest.raises(NoSpeedupError, match=r"every case failed \(2\), which is exit code 7"):
+        _raise_failed({}, failed)
+    _raise_failed({}, ())
+    _raise_failed({}, compat_rows([*records, make_record(variant="c")], cells=cells))
+    # That PyTorch refuses a Python is a result.
+    _raise_failed({}, compat_rows([make_failure("support_gate")], cells=cells))
+
+
+def test_doctor_runs_outside_of_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["doctor"])
+    assert done.exit_code in (0, 1), done.exception
+    assert "no ivhl project here, so the machine alone was checked" in done.stdout

@@ -21,6 +21,16 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "regressions": ("regressions", "--better"),
     "comparison": ("compare", "2.8.0", "2.9.1"),
     "course": ("course", "ops.field_superposition"),
+    "compat": ("compat", "--torch", "2.15.0"),
+    "results": ("results", "--workload", "ops.gp_evolve", "--torch", "2.6.0"),
+    "advice": ("advise",),
+    "code-advice": ("advise", "examples/timm"),
+    "doctor": ("doctor",),
+    "check": ("check", "expectations"),
+    "version-checks": ("version-checks", "tests/unit"),
+    "matrix": ("matrix", "--shard", "1/1"),
+    "cell": ("matrix", "py3.12-torch2.6.0"),
+    "cell-diff": ("matrix", "py3.12-torch2.5.1", "py3.13-torch2.5.1"),
 }
 
 
@@ -34,11 +44,21 @@ def test_every_schema_is_written() -> None:
     assert {path.stem for path in FOLDER.glob("*.json")} == set(SCHEMAS)
 
 
+def test_every_schema_is_compared_with_what_its_command_prints() -> None:
+    # In the tests of these commands, some of which measure.
+    elsewhere = {
+        *("attribution", "bisection", "blame", "estimate", "gate", "import", "releases"),
+        "repetition",
+    }
+    assert {*COMMANDS} | elsewhere == set(SCHEMAS)
+
+
 @pytest.mark.parametrize(("name", "command"), COMMANDS.items())
 def test_what_a_command_prints_is_of_its_schema(name: str, command: tuple[str, ...]) -> None:
     printed = CliRunner().invoke(app, [*command, "--json"]).stdout
     SCHEMAS[name].validate_json(printed)
     told = json.loads(printed)
+    assert [value for name, value in told.items() if name != "schema"] != [[]]
     assert told["schema"] == f"ivhl.{name}/1"
     # A field that no schema has, or another type of one that it has, would be seen.
     with pytest.raises(ValidationError):

@@ -101,7 +101,7 @@ def test_writing_replaces_blocks_of_any_length_and_keeps_the_text(project: Path)
     [
         "rm -r results",
         "ivhl bench --python 3.12",
-        "ivhl spread --write=spread.json",
+        "python -m studies.spread --write=spread.json",
         "ivhl compat; rm -r results",
         "python -m studies.tables",
         "python -m studies.tables loops --check",
@@ -117,7 +117,7 @@ def test_only_commands_that_read_are_run(project: Path, command: str) -> None:
 @pytest.mark.parametrize("rest", ["", "<!-- made by: ivhl compat -->\n<!-- end -->\n"])
 def test_a_block_without_an_end_is_refused(project: Path, rest: str) -> None:
     page = project / "README.md"
-    page.write_text(f"text\n<!-- made by: ivhl spread -->\n{rest}", encoding="utf-8")
+    page.write_text(f"text\n<!-- made by: python -m studies.spread -->\n{rest}", encoding="utf-8")
     with pytest.raises(BlockError, match=r"README\.md:[23]: .*block"):
         list(blocks_of(page))
 

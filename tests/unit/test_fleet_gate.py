@@ -20,14 +20,16 @@ from ivhl.bench.experiment import Runs
 from ivhl.bench.request import Request
 from ivhl.cli import app
 from ivhl.cli.gate import GapsError
+from ivhl.cli.schemas import SCHEMAS
 from ivhl.errors import IvhlError, SpecError, UnknownNameError, WorseError
 from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.spec import CellSpec
 from ivhl.records.identity import key_of
 from ivhl.records.record import Arm, Calibration, Counted, Wheel
 from ivhl.tracker.changes import KINDS
-from ivhl.tracker.gate import REGRESSIONS, judge, noise
+from ivhl.tracker.gate import REGRESSIONS, judge
 from ivhl.tracker.spread import SHIPPED, Spreads
+from studies.containers import noise
 from tests.builders.fleet import WORKLOADS, a_record, commit, make_fleet_project, write_records
 from tests.builders.project import git
 from tests.builders.records import COMMIT, Known, interval, make_failure, make_record
@@ -330,19 +332,19 @@ def test_a_commit_is_not_its_own_base(root: Path) -> None:
     history(root, make_record(), make_record())
     _, error = gate("--base", "main")
     assert isinstance(error, SpecError)
-    assert str(error) == "--base main and --head HEAD are the same commit"
+    assert str(error) == "--base main and --commit HEAD are the same commit"
 
 
-@pytest.mark.parametrize("form", ["text", "github"])
+@pytest.mark.parametrize("form", [("--all",), ("--format", "github")])
 def test_eager_code_alone_that_takes_longer_is_no_regression_and_is_shown(
-    root: Path, form: str
+    root: Path, form: tuple[str, ...]
 ) -> None:
     slow = make_record()
     assert slow.eager is not None
     eager = replace(slow.eager, samples_s=tuple(10 * s for s in slow.eager.samples_s))
     slow = replace(slow, eager=eager, speedup=interval(20.0, 0.01))
     base = history(root, slow, make_record())
-    text, error = gate("--base", base, "--format", form)
+    text, error = gate("--base", base, *form)
     assert error is None
     assert "1 eager slower, 1 unchanged" in text
     shown = text.partition("eager slower: eager code takes longer, and compiled code does not")[2]
@@ -362,7 +364,9 @@ def test_a_long_reason_is_cut_in_the_text_and_whole_in_json(root: Path) -> None:
     assert line.startswith("    2.00x")
     assert line.endswith("xx end now")
     assert len(line) < 300
-    assert message in gate("--base", base, "--format", "json")[0]
+    told = gate("--base", base, "--json")[0]
+    SCHEMAS["gate"].validate_json(told)
+    assert message in told
 
 
 def test_a_regression_has_its_own_exit_code_before_that_of_gaps(root: Path) -> None:
@@ -419,7 +423,7 @@ def test_a_comment_shows_a_limited_number_of_rows(
 
 def test_json_has_every_finding(root: Path) -> None:
     base = history(root, make_record(), make_failure("wrong"))
-    text, _ = gate("--base", base, "--format", "json")
+    text, _ = gate("--base", base, "--json")
     told = json.loads(text)
     assert [(one["variant"], one["kind"]) for one in told["findings"]] == [
         ("b", "fails"),
@@ -555,7 +559,7 @@ def test_a_slurm_job_runs_the_whole_gate_so_both_commits_share_its_node(
         return 7
 
     monkeypatch.setattr("ivhl.bench.slurm.run_on_slurm", run)
-    own = ["--base", "main", "--workload", "ops.one", "--format", "json", "--measure", "--confirm"]
+    own = ["--base", "main", "--workload", "ops.one", "--json", "--measure", "--confirm"]
     words = ["gate", *own, "--executor", "slurm", "--slurm", "partition=gpu"]
     assert CliRunner().invoke(app, words).exit_code == 7
     (job, options), arguments = asked, own
@@ -577,9 +581,9 @@ def test_a_filter_of_cases_changes_no_verdict_and_the_correction_is_named(root: 
     now = [a_record(root, minute=1, size=name) for name in names]
     slow = a_record(root, minute=1, workload="ops.two", speedup=1.9, width=0.001)
     write_records(root / "results", *now, slow)
-    every = json.loads(gate("--base", base, "--format", "json")[0])
+    every = json.loads(gate("--base", base, "--json")[0])
     text, _ = gate("--base", base, "--workload", "ops.two")
-    one = json.loads(gate("--base", base, "--workload", "ops.two", "--format", "json")[0])
+    one = json.loads(gate("--base", base, "--workload", "ops.two", "--json")[0])
     assert [f["workload"] for f in one["findings"]] == ["ops.two"]
     assert one["findings"] == [f for f in every["findings"] if f["workload"] == "ops.two"]
     assert one["corrected_over"] == every["corrected_over"] == 13

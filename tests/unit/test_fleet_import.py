@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 from ivhl.asv.files import OwnSuite, write_foreign, write_ours
 from ivhl.cli import app
 from ivhl.cli.fleet import RefusedError
+from ivhl.cli.schemas import SCHEMAS
 from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.bring import MOST_NEW_MACHINES, Imported, import_records
 from ivhl.fleet.merge import merge_records
@@ -553,6 +554,8 @@ def test_the_command_imports_paths_and_returns_an_exit_code(
     assert "0 new records, 1 already present" in text
     assert text.count("workload: must be a workload of this project (got 'ops.none')") == 1
     assert "up.jsonl" in text
-    told = json.loads(run(app, ["import", "--json", str(offer(root, a_record(root)))]).stdout)
+    printed = run(app, ["import", "--json", str(offer(root, a_record(root)))]).stdout
+    SCHEMAS["import"].validate_json(printed)
+    told = json.loads(printed)
     assert told["batches"][0]["had"] == 1
     assert told["refused"] == []

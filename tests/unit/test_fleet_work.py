@@ -223,7 +223,7 @@ def test_the_split_is_that_of_the_commit_whatever_was_measured_since(root: Path)
     listed = []
     for index in (1, 2, 3):
         arguments = ["--suite", "full", "--shard", f"{index}/3", "--commit", at]
-        listed.append(json.loads(invoke(root, runner, "matrix", "list", "--json", *arguments)))
+        listed.append(json.loads(invoke(root, runner, "matrix", "--json", *arguments))["cells"])
     assert [{row["id"]: set(row["cases"]) for row in rows} for rows in listed] == [
         {cell.id: set(of) for cell, of in share.items()} for share in before
     ]
@@ -334,7 +334,7 @@ def test_bench_tells_where_the_time_of_this_run_went(
     monkeypatch.setattr(ivhl.bench, "run_here", run_asv)
     words = ["bench", "--python=3.12", "--torch=2.6.0", "--machine=m", "--no-publish"]
     words += ["--workload=ops.one", "--workload=ops.two", "--suite=core"]
-    told = invoke(root, CliRunner(), *words, "--timings").splitlines()
+    told = invoke(root, CliRunner(), *words, "--all").splitlines()
     assert ["compile", "30.0", "75%", "30.0"] in [line.split() for line in told]
     assert "seconds in" not in invoke(root, CliRunner(), *words)
 
@@ -367,9 +367,8 @@ def test_bench_measures_the_variants_that_are_named(
     assert sorted(done.cases) == sorted(cases)
     options = [word for name in workloads for word in ("--workload", name)]
     options += [word for name in variants for word in ("--variant", name)]
-    rows = json.loads(
-        invoke(root, CliRunner(), "matrix", "list", "--json", "--shard=1/1", *options)
-    )
+    told = invoke(root, CliRunner(), "matrix", "--json", "--shard=1/1", *options)
+    rows = json.loads(told)["cells"]
     assert [sorted(row["cases"]) for row in rows] == [sorted(cases)] * len(CELLS)
 
 
@@ -454,7 +453,7 @@ def test_only_a_final_record_as_things_are_now_answers(root: Path) -> None:
 
 def test_a_job_per_stale_cell_for_github(root: Path) -> None:
     runner = CliRunner()
-    github = ["matrix", "list", "--format", "github", "--stale"]
+    github = ["matrix", "--format", "github", "--stale"]
     text = invoke(root, runner, *github)
     assert text.count("\n") == 1
     assert json.loads(text)["include"][0] == {
@@ -505,7 +504,7 @@ def test_what_cannot_be_installed_is_no_job(root: Path) -> None:
     digest = matrix_digest(matrix, CellSpec("3.13", "2.5.1"))
     reason = path.with_name(f"{path.stem}.unavailable.txt")
     reason.write_text(f"# Matrix digest: {digest}\n\nno wheels\n")
-    github = ["matrix", "list", "--format", "github"]
+    github = ["matrix", "--format", "github"]
     jobs = json.loads(invoke(root, CliRunner(), *github))["include"]
     assert [job["cell"] for job in jobs] == [
         f"py{python}-torch{torch}"
@@ -527,23 +526,23 @@ def test_nothing_to_do_is_an_empty_matrix(root: Path) -> None:
         ),
     )  # fmt: skip
     runner = CliRunner()
-    text = invoke(root, runner, "matrix", "list", "--format", "github", "--stale")
+    text = invoke(root, runner, "matrix", "--format", "github", "--stale")
     assert text == '{"include":[]}\n'
-    assert "no cells" in invoke(root, runner, "matrix", "list", "--stale")
+    assert "no cells" in invoke(root, runner, "matrix", "--stale")
 
 
 def test_more_jobs_than_github_starts_are_refused(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ivhl.cli.matrix.jobs._GITHUB_JOBS", 3)
+    monkeypatch.setattr("ivhl.cli.jobs._GITHUB_JOBS", 3)
     with pytest.raises(SpecError, match=r"may have at most 3 jobs \(got 4\)"):
-        invoke(root, CliRunner(), "matrix", "list", "--format", "github")
+        invoke(root, CliRunner(), "matrix", "--format", "github")
 
 
 def test_people_see_how_many_cases_a_cell_has(root: Path) -> None:
-    text = invoke(root, CliRunner(), "matrix", "list", "--shard", "1/1")
+    text = invoke(root, CliRunner(), "matrix", "--shard", "1/1")
     assert "3: ops.one, ops.two, ops.three" in text
-    text = invoke(root, CliRunner(), "matrix", "list", "--shard", "1/1", "--suite", "full")
+    text = invoke(root, CliRunner(), "matrix", "--shard", "1/1", "--suite", "full")
     assert "4: ops.one, ops.two, ops.three" in text
 
 

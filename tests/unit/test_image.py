@@ -22,7 +22,6 @@ from urllib3.exceptions import HTTPError
 from ivhl.cli import app
 from ivhl.errors import SpecError
 from ivhl.image import inside
-from ivhl.image.agreement import judge_agreement
 from ivhl.image.build import _failed, _pieces, _whole_lines, has_buildkit, list_images
 from ivhl.image.container import Order, Resources, _payload, choose_cpus, choose_memory
 from ivhl.image.engine import EngineError, connect, engine_errors
@@ -42,6 +41,7 @@ from ivhl.measure.settings import Settings
 from ivhl.records.files import append_record
 from ivhl.records.record import Interval, Machine, RunRecord
 from ivhl.tracker.gate import judge
+from studies.containers import judge_agreement
 from tests.builders.project import git
 from tests.builders.records import COMMIT, interval, make_failure, make_record
 
@@ -259,7 +259,7 @@ def test_without_an_engine_the_error_has_a_hint(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(EngineError, match=r"no Docker engine answers at unix:///no") as caught:
         connect()
     assert "DOCKER_HOST" in caught.value.hint
-    refused = CliRunner().invoke(app, ["image", "list"]).exception
+    refused = CliRunner().invoke(app, ["image", "one", "other"]).exception
     assert isinstance(refused, EngineError)
     assert refused.exit_code == 9
     del caught, refused
@@ -284,7 +284,7 @@ def test_exceptions_of_docker_become_engine_errors() -> None:
             raise error
         assert str(caught.value).startswith("measuring x: ")
         hints.append(caught.value.hint)
-    assert "prune" in hints[3]
+    assert "docker image rm" in hints[3]
     assert "another base" in hints[4]
     assert "this machine" in hints[5]
     assert "NVIDIA container toolkit" in hints[6]
@@ -305,7 +305,7 @@ def test_build_output_in_pieces_is_joined_to_lines(pieces: list[str], red: list[
 
 def test_a_failed_build_has_a_hint() -> None:
     full = _failed(recipe(), ["unpacking", "", "error: No space left on device"])
-    assert "prune" in full.hint
+    assert "docker image rm" in full.hint
     assert "No space left" in str(full)
     gone = _failed(recipe(), ["manifest for base:1 not found: manifest unknown"])
     assert "IVHL_IMAGE_BASE" in gone.hint

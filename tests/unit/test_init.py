@@ -363,9 +363,9 @@ def test_a_project_without_hashes_of_its_locks_gets_them_with_the_next_lock(
     sums = made / "envs" / "locks" / locks.SUMS
     sums.unlink()
     code, said = checked(made)
-    assert (code, "no edited lock is noticed; ivhl matrix lock writes it" in said) == (0, True)
+    assert (code, "no edited lock is noticed; ivhl lock writes it" in said) == (0, True)
     monkeypatch.chdir(made)
-    done = CliRunner().invoke(app, ["matrix", "lock"])
+    done = CliRunner().invoke(app, ["lock"])
     assert (done.exit_code, f"wrote envs/locks/{locks.SUMS}" in done.output) == (0, True)
     edit(made / "envs" / "locks" / "py3.12-torch2.5.1.txt")
     assert len(locks.changed_locks(made)) == 1

@@ -228,9 +228,8 @@ def test_results_that_became_a_link_after_git_had_their_files_are_named_as_a_lin
 # that the user names. Everything in a project or in results goes through ivhl/records/files.py.
 WRITES = {
     "cli/bisection.py": 1,  # its log in .asv
-    "cli/image.py": 1,  # .asv
     "cli/schemas.py": 1,  # a folder that a developer names
-    "cli/spread.py": 1,  # --write
+    "cli/screen.py": 1,  # --output
     "cli/version_checks.py": 1,  # .asv
     "fleet/merge.py": 2,  # behind `without_links`, and a packed file beside the one just written
     "init/plan.py": 3,  # the temporary folder in which it locks

@@ -1,4 +1,4 @@
-"""``ivhl matrix`` prints tables and JSON, and its exit codes fit scripts."""
+"""``ivhl matrix`` and ``ivhl lock`` print tables and JSON, and its exit codes fit scripts."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ class Ivhl:
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         self.monkeypatch, self.capsys = monkeypatch, capsys
+        monkeypatch.setenv("COLUMNS", "200")  # no column is folded
 
     def __call__(self, command: str) -> tuple[int, str, str]:
-        """Run ``ivhl matrix`` with these arguments."""
-        self.monkeypatch.setattr("sys.argv", ["ivhl", "matrix", *command.split()])
+        """Run ``ivhl`` with these arguments."""
+        self.monkeypatch.setattr("sys.argv", ["ivhl", *command.split()])
         with pytest.raises(SystemExit) as ended:
             main()
         said = self.capsys.readouterr()
@@ -54,17 +55,17 @@ class Ivhl:
 
 @pytest.mark.usefixtures("project")
 def test_list_shows_each_cell_with_its_lock(ivhl: Ivhl) -> None:
-    code, out, _ = ivhl("list")
+    code, out, _ = ivhl("matrix --all")
     assert code == 0
     n_cells = len(load(ROOT)[1].cells(tier="extended"))
-    assert f"\n{n_cells} cells: " in out
+    assert out.startswith(f"{n_cells} cells: ")
     assert re.search(r"py3\.13-torch2\.2\.2 +extended +unavailable", out)
 
 
 @pytest.mark.usefixtures("project")
 def test_list_selects_cells_and_prints_json(ivhl: Ivhl) -> None:
-    code, out, _ = ivhl("list --json --python 3.13 --torch 2.2.2 --torch 2.5.0")
-    rows = json.loads(out)
+    code, out, _ = ivhl("matrix --json --python 3.13 --torch 2.2.2 --torch 2.5.0")
+    rows = json.loads(out)["cells"]
     assert code == 0
     assert [(row["id"], row["tier"], row["lock"]) for row in rows] == [
         ("py3.13-torch2.2.2", "extended", "unavailable"),
@@ -77,40 +78,40 @@ def test_list_shows_damaged_and_stale_locks_instead_of_failing(project: Path, iv
     locks = project / "envs" / "locks"
     (locks / "py3.12-torch2.5.1.txt").write_text("nonsense\n", encoding="utf-8")
     (locks / "py3.13-torch2.5.1.txt").write_text("# old\n", encoding="utf-8")
-    code, out, _ = ivhl("list --torch 2.5.1 --json --python 3.12 --python 3.13")
+    code, out, _ = ivhl("matrix --torch 2.5.1 --json --python 3.12 --python 3.13")
     assert code == 0
-    assert [row["lock"] for row in json.loads(out)] == ["damaged", "stale"]
+    assert [row["lock"] for row in json.loads(out)["cells"]] == ["damaged", "stale"]
 
 
 @pytest.mark.usefixtures("project")
 def test_show_lists_the_packages_of_a_cell(ivhl: Ivhl) -> None:
-    code, out, _ = ivhl("show py3.12-torch2.6.0")
+    code, out, _ = ivhl("matrix py3.12-torch2.6.0")
     assert code == 0
     assert "locked, envs/locks/py3.12-torch2.6.0.txt" in out
     assert "triton" in out
-    code, out, _ = ivhl("show py3.12-torch2.6.0 --json")
+    code, out, _ = ivhl("matrix py3.12-torch2.6.0 --json")
     assert json.loads(out)["packages"]["torch"] == "2.6.0"
-    code, out, _ = ivhl("show py3.12-torch2.5.0 --torch 2.5.0")
+    code, out, _ = ivhl("matrix py3.12-torch2.5.0 --torch 2.5.0")
     assert (code, "not in the matrix" in out) == (0, True)
 
 
 @pytest.mark.usefixtures("project")
 def test_diff_exits_1_when_cells_are_not_matched(ivhl: Ivhl) -> None:
-    code, out, _ = ivhl("diff py3.12-torch2.5.1 py3.13-torch2.5.1")
+    code, out, _ = ivhl("matrix py3.12-torch2.5.1 py3.13-torch2.5.1")
     assert (code, "matched: differ in python" in out, "no wheel for 3.13" in out) == (
         0,
         True,
         True,
     )
-    code, out, _ = ivhl("diff py3.12-torch2.5.1 py3.13-torch2.6.0 --json")
+    code, out, _ = ivhl("matrix py3.12-torch2.5.1 py3.13-torch2.6.0 --json")
     assert (code, json.loads(out)["axis"], json.loads(out)["matched"]) == (1, "both", False)
-    code, out, _ = ivhl("diff py3.12-torch2.4.1 py3.13-torch2.4.1")
+    code, out, _ = ivhl("matrix py3.12-torch2.4.1 py3.13-torch2.4.1")
     assert (code, "not matched: py3.13-torch2.4.1 is unavailable" in out) == (1, True)
 
 
 @pytest.mark.usefixtures("project")
 def test_a_wrong_name_is_an_error_with_a_hint(ivhl: Ivhl) -> None:
-    code, _, err = ivhl("show py3.12-torch2.6.1")
+    code, _, err = ivhl("matrix py3.12-torch2.6.1")
     assert (code, "Traceback" in err) == (2, False)
     assert "error: unknown cell 'py3.12-torch2.6.1'" in err
     assert "next: did you mean " in err
@@ -118,12 +119,12 @@ def test_a_wrong_name_is_an_error_with_a_hint(ivhl: Ivhl) -> None:
 
 
 def test_check_prints_all_problems_and_exits_1(project: Path, ivhl: Ivhl) -> None:
-    assert ivhl("check")[0] == 0
+    assert ivhl("check locks")[0] == 0
     locks = project / "envs" / "locks"
     (locks / "py3.12-torch2.6.0.txt").unlink()
     path = locks / "py3.13-torch2.15.0.txt"
     path.write_text("# from https://host/simple\n" + path.read_text("utf-8"), "utf-8")
-    code, out, _ = ivhl("check")
+    code, out, _ = ivhl("check locks")
     assert code == 1
     assert "py3.12-torch2.6.0.txt: is missing" in out
     assert "py3.13-torch2.15.0.txt: line 1: must hold no address" in out
@@ -136,7 +137,7 @@ def test_all_mistakes_of_a_matrix_are_printed(project: Path, ivhl: Ivhl) -> None
     path = project / "envs" / "matrix.toml"
     text = path.read_text("utf-8").replace('"2.6.0"', "2.6").replace('"3.13"', '"3.x"')
     path.write_text(text, "utf-8")
-    code, _, err = ivhl("check")
+    code, _, err = ivhl("check locks")
     assert code == 2
     assert "release: must be a string in quotes (got 2.6)" in err
     assert "version: must be a Python like 3.13" in err
@@ -164,7 +165,7 @@ def test_outside_of_a_project_the_error_has_a_hint(
     tmp_path: Path, ivhl: Ivhl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, _, err = ivhl("list")
+    code, _, err = ivhl("matrix")
     assert (code, "no envs/matrix.toml in" in err, "`ivhl init`" in err) == (
         2,
         True,
@@ -176,11 +177,11 @@ def test_a_free_threaded_row_without_its_interpreter_is_named_with_the_next_step
     project: Path, ivhl: Ivhl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_python_nobody_has(project, monkeypatch)
-    code, out, _ = ivhl("list --python 3.11t --torch 2.15.0")
+    code, out, _ = ivhl("matrix --python 3.11t --torch 2.15.0")
     assert code == 0
     assert "not found: 3.11t" in out
     assert "1 missing" in out
-    code, out, _ = ivhl("show py3.11t-torch2.15.0")
+    code, out, _ = ivhl("matrix py3.11t-torch2.15.0")
     assert code == 0
     assert "no Python 3.11t on this machine; looked here:" in out
     with pytest.raises(InterpreterError) as error:

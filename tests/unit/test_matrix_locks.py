@@ -173,7 +173,7 @@ def test_a_stale_lock_is_replaced_only_on_request(tmp_path: Path) -> None:
     assert ensure_lock(tmp_path, MATRIX, OLD).kind == "locked"
     with pytest.raises(LockError, match="made from another matrix") as caught:
         ensure_lock(tmp_path, matrix_of(also=[]), OLD)
-    assert "ivhl matrix lock --torch 2.5.1" in caught.value.hint
+    assert "ivhl lock --torch 2.5.1" in caught.value.hint
 
 
 # --- mistakes

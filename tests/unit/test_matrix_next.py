@@ -160,5 +160,5 @@ def test_locks_that_are_left_without_an_index_are_named(
     path.write_text(f'exclude-newer = 2026-11-15\nplatform = "linux"\n{python}{row}', "utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(NEXT_INDEX, raising=False)
-    done = CliRunner().invoke(app, ["matrix", "lock"])
+    done = CliRunner().invoke(app, ["lock"])
     assert f"left {NIGHTLY}: of the tier next, and {NEXT_INDEX} is not set" in done.output

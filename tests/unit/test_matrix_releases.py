@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from ivhl.cli import app
 from ivhl.cli.markdown import code
+from ivhl.cli.schemas import SCHEMAS
 from ivhl.errors import LockError
 from ivhl.matrix.project import find_root
 from ivhl.matrix.releases import find_new_releases, support_of
@@ -194,7 +195,7 @@ def test_a_release_that_does_not_exist_is_undecided(tmp_path: Path) -> None:
 
 
 def run(*arguments: str) -> str:
-    done = CliRunner().invoke(app, ["matrix", "new", *arguments])
+    done = CliRunner().invoke(app, ["matrix", "--new", *arguments])
     assert done.exit_code == 0, done.output
     return done.output
 
@@ -221,8 +222,9 @@ def _releases() -> tuple[str, ...]:
 @pytest.mark.usefixtures("offered")
 def test_the_command_prints_text_json_and_an_issue() -> None:
     assert "locked py3.12-torch2.98.1" in run()
-    told = json.loads(run("--format", "json"))
+    told = json.loads(run("--json"))["releases"]
     assert list(told) == ["2.98.1"]
+    SCHEMAS["releases"].validate_json(run("--json"))
     assert {python: row["lock"] for python, row in told["2.98.1"].items()} == {
         "3.12": "locked",
         **dict.fromkeys(("3.13", "3.14", "3.14t", "3.15"), "unavailable"),
@@ -240,7 +242,7 @@ def test_nothing_new_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(HERE)
     has(monkeypatch, *_releases())
     assert run().startswith("no release newer than the matrix")
-    assert json.loads(run("--format", "json")) == {}
+    assert json.loads(run("--json"))["releases"] == {}
     assert run("--format", "github") == ""
 
 

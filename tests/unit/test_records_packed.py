@@ -148,7 +148,7 @@ def test_nothing_is_packed_while_another_process_appends(
     with only_writer(root / "results", beside_others=True):
         with only_writer(root / "results", beside_others=True):
             pass
-        done = CliRunner().invoke(app, ["compact", "--keep", "1"])
+        done = CliRunner().invoke(app, ["compact", "1"])
     assert isinstance(done.exception, ResultsError)
     assert "another ivhl is writing" in str(done.exception)
     assert tree(root / "results") == before
@@ -198,7 +198,7 @@ def test_every_record_and_sample_is_in_the_parquet_file(
     monkeypatch.chdir(root)
     again = replace(at(0), recorded_at="2026-12-01T00:00:00+00:00")
     write_records(root / "results", at(0), again, at(1), make_failure("wrong", "far off"))
-    done = CliRunner().invoke(app, ["export", "records.parquet"])
+    done = CliRunner().invoke(app, ["results", "--output", "records.parquet"])
     assert done.exit_code == 0, done.output
     rows = parquet.read_table(root / "records.parquet").to_pylist()
     assert len(rows) == 4
@@ -219,12 +219,13 @@ def test_an_export_to_nowhere_is_a_sentence(
 ) -> None:
     pytest.importorskip("pyarrow", reason="ivhl[parquet] is not installed")
     make_fleet_project(tmp_path)
+    write_records(tmp_path / "results", at(0))
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["export", "nowhere/records.parquet"])
+    done = CliRunner().invoke(app, ["results", "--output", "nowhere/records.parquet"])
     assert isinstance(done.exception, ResultsError)
     assert "nowhere/records.parquet cannot be written" in str(done.exception)
     os.mkfifo(tmp_path / "pipe.parquet")
-    done = CliRunner().invoke(app, ["export", "pipe.parquet"])
+    done = CliRunner().invoke(app, ["results", "--output", "pipe.parquet"])
     assert isinstance(done.exception, SpecError)
     assert "pipe.parquet: must be a file or not exist" in str(done.exception)
 
@@ -232,15 +233,17 @@ def test_an_export_to_nowhere_is_a_sentence(
 @pytest.mark.parametrize(
     ("command", "hint"),
     [
-        (["export", "r.csv"], "e.g. r.parquet"),
-        (["export", "records"], "e.g. records.parquet"),
-        (["spread", "--write", "spread.toml"], "e.g. spread.json"),
+        (["results", "--output", "r.txt"], "e.g. r.csv"),
+        (["results", "--output", "records"], "e.g. records.csv"),
+        (["compat", "--output", "compat.parquet"], "e.g. compat.csv"),
+        (["course", "--output", "course.txt"], "e.g. course.csv"),
+        (["compare", "2.5.1", "2.6.0", "--output", "compare"], "e.g. compare.csv"),
+        (["regressions", "--output", "regressions.xml"], "e.g. regressions.csv"),
     ],
 )
 def test_a_file_whose_name_says_another_form_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], hint: str
 ) -> None:
-    """`ivhl export r.csv` wrote Parquet."""
     make_fleet_project(tmp_path)
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, command)
@@ -259,11 +262,11 @@ def test_the_largest_counts_of_a_record_can_be_exported(
     facts = at(0).compile
     assert facts is not None
     # As many as a record of one MiB holds.
-    breaks = (Counted(text="x", count=2**40),) * 30_000
+    breaks = (Counted(text="x", count=2**40),) * 29_000
     write_records(
         tmp_path / "results", replace(at(0), compile=replace(facts, graph_breaks=breaks))
     )
-    done = CliRunner().invoke(app, ["export", "records.parquet"])
+    done = CliRunner().invoke(app, ["results", "--output", "records.parquet"])
     assert done.exit_code == 0, done.output
     assert [path.name for path in tmp_path.glob("*parquet*")] == ["records.parquet"]
 

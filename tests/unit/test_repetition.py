@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from ivhl.bench.repetition import check_repeatable, install_lock, recorded_lock, repeat
 from ivhl.cli import app
+from ivhl.cli.schemas import SCHEMAS
 from ivhl.errors import IvhlError, LockError, ResultsError, SpecError, UnknownNameError
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.locks import ensure_lock, write_missing_sums
@@ -350,6 +351,7 @@ def test_the_command_chooses_one_record_or_says_which(
     for arguments in ([f"{file}:1"], [str(file), "--case", "ops.one/small/a"], ["ops.one"]):
         done = run(*arguments, "--json")
         assert done.exit_code == 0
+        SCHEMAS["repetition"].validate_json(done.stdout)
         assert json.loads(done.stdout)["kind"] == "unchanged"
     fixed = a_record(root, machine=this_machine("box"))
     monkeypatch.setattr("ivhl.bench.repetition.run_ivhl", leaving(fixed))

@@ -246,11 +246,11 @@ def test_commands_say_which_runs_their_calibration_shows_disturbed(root: Path) -
     later = a_record(root, minute=3, speedup=0.5, calibration=loud, sources="e" * 64)
     write_records(root / "results", later)
     gate = CliRunner().invoke(
-        app, ["gate", "--base", first, "--head", head, "--torch", "2.6.0", "--allow-missing"]
+        app, ["gate", "--base", first, "--commit", head, "--torch", "2.6.0", "--allow-missing"]
     )
     assert isinstance(gate.exception, WorseError)  # both are of one hour
     write_records(root / "results", replace(later, recorded_at="2026-11-21T12:00:00+00:00"))
-    gate = CliRunner().invoke(app, ["gate", "--base", first, "--head", head, "--torch", "2.6.0"])
+    gate = CliRunner().invoke(app, ["gate", "--base", first, "--commit", head, "--torch", "2.6.0"])
     assert isinstance(gate.exception, GapsError)
     assert "both runs were disturbed" in gate.output
 
@@ -259,7 +259,7 @@ def test_commands_say_which_runs_their_calibration_shows_disturbed(root: Path) -
     "command",
     [
         ["compat"], ["results"], ["advise"], ["compare", "2.5.1", "2.6.0"], ["course"],
-        ["course", "ops.one"], ["expect"],
+        ["course", "ops.one"], ["check", "expectations"],
     ],
     ids=" ".join,
 )  # fmt: skip

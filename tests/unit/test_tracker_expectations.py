@@ -196,7 +196,7 @@ def test_what_the_projects_own_code_did_is_expected_by_hand_only(project: Path) 
             failure=mistake.failure, speedup=None, aa=None, compiled=None,
         ),
     )  # fmt: skip
-    shown = CliRunner().invoke(app, ["expect", "--update"])
+    shown = CliRunner().invoke(app, ["check", "--update"])
     assert "not expected: 1 failure (before anything is compiled: mend them" in shown.output
     assert [one.failure_class for one in load_expectations(project).entries] == ["support_gate"]
 
@@ -323,25 +323,25 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_command_writes_checks_and_names_what_is_fixed(project: Path) -> None:
     path = project / EXPECTATIONS
     runner = CliRunner()
-    shown = runner.invoke(app, ["expect"])
+    shown = runner.invoke(app, ["check", "expectations"])
     assert "not expected: 1 failure" in shown.output
-    assert runner.invoke(app, ["expect", "--update"]).exit_code == 0
+    assert runner.invoke(app, ["check", "--update"]).exit_code == 0
     (entry,) = load_expectations(project).entries
     assert (entry.python, entry.torch, entry.workload) == ("==3.13", "==2.5.1", "ops.one")
-    found = json.loads(runner.invoke(app, ["expect", "--json"]).output)
+    found = json.loads(runner.invoke(app, ["check", "expectations", "--json"]).output)
     assert found["expected"][0]["occurs"][0]["cell"] == "py3.13-torch2.5.1"
     rows = json.loads(runner.invoke(app, ["compat", "--json"]).output)["rows"]
     assert [one["expectation"]["class"] for one in rows if one["expectation"]] == ["support_gate"]
-    assert "expected: " in runner.invoke(app, ["compat"]).output
+    assert "expected: " in runner.invoke(app, ["compat", "--all"]).output
     path.write_text(
         path.read_text() + GATE.replace("ops.*", "ops.never") + WRONG.replace("*", "ops.one")
     )
-    shown = runner.invoke(app, ["expect"])
+    shown = runner.invoke(app, ["check", "expectations"])
     assert isinstance(shown.exception, FixedError)
     assert shown.exception.exit_code == 11
     assert "never matches a measured case" in shown.output
     assert "fixed: 1 case: ops.one/" in shown.output
-    assert runner.invoke(app, ["expect", "--update"]).exit_code == 0
+    assert runner.invoke(app, ["check", "--update"]).exit_code == 0
     assert [one.workload for one in load_expectations(project).entries] == ["ops.one", "ops.never"]
 
 

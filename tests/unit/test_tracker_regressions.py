@@ -467,7 +467,7 @@ def test_the_command_lists_incidents_and_says_when_there_are_none(root: Path) ->
     cell = replace(record.cell, torch="2.7.1", id="py3.12-torch2.7.1")
     failure = make_failure("wrong", "start " + "x" * 500 + " end").failure
     write_records(root / "results", replace(record, cell=cell, failure=failure, speedup=None))
-    text = CliRunner().invoke(app, ["regressions"]).stdout
+    text = CliRunner().invoke(app, ["regressions", "--all"]).stdout
     assert "PyTorch 2.6.0 -> 2.7.1: 1 fail" in text
     assert f"wrong: start {'x' * 20}" in text
     assert "x […] x" in text
@@ -502,10 +502,10 @@ def test_a_word_on_a_change_is_kept_and_shown(root: Path) -> None:
     write_records(root / "results", record, failed)
     run = CliRunner().invoke
     assert (
-        run(app, ["annotate", "2.7.1", "reported upstream", "--cases", "ops.one/*"]).exit_code == 0
+        run(app, ["annotate", "2.7.1", "reported upstream", "--case", "ops.one/*"]).exit_code == 0
     )
     assert "known: reported upstream" in run(app, ["regressions"]).stdout
-    assert run(app, ["annotate", "2.7.1", "not this", "--cases", "ops.two/*"]).exit_code == 0
+    assert run(app, ["annotate", "2.7.1", "not this", "--case", "ops.two/*"]).exit_code == 0
     told = json.loads(run(app, ["regressions", "--json"]).stdout)["incidents"]
     assert told[0]["changes"][0]["note"] == "reported upstream"
     assert isinstance(run(app, ["annotate", "nowhere", "x"]).exception, SpecError)

@@ -403,15 +403,15 @@ def test_the_matrix_gets_the_inputs_of_the_workflow(
     git(stubs.parent, "init", "--quiet")
     git(stubs.parent, "commit", "--quiet", "--allow-empty", "-m", "one")
     given = INPUTS | {"DEVICE": "cuda", "SAYS": '{"include":[]}'}
-    told, output = run_step(stubs, "bench/cells", "matrix list", given)
-    want = "<matrix> <list> <--tier> <default> <--device> <cuda> <--format> <github>"
+    told, output = run_step(stubs, "bench/cells", "ivhl matrix", given)
+    want = "<matrix> <--tier> <default> <--device> <cuda> <--format> <github>"
     assert told == [f"ivhl {want} <--stale>"]
     assert output == 'matrix={"include":[]}\n'
     _, output = run_step(stubs, "bench/cells", "rev-parse", {})
     assert re.fullmatch(r"commit=[0-9a-f]{40}\n", output)
     given |= {"TORCH": "2.5.1 2.6.0", "WORKLOAD": "ops.x", "SIZE": "small", "FORCE": "true"}
     given |= {"VARIANT": "a b", "SUITE": "full"}
-    told, _ = run_step(stubs, "bench/cells", "matrix list", given)
+    told, _ = run_step(stubs, "bench/cells", "ivhl matrix", given)
     more = "<--torch> <2.5.1> <--torch> <2.6.0> <--workload> <ops.x> <--size> <small>"
     more += " <--variant> <a> <--variant> <b> <--suite> <full>"
     assert told == [f"ivhl {want} {more}"]
@@ -442,7 +442,7 @@ def test_everything_is_measured_weekly_and_kept_like_a_push() -> None:
 
 def test_a_matrix_that_fails_to_list_fails_the_job(stubs: Path) -> None:
     given = INPUTS | {"DEVICE": "cpu", "STATUS_IVHL": "3"}
-    run_step(stubs, "bench/cells", "matrix list", given, status=3)
+    run_step(stubs, "bench/cells", "ivhl matrix", given, status=3)
 
 
 MEASURE = {
@@ -1110,7 +1110,7 @@ def test_every_command_line_of_a_step_is_one_that_ivhl_takes(refused: Any) -> No
     for place, words in found:
         assert not refused(words), (place, words)
     assert "No such option" in refused(["gate", "--base", "main", "--confrim"])
-    assert "is not one of" in refused(["matrix", "list", "--device", "cdua"])
+    assert "is not one of" in refused(["matrix", "--device", "cdua"])
 
 
 def test_a_script_of_gitlab_calls_the_step_of_the_action() -> None:

@@ -1,57 +1,59 @@
-"""``ivhl matrix new``: releases that the matrix lacks."""
+"""``ivhl matrix --new``: releases that the matrix lacks."""
 
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
 import typer
 
+from ivhl.cli.lock import COLOURS
 from ivhl.cli.markdown import code
-from ivhl.cli.matrix.app import COLOURS, matrix_app, new_console, print_json
-from ivhl.matrix.project import load
+from ivhl.cli.screen import print_json
 from ivhl.matrix.releases import find_new_releases, support_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from ivhl.matrix.releases import WheelSupport
+    from ivhl.matrix.spec import Matrix
+    from ivhl.tracker.terminal import Terminal
+
+SCHEMA = "ivhl.releases/1"
 
 
-@matrix_app.command("new")
-def new_releases(
-    torch: Annotated[
-        list[str] | None,
-        typer.Option("--torch", help="Check this release instead, new or not; repeatable."),
-    ] = None,
-    form: Annotated[
-        Literal["text", "json", "github"],
-        typer.Option("--format", help="github: Markdown for an issue."),
-    ] = "text",
+def show_new_releases(
+    console: Terminal,
+    root: Path,
+    matrix: Matrix,
+    torch: Sequence[str],
+    *,
+    form: str | None,
+    as_json: bool,
 ) -> None:
-    """List PyTorch releases that the matrix lacks, with the Pythons that can install them.
+    """Print PyTorch releases that the matrix lacks, with the Pythons that can install them.
 
-    Lists releases newer than the matrix's newest, and newer patches of its minor releases.
-    Writes nothing.
+    Lists releases newer than the matrix's newest, and newer patches of its minor releases; or those
+    that are named, new or not. Writes nothing.
     """
-    root, matrix = load()
     today = dt.datetime.now(tz=dt.UTC).date()
-    named = tuple(dict.fromkeys(matrix.release(text) for text in torch or ()))
+    named = tuple(dict.fromkeys(matrix.release(text) for text in torch))
     support = {
         release: support_of(root, matrix, release, today)
         for release in named or find_new_releases(root, matrix)
     }
-    if form == "json":
+    if as_json:
         print_json(
-            {
+            SCHEMA,
+            releases={
                 release: {
                     one.cell.python: {"lock": one.kind, "message": one.message} for one in row
                 }
                 for release, row in support.items()
-            }
+            },
         )
         return
-    console = new_console()
     for release, row in support.items():
         if form == "github":
             typer.echo(_release_markdown(release, row, today))
@@ -61,8 +63,8 @@ def new_releases(
             console.print(one.kind, style=colour, end=" ")
             console.print(f"{one.cell.id}:", end=" ")
             reason = one.message or "all its requirements can be installed"
-            console.print(reason.partition("\n")[0], markup=False)
-    if not support and form == "text":
+            console.print(reason.partition("\n")[0])
+    if not support and form is None:
         console.print(
             f"no release newer than the matrix: {', '.join(matrix.releases('extended'))}"
         )
@@ -77,7 +79,7 @@ def _release_markdown(release: str, row: Sequence[WheelSupport], today: dt.date)
     )
     return "\n".join(
         [
-            f"PyTorch {release}: what `ivhl matrix new` finds in the package registry.",
+            f"PyTorch {release}: what `ivhl matrix --new` finds in the package registry.",
             "",
             "| Python | can be installed | why not |",
             "|---|---|---|",

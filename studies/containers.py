@@ -1,23 +1,97 @@
-"""Compare records from containers with records from the machine itself, case by case."""
+"""Measure a cell natively and in containers, alternating, and compare the speedups case by case.
+
+``python -m studies.containers CELL --rounds 3`` needs a Docker engine. Exit code 10 if a speedup
+differs by more than the noise floor.
+"""
 
 from __future__ import annotations
 
+import argparse
+import shutil
+import sys
 from dataclasses import dataclass
 from math import exp, log
 from statistics import median
 from typing import TYPE_CHECKING
 
+from ivhl.bench import bench
+from ivhl.bench.request import Request
+from ivhl.bench.selection import Selection
+from ivhl.image.executor import DockerExecutor
+from ivhl.matrix.project import find_root, load
+from ivhl.measure.effort import Effort
 from ivhl.records.lines import lines_of
 from ivhl.records.reader import read_record
-from ivhl.tracker.gate import noise
 from ivhl.tracker.reading import read_records_file, records_files
 from ivhl.tracker.store import case_name
+from ivhl.tracker.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from ivhl.records.record import Arm, RunRecord
+
+
+DIFFERENT = 10  # exit code
+
+
+def main() -> int:
+    """Measure, print each case with its verdict, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m studies.containers", description=__doc__)
+    parser.add_argument("cell", metavar="CELL")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cpus", default="", help="CPUs of the container, e.g. 2-3")
+    parser.add_argument("--workload", action="append", default=[])
+    parser.add_argument("--variant", action="append", default=[])
+    arguments = parser.parse_args()
+    root, matrix = load(find_root())
+    cell = matrix.cell(arguments.cell)
+    console = Terminal(highlight=False, soft_wrap=True)
+    folder = root / ".asv" / "compare"
+    shutil.rmtree(folder, ignore_errors=True)
+    sides = {"native": None, "docker": DockerExecutor(root, cpus=arguments.cpus)}
+    selection = Selection(
+        workloads=tuple(arguments.workload),
+        size=None,
+        variants=tuple(arguments.variant),
+        suite=None,
+    )
+    for number in range(arguments.rounds):
+        # Alternate the order: the first run of a round finds a cooler machine.
+        for side in sorted(sides, reverse=number % 2 == 0):
+            console.print(f"round {number + 1} of {arguments.rounds}: {side}")
+            request = Request(
+                root=root,
+                python=cell.python,
+                releases=(cell.torch,),
+                results=folder / side,
+                selection=selection,
+                effort=Effort(force=True),
+            )
+            bench(request, console, sides[side])
+    found, left_out = judge_agreement(
+        every_record(folder / "native"), every_record(folder / "docker")
+    )
+    for text in (*map(_as_text, found), *left_out):
+        console.print(text)
+    return 0 if found and all(one.agrees for one in found) else DIFFERENT
+
+
+def _as_text(one: Agreement) -> str:
+    sides = (("native", one.native), ("container", one.docker))
+    runs = ", ".join(f"{name} {' '.join(f'{x:.2f}x' for x in xs)}" for name, xs in sides)
+    times = f"seconds: eager {one.eager_ratio:.2f}, compiled {one.compiled_ratio:.2f}"
+    verdict = "agrees" if one.agrees else "DIFFERS"
+    result = f"ratio {one.ratio:.2f}, noise floor {one.floor:.2f}: {verdict} ({times})"
+    return f"{one.case}\n  {runs}\n  {result}"
+
+
+def noise(record: RunRecord) -> float:
+    """Return the noise of a run as a factor: the A/A interval's limit farther from 1."""
+    if record.aa is None or record.aa.low <= 0:
+        return 1.0
+    return max(record.aa.high, 1 / record.aa.low, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +131,7 @@ def judge_agreement(
 
     The noise floor of a case is the larger of two factors. One is the spread between runs on the
     machine itself: the largest speedup over the smallest. The other is the noise within runs: the
-    factors of ``tracker.gate.noise`` (the bound of the A/A interval farther from 1), the median
+    factors of ``noise`` (the bound of the A/A interval farther from 1), the median
     over native runs multiplied by the median over container runs.
 
     Args:
@@ -125,3 +199,7 @@ def every_record(results: Path) -> tuple[RunRecord, ...]:
         for path in records_files(results)[0]
         for line in lines_of(read_records_file(path))
     )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,20 +1,24 @@
-"""``ivhl spread``: how much repeated runs of a case differ, and how well intervals predict it."""
+"""How much repeated runs of a case differ, and how often intervals predicted it.
+
+``python -m studies.spread`` prints it. The interval of a run is computed from the runs of all other
+cases, and from those of its own case but the one that it predicts (cross-validation).
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
+import sys
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
 from rich.table import Table
 
-from ivhl.cli import app
-from ivhl.cli.declared import check_suffix, results_folder, warn_unread
-from ivhl.errors import ResultsError
-from ivhl.matrix.project import find_root
+from ivhl.cli.declared import warn_unread
+from ivhl.cli.screen import check_suffix
+from ivhl.errors import IvhlError, ResultsError
 from ivhl.records.identity import key_of
 from ivhl.tracker.spread import Spread, coverage, repeats, spreads_by_length
 from ivhl.tracker.store import load_records
@@ -28,30 +32,37 @@ if TYPE_CHECKING:
     from ivhl.tracker.entries import Entry
 
 
-@app.command("spread")
-def spread_command(
-    results: Annotated[
-        list[Path] | None, typer.Option(help="Folder of results; repeatable (default: results).")
-    ] = None,
-    *,
-    write: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the spreads to this file, in the form of ivhl/tracker/spread.json."
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Show how much repeated runs of a case differ, and how often intervals predicted it.
+ROOT: Final = Path(__file__).parents[1]
 
-    The interval of a run is computed from the runs of all other cases, and from those of its own
-    case but the one that it predicts (cross-validation).
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print how much repeated runs differ; with ``--write``, renew the variance that ivhl ships."""
+    parser = argparse.ArgumentParser(prog="python -m studies.spread", description=__doc__)
+    parser.add_argument("--results", type=Path, action="append", help="folder (default: results)")
+    parser.add_argument("--write", type=Path, help="file, in the form of ivhl/tracker/spread.json")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    arguments = parser.parse_args(argv)
+    check_suffix(arguments.write, ".json")
+    try:
+        found = measure(tuple(arguments.results or (ROOT / "results",)))
+    except IvhlError as error:
+        sys.exit(f"{error}\nnext: {error.hint}")
+    if arguments.write is not None:
+        text = json.dumps(found["spreads"], indent=1) + "\n"
+        arguments.write.write_text(text, encoding="utf-8")
+    if arguments.json:
+        print(json.dumps(found, indent=1))
+    else:
+        _print(found)
+
+
+def measure(folders: Sequence[Path]) -> dict[str, Any]:
+    """Return how much the repeated runs in folders of results differ.
+
+    Raises:
+        ResultsError: If no case was run twice.
     """
-    if write is not None:
-        check_suffix(write, ".json", "JSON")
-    root = find_root()
-    folders: tuple[Path | None, ...] = (*results,) if results else (None,)
-    loaded = [load_records(results_folder(folder, root)) for folder in folders]
+    loaded = [load_records(folder) for folder in folders]
     warn_unread((problem for one in loaded for problem in one.problems), *folders)
     # Folders may differ in conditions (idle or loaded machine): never pair runs across them.
     runs = [(*one.records, *one.replaced) for one in loaded]
@@ -63,7 +74,7 @@ def spread_command(
             "nox -s repeat -- --runs 10 runs the core suite ten times)",
         )
     learnt = spreads_by_length(groups)
-    found = {
+    return {
         "cases": len(groups),
         "runs": sum(map(len, groups)),
         "speedup": coverage(groups)._asdict(),
@@ -71,12 +82,6 @@ def spread_command(
         "aa_mean": _aa(record for records in runs for record in _repeated(records, groups)),
         "spreads": {name: _as_dict(spread) for name, spread in learnt.items()},
     }
-    if write is not None:
-        write.write_text(json.dumps(found["spreads"], indent=1) + "\n", encoding="utf-8")
-    if as_json:
-        typer.echo(json.dumps(found, indent=1))
-    else:
-        _print(found)
 
 
 def _as_dict(spread: Spread) -> dict[str, Any]:
@@ -137,3 +142,7 @@ def _print(found: dict[str, Any]) -> None:
         console.print(
             f"A/A with {arms}: {one['mean'] - 1:+.2%} +- {one['error']:.2%} ({one['n']} records)"
         )
+
+
+if __name__ == "__main__":
+    main()

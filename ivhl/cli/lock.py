@@ -1,0 +1,139 @@
+"""``ivhl lock``: resolve the packages of cells."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ivhl.cli import app, options
+from ivhl.errors import InterpreterError, IvhlError, LockError, SpecError
+from ivhl.matrix.locks import (
+    NEXT_INDEX,
+    SUMS,
+    lock_release,
+    lock_state,
+    without_interpreter,
+    write_missing_sums,
+)
+from ivhl.matrix.project import load
+from ivhl.matrix.uv import uv_pool
+from ivhl.matrix.wheels import build_missing
+from ivhl.tracker.terminal import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from ivhl.matrix.locks import LockState
+    from ivhl.matrix.spec import CellSpec, Matrix
+
+COLOURS = {"locked": "green", "unavailable": "yellow", "missing": "red", "stale": "red"}
+
+
+@app.command("lock")
+def lock_command(torch: options.Releases = None, *, force: options.Force = False) -> None:
+    """Resolve the locks that are missing or stale, for all Pythons together.
+
+    Those of the tier `next` only if IVHL_NEXT_INDEX names the index that has them. --force resolves
+    fresh locks again, too.
+
+    A release named with --torch is always resolved again, and need not be in the matrix. The locks
+    of a free-threaded Python stay as they are where this machine has no such interpreter.
+    """
+    root, matrix = load()
+    releases = _releases_to_lock(root, matrix, torch, force=force)
+    console = Terminal(highlight=False, soft_wrap=True)
+    absent = without_interpreter(root, matrix) if releases else {}
+    for path in build_missing(root, matrix):
+        console.print("built", style="green", end=" ")
+        console.print(path.relative_to(root).as_posix())
+    failed: list[IvhlError] = []
+
+    def lock_one(release: str) -> tuple[LockState, ...] | IvhlError:
+        try:
+            return lock_release(root, matrix, release, absent)
+        except IvhlError as error:
+            return error
+
+    # If one release fails, the others are still locked.
+    with uv_pool(4) as pool:
+        for states in pool.map(lock_one, releases):
+            if isinstance(states, IvhlError):
+                failed.append(states)
+                continue
+            for state in states:
+                colour = COLOURS[state.kind]
+                detail = f"{len(state.pins)} packages" if state.pins else state.message
+                console.print(state.kind, style=colour, end=" ")
+                console.print(f"{state.cell.id}:", end=" ")
+                console.print(detail.partition("\n")[0])
+    if write_missing_sums(root):
+        console.print(f"wrote envs/locks/{SUMS}: a lock that is edited from now on is noticed")
+    for left in _left(matrix, absent, named=bool(torch)):
+        console.print(left)
+    _raise_joined(failed)
+    _require_fresh(root, matrix, releases, absent)
+    if not releases:
+        console.print("every lock exists and is fresh; --force resolves them again")
+
+
+def state_of(root: Path, matrix: Matrix, cell: CellSpec) -> dict[str, str]:
+    """Return the state of a cell's lock, and what is wrong with it."""
+    try:
+        state = lock_state(root, cell)
+    except LockError as error:
+        return {"lock": "damaged", "message": str(error)}
+    return {"lock": "stale" if state.stale(matrix) else state.kind, "message": state.message}
+
+
+def _left(matrix: Matrix, absent: Iterable[str], *, named: bool) -> Iterator[str]:
+    for python in absent:
+        yield f"left {python}: no such interpreter here, so its locks stay as they are"
+    if not named and not os.environ.get(NEXT_INDEX):
+        for release in matrix.releases("next"):
+            yield f"left {release}: of the tier next, and {NEXT_INDEX} is not set"
+
+
+def _raise_joined(failed: Sequence[IvhlError]) -> None:
+    if len(failed) == 1:
+        raise failed[0]
+    if failed:
+        kind = SpecError if all(isinstance(error, SpecError) for error in failed) else LockError
+        raise kind("\n".join(f"{error} ({error.hint})" for error in failed))
+
+
+def _require_fresh(
+    root: Path, matrix: Matrix, releases: Sequence[str], absent: Mapping[str, InterpreterError]
+) -> None:
+    """Refuse what was left without a fresh lock and what `ivhl check locks` would report.
+
+    Raises:
+        InterpreterError: If there is such a cell.
+    """
+    for python, error in absent.items():
+        cells = matrix.cells([python], releases)
+        left = [
+            cell.id
+            for cell in cells
+            if matrix.tier(cell) not in {None, "next"}
+            and state_of(root, matrix, cell)["lock"] not in {"locked", "unavailable"}
+        ]
+        if left:
+            raise InterpreterError(f"not locked: {', '.join(left)}: {error}", hint=error.hint)
+
+
+def _releases_to_lock(
+    root: Path, matrix: Matrix, torch: Sequence[str] | None, *, force: bool
+) -> Sequence[str]:
+    if torch:
+        return tuple(dict.fromkeys(matrix.release(text) for text in torch))
+    there = matrix.every_release if os.environ.get(NEXT_INDEX) else matrix.releases("extended")
+    return [
+        release
+        for release in there
+        if force
+        or any(
+            state_of(root, matrix, cell)["lock"] not in {"locked", "unavailable"}
+            for cell in matrix.cells(releases=[release])
+        )
+    ]

@@ -1,0 +1,235 @@
+"""Every option of the command line, declared once: one name, one meaning, one help everywhere.
+
+Options that choose records or cells may be repeated; a type named ``One...`` takes one value.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from ivhl.cli.complete import complete_cases, complete_from
+from ivhl.measure.effort import MOST_THREADS
+
+_PYTHON = typer.Option(
+    "--python", help="Python, e.g. 3.12.", autocompletion=complete_from("python")
+)
+_TORCH = typer.Option(
+    "--torch", help="PyTorch release, e.g. 2.6.0 or 2.6.", autocompletion=complete_from("torch")
+)
+_MACHINE = typer.Option(
+    "--machine", help="Machine, as results name it.", autocompletion=complete_from("machine")
+)
+_DEVICE = typer.Option("--device", help="cpu or cuda.")
+_WORKLOAD = typer.Option("--workload", help="Workload.", autocompletion=complete_from("workload"))
+_SIZE = typer.Option("--size", help="Size of a workload.", autocompletion=complete_from("size"))
+_VARIANT = typer.Option(
+    "--variant", help="Variant of a workload.", autocompletion=complete_from("variant")
+)
+_CASE = typer.Option("--case", help="Case: WORKLOAD/SIZE/VARIANT.", autocompletion=complete_cases)
+_COMMIT = typer.Option("--commit", help="Commit, as git names it.")
+_RESULTS = typer.Option("--results", help="Folder of the results (default: results).")
+_THREADS = typer.Option("--threads", min=1, max=MOST_THREADS, help="CPU threads.")
+_DEADLINE = typer.Option("--deadline", min=1, help="Most seconds for each process of a case.")
+_ALL = typer.Option("--all", help="Print everything, more than a screen of it.")
+_JSON = typer.Option("--json", help="Print JSON, for programs.")
+_OUTPUT = typer.Option(
+    "--output", help="Write here: a file, whose suffix says what; of publish and blame, a folder."
+)
+
+Pythons = Annotated[list[str] | None, _PYTHON]
+OnePython = Annotated[str | None, _PYTHON]
+Releases = Annotated[list[str] | None, _TORCH]
+OneRelease = Annotated[str | None, _TORCH]
+Machines = Annotated[list[str] | None, _MACHINE]
+OneMachine = Annotated[str | None, _MACHINE]
+Device = Annotated[Literal["cpu", "cuda"], _DEVICE]
+AnyDevice = Annotated[Literal["cpu", "cuda"] | None, _DEVICE]
+Workloads = Annotated[list[str] | None, _WORKLOAD]
+Sizes = Annotated[list[str] | None, _SIZE]
+OneSize = Annotated[str | None, _SIZE]
+Variants = Annotated[list[str] | None, _VARIANT]
+OneVariant = Annotated[str | None, _VARIANT]
+Cases = Annotated[list[str] | None, _CASE]
+OneCase = Annotated[str, _CASE]
+AnyCase = Annotated[str | None, _CASE]
+Commits = Annotated[list[str] | None, _COMMIT]
+OneCommit = Annotated[str, _COMMIT]
+AnyCommit = Annotated[str | None, _COMMIT]
+Results = Annotated[Path | None, _RESULTS]
+Threads = Annotated[int, _THREADS]
+Deadline = Annotated[float, _DEADLINE]
+Every = Annotated[bool, _ALL]
+Json = Annotated[bool, _JSON]
+Output = Annotated[Path | None, _OUTPUT]
+
+Tier = Annotated[
+    Literal["default", "extended", "next"],
+    typer.Option(
+        "--tier", help="Cells of the matrix; extended includes default, and next is apart."
+    ),
+]
+Suite = Annotated[
+    Literal["core", "full"] | None,
+    typer.Option(
+        "--suite",
+        help="core: each workload once (default when no case is named). full: all variants, and "
+        "the core variants at all sizes.",
+    ),
+]
+Status = Annotated[
+    list[str] | None,
+    typer.Option("--status", help="Status, e.g. works.", autocompletion=complete_from("status")),
+]
+Shard = Annotated[
+    str | None, typer.Option("--shard", help="I/N: only the I-th of N shares, for a fleet.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Make again what exists.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; do nothing.")]
+Rounds = Annotated[
+    int | None,
+    typer.Option("--rounds", min=1, max=20, help="Rounds to measure; of gate, at most."),
+]
+
+# Of bench alone, or nearly so.
+AtMost = Annotated[
+    int | None,
+    typer.Option("--at-most", min=1, help="With a range of commits: how many, spread evenly."),
+]
+MemoryLimit = Annotated[
+    float | None,
+    typer.Option(
+        "--memory-limit", min=0.1, help="GiB of a case (default: 90 % of the machine's)."
+    ),
+]
+Processes = Annotated[
+    int, typer.Option("--processes", min=1, max=32, help="Processes that time each case.")
+]
+Flags = Annotated[
+    list[str] | None,
+    typer.Option("--flag", help="Setting of the compiler, e.g. inductor.cpp.simdlen=1."),
+]
+Executor = Annotated[
+    Literal["here", "slurm"],
+    typer.Option("--executor", help="slurm: run on a node of a Slurm cluster."),
+]
+Slurm = Annotated[
+    list[str] | None, typer.Option("--slurm", help="Option of Slurm, e.g. partition=gpu.")
+]
+Cold = Annotated[bool, typer.Option("--cold", help="Ignore the compile cache of earlier runs.")]
+Docker = Annotated[
+    bool, typer.Option("--docker", help="Measure in containers of the cells' images.")
+]
+Cpus = Annotated[
+    str, typer.Option("--cpus", help="With --docker: CPUs of the container, e.g. 2-3.")
+]
+NoPublish = Annotated[bool, typer.Option("--no-publish", help="Do not build the site.")]
+Logs = Annotated[
+    str | None,
+    typer.Option(
+        "--logs",
+        help="Print what the process prints, with these TORCH_LOGS: e.g. recompiles, or none.",
+    ),
+]
+
+# Of views and of upkeep.
+Along = Annotated[
+    list[str] | None, typer.Option("--along", help="Only along this: commit, torch or python.")
+]
+Better = Annotated[bool, typer.Option("--better", help="Improvements, too.")]
+Own = Annotated[
+    Path | None,
+    typer.Option(
+        "--own", help="With PATH: the ivhl project with its own records (default: PATH)."
+    ),
+]
+Until = Annotated[
+    str, typer.Option("--until", help="Release or Python from which it no longer holds.")
+]
+Update = Annotated[
+    bool, typer.Option("--update", help="Write envs/expectations.toml from the records.")
+]
+Stale = Annotated[
+    bool, typer.Option("--stale", help="Only cells with a case that lacks a final record.")
+]
+New = Annotated[bool, typer.Option("--new", help="List PyTorch releases that the matrix lacks.")]
+Form = Annotated[
+    Literal["github", "junit", "annotations"] | None,
+    typer.Option(
+        "--format",
+        help="For a CI. github: Markdown; of matrix a job matrix, of init a workflow.",
+    ),
+]
+Attestation = Annotated[
+    Path | None,
+    typer.Option("--attestation", help="Take only what this attestation of a workflow names."),
+]
+Signer = Annotated[
+    str | None,
+    typer.Option(
+        "--signer",
+        metavar="OWNER/NAME",
+        help="Repository or workflow (OWNER/NAME/.github/workflows/FILE@REF) that signed it.",
+    ),
+]
+Asv = Annotated[
+    bool | None,
+    typer.Option(
+        "--asv/--no-asv", help="Make asv's pages again, or not (default: of a new site only)."
+    ),
+]
+Run = Annotated[
+    str | None,
+    typer.Option("--run", help="FILE:LINE of a version check to switch off, then run its tests."),
+]
+Check = Annotated[
+    list[str] | None,
+    typer.Option("--check", help="With --run: a test as pytest names it, or a script."),
+]
+With = Annotated[
+    list[str] | None, typer.Option("--with", help="With --run: what tests need beside pytest.")
+]
+
+# Of what explains, by measuring.
+For = Annotated[
+    Literal["slowdown", "failure", "wrong", "graph-break", "compile-time"],
+    typer.Option("--for", help="What changed, or is to blame."),
+]
+Side = Annotated[
+    Literal["compiled", "eager", "speedup"] | None,
+    typer.Option("--side", help="Whose seconds, for a slowdown (default: compiled)."),
+]
+Effect = Annotated[
+    float | None,
+    typer.Option(
+        "--effect", min=1.005, help="Smallest factor to find (default: 1.05; compiling 1.1)."
+    ),
+]
+Error = Annotated[
+    float, typer.Option("--error", min=1e-6, max=0.5, help="Probability of a wrong answer.")
+]
+Good = Annotated[
+    str | None, typer.Option("--good", help="Release without it (default: by the records).")
+]
+Symptom = Annotated[
+    str | None, typer.Option("--symptom", help="Failure class, where no record has it.")
+]
+Swap = Annotated[str | None, typer.Option("--swap", help="PACKAGE==VERSION to swap in the cell.")]
+Keep = Annotated[
+    bool, typer.Option("--keep", help="Keep the clone and the environment (up to 7 GB).")
+]
+
+# Of the gate.
+Base = Annotated[str, typer.Option("--base", help="Commit to compare with.")]
+Measure = Annotated[
+    bool, typer.Option("--measure", help="First measure both commits here, interleaved.")
+]
+Confirm = Annotated[
+    bool,
+    typer.Option("--confirm", help="Measure suspects again; with --workload, all of its cases."),
+]
+AllowMissing = Annotated[
+    bool, typer.Option("--allow-missing", help="Do not fail when records are missing.")
+]

@@ -1,0 +1,125 @@
+"""What commands print: a screen of it unless more is asked for, JSON, or a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from ivhl.errors import SpecError
+from ivhl.records.files import replaced_whole
+from ivhl.records.text import printable
+from ivhl.tracker.terminal import Terminal
+from ivhl.tracker.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+
+LINES: Final = 40
+# How a cell begins that a spreadsheet would compute.
+_FORMULA: Final = ("=", "+", "-", "@")
+
+
+@contextmanager
+def screen(
+    *, every: bool, more: str = "--all prints all", soft_wrap: bool = True
+) -> Iterator[Terminal]:
+    """Yield a console of which at most 40 lines are printed, then what prints the others.
+
+    Args:
+        every: Whether to print all lines.
+        more: How to see more.
+        soft_wrap: Whether the terminal wraps long lines, and not the console.
+    """
+    console = Terminal(highlight=False, soft_wrap=soft_wrap)
+    if every:
+        yield console
+        return
+    try:
+        with console.capture() as captured:
+            yield console
+    finally:  # also before an error, or an exit code
+        _print_first(console, captured.get().splitlines(keepends=True), more)
+
+
+def _print_first(console: Terminal, lines: Sequence[str], more: str) -> None:
+    """Print the lines that fit a screen, then how many do not and what prints them."""
+    shown, rows = 0, 0
+    for line in lines:
+        length = Text.from_ansi(line.rstrip("\n")).cell_len
+        rows += max(1, -(-length // console.width))
+        if rows >= LINES and (shown + 1 < len(lines) or rows > LINES):
+            break
+        shown += 1
+    sys.stdout.write("".join(lines[:shown]))
+    sys.stdout.flush()
+    if hidden := len(lines) - shown:
+        console.print(f"... {counted(hidden, 'more line')}: {more}", style="bright_black")
+
+
+def brief(text: str, console: Terminal, *, every: bool) -> str:
+    """Return a text that fits a line below its subject, or all of it."""
+    room = console.width - 7
+    return text if every or cell_len(text) <= room else f"{set_cell_size(text, room)}..."
+
+
+def print_json(schema: str, **values: Any) -> None:  # noqa: ANN401  (whatever json takes)
+    """Print an object as JSON, with the name of its schema (docs/schemas)."""
+    typer.echo(json.dumps({"schema": schema, **values}, indent=1))
+
+
+def check_suffix(path: Path | None, *suffixes: str) -> None:
+    """Refuse a file to write that is none, or whose name says that it holds something else.
+
+    Raises:
+        SpecError: If the name does not end in one of the suffixes.
+    """
+    if path is None:
+        return
+    if path.suffix.lower() not in suffixes:
+        first = suffixes[0]
+        raise SpecError(
+            f"{path}: the name must end in {' or '.join(suffixes)}, which says what is written",
+            hint=f"e.g. {path.with_suffix(first)}" if path.name else f"e.g. records{first}",
+        )
+    if path.exists() and not path.is_file():
+        raise SpecError(f"{path}: must be a file or not exist", hint="choose another name")
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], whole: Mapping[str, Any]) -> None:
+    """Write a table as CSV, or the whole answer as JSON, by the suffix of the file.
+
+    Raises:
+        ResultsError: If the file cannot be written.
+    """
+    text = json.dumps(whole, indent=1) + "\n" if path.suffix.lower() == ".json" else _csv(rows)
+    with replaced_whole(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
+    typer.echo(f"{path}: {counted(len(rows), 'row')}")
+
+
+def _csv(rows: Iterable[Mapping[str, Any]]) -> str:
+    rows = list(rows)
+    names = dict.fromkeys(name for row in rows for name in row)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([_plain(row.get(name)) for name in names] for row in rows)
+    return text.getvalue()
+
+
+def _plain(value: object) -> object:
+    """Return a value as CSV holds it: a text of a record is never a formula of a spreadsheet."""
+    if value is None or isinstance(value, bool | int | float):
+        return "" if value is None else value
+    text = printable(value if isinstance(value, str) else json.dumps(value))
+    return f"'{text}" if text.startswith(_FORMULA) else text
