@@ -34,6 +34,10 @@ COMMANDS = {
         "tryout",
         "Run cases of the uncommitted tree in one cell: full traceback, no record.",
     ),
+    "run": (
+        "run",
+        "Run a script in each PyTorch release and say which release is the first that differs.",
+    ),
     "bench": ("bench", "Measure cells, publish the site and print the table."),
     "compat": (
         "results",

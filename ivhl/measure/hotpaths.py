@@ -12,7 +12,8 @@ import importlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from ivhl.measure.dynamo import counted, tidy
+from ivhl.measure.dynamo import counted
+from ivhl.records.text import tidy
 from ivhl.measure.failures import CaseError, UnsupportedHereError
 
 if TYPE_CHECKING:
