@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from packaging.version import Version
-from rich.table import Table
 
 from ivhl.cli import app
 from ivhl.errors import SpecError
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
 SCHEMA: Final = "ivhl.run/1"
 DIFFERS: Final = 7
 _SHOWN_LINES: Final = 8
+_NARROWEST: Final = 20
+_COUNTS: Final = ("graphs", "breaks", "recompiles", "s")
 # In the address of a page about a graph break.
 _ID: Final = re.compile(r"/(gb\d{4})\.html")
 _TIERS: Final[dict[str, Tier]] = {"default": "default", "all": "extended", "next": "next"}
@@ -177,24 +178,25 @@ def _show(runs: Runs, *, as_json: bool) -> None:
     console = Terminal(highlight=False)
     groups = runs.groups()
     ordered = runs.in_order()
-    table = Table(box=None, pad_edge=False)
-    widest = max(len(cell.id) for cell in ordered)
-    table.add_column("cell", no_wrap=True, min_width=widest)
-    table.add_column("", min_width=1)
-    table.add_column("outcome", no_wrap=True)
-    for title in ("graphs", "breaks", "recompiles", "s"):
-        table.add_column(title, no_wrap=True, min_width=len(title), justify="right")
+    rows = [("cell", " ", "outcome", *_COUNTS)]
     for cell in ordered:
         outcome = runs.outcomes[cell]
-        counts = (outcome.graphs, outcome.graph_breaks, outcome.recompiles)
-        table.add_row(
-            cell.id,
-            chr(ord("A") + groups[cell]) if cell in groups else "",
-            outcome_text(outcome),
-            *(("-" if n is None else str(n)) if outcome.has_run else "" for n in counts),
-            f"{outcome.seconds:.1f}" if outcome.has_run else "",
+        found = (outcome.graphs, outcome.graph_breaks, outcome.recompiles)
+        numbers = (*("-" if n is None else str(n) for n in found), f"{outcome.seconds:.1f}")
+        letter = chr(ord("A") + groups[cell]) if cell in groups else " "
+        blank = ("",) * len(numbers)
+        rows.append(
+            (cell.id, letter, outcome_text(outcome), *(numbers if letter != " " else blank))
         )
-    console.print(table)
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    # The outcome gets what is left of the line: no column is cut for its sake.
+    left = console.width - sum(widths) + widths[2] - 2 * (len(widths) - 1)
+    widths[2] = min(widths[2], max(left, _NARROWEST))
+    for row in rows:
+        text = row[2] if len(row[2]) <= widths[2] else f"{row[2][: widths[2] - 1]}…"
+        cells = [row[0].ljust(widths[0]), row[1], text.ljust(widths[2])]
+        cells += [text.rjust(width) for text, width in zip(row[3:], widths[3:], strict=True)]
+        console.print("  ".join(cells).rstrip(), soft_wrap=True)
     for group in sorted(set(groups.values())):
         cells = [cell for cell in ordered if groups.get(cell) == group]
         _show_output(console, chr(ord("A") + group), runs.outcomes[cells[0]])

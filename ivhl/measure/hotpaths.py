@@ -13,8 +13,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from ivhl.measure.dynamo import counted
-from ivhl.records.text import tidy
 from ivhl.measure.failures import CaseError, UnsupportedHereError
+from ivhl.records.text import tidy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
