@@ -178,7 +178,7 @@ def _show(runs: Runs, *, as_json: bool) -> None:
     console = Terminal(highlight=False)
     groups = runs.groups()
     ordered = runs.in_order()
-    rows = [("cell", " ", "outcome", *_COUNTS)]
+    rows: list[tuple[str, ...]] = [("cell", " ", "outcome", *_COUNTS)]
     for cell in ordered:
         outcome = runs.outcomes[cell]
         found = (outcome.graphs, outcome.graph_breaks, outcome.recompiles)
@@ -194,9 +194,9 @@ def _show(runs: Runs, *, as_json: bool) -> None:
     widths[2] = min(widths[2], max(left, _NARROWEST))
     for row in rows:
         text = row[2] if len(row[2]) <= widths[2] else f"{row[2][: widths[2] - 1]}…"
-        cells = [row[0].ljust(widths[0]), row[1], text.ljust(widths[2])]
-        cells += [text.rjust(width) for text, width in zip(row[3:], widths[3:], strict=True)]
-        console.print("  ".join(cells).rstrip(), soft_wrap=True)
+        texts = [row[0].ljust(widths[0]), row[1], text.ljust(widths[2])]
+        texts += [text.rjust(width) for text, width in zip(row[3:], widths[3:], strict=True)]
+        console.print("  ".join(texts).rstrip(), soft_wrap=True)
     for group in sorted(set(groups.values())):
         cells = [cell for cell in ordered if groups.get(cell) == group]
         _show_output(console, chr(ord("A") + group), runs.outcomes[cells[0]])
@@ -252,7 +252,7 @@ def _as_json(runs: Runs) -> dict[str, object]:
                 "python": cell.python,
                 "torch": cell.torch,
                 "group": groups.get(cell),
-                **dataclasses.asdict(runs.outcomes[cell]),
+                "outcome": dataclasses.asdict(runs.outcomes[cell]),
             }
             for cell in runs.in_order()
         ],

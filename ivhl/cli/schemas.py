@@ -14,6 +14,7 @@ from typing import Final, Literal
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
+from ivhl.script.outcome import Outcome
 from ivhl.tracker.changes import Kind, QuantityChange
 from ivhl.tracker.comparable import Axis
 from ivhl.tracker.confirmations import Confirmation
@@ -179,10 +180,32 @@ class Course(_Strict):
     cases: list[CourseCase]
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunCell(_Strict):
+    """How a script ended in a cell; ``group`` is the same number where it ended alike."""
+
+    cell: str
+    python: str
+    torch: str
+    group: int | None
+    outcome: Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptRun(_Strict):
+    """What ``ivhl run --json`` prints; cells are by Python and release."""
+
+    schema: Literal["ivhl.run/1"]
+    cells: list[RunCell]
+    differences: list[tuple[str, str]]
+    unexpected: list[str]
+
+
 SCHEMAS: Final[dict[str, TypeAdapter[object]]] = {
     "regressions": TypeAdapter(Regressions),
     "comparison": TypeAdapter(ComparisonOfTwo),
     "course": TypeAdapter(Course),
+    "run": TypeAdapter(ScriptRun),
 }
 
 

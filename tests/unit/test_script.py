@@ -21,7 +21,14 @@ from ivhl.matrix.project import MATRIX
 from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.script import matrix as matrix_module
 from ivhl.script import observer
-from ivhl.script.cells import LIMIT_VARIABLE, MARK, SHIPPED, make_room, shipped_matrix
+from ivhl.script.cells import (
+    LIMIT_VARIABLE,
+    MARK,
+    SHIPPED,
+    UnavailableError,
+    make_room,
+    shipped_matrix,
+)
 from ivhl.script.matrix import Expected, Runs
 from ivhl.script.outcome import Outcome, are_alike, noisy_numbers
 from ivhl.script.requirements import Needs, needs_of
@@ -103,7 +110,7 @@ def _runs(
     class InUse:
         def __init__(self, cell: CellSpec, _: object) -> None:
             if cell in missing:
-                raise matrix_module.UnavailableError("no wheel")
+                raise UnavailableError("no wheel")
             self.cell = cell
 
         def __enter__(self) -> str:
