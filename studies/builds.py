@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final
 from ivhl.bench.attribution import reach
 from ivhl.bench.rounds import difference_in_session, expected_noise
 from ivhl.git import clone_at, find_commit
-from ivhl.records.store import load_records
 from ivhl.tracker.metrics import WORDS, measured, student
+from ivhl.tracker.store import load_records
 from studies.tables.layout import markdown
 
 if TYPE_CHECKING:

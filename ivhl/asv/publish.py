@@ -29,7 +29,7 @@ from ivhl.tracker.views.source import Source
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ivhl.records.store import Problem
+    from ivhl.tracker.store import Problem
 
 # Folder of asv's pages in the site.
 _ASV = "asv"

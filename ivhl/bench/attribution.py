@@ -19,10 +19,10 @@ from ivhl.matrix.diff import diff_locks
 from ivhl.matrix.locks import LockState, lock_path, matrix_digest, parse_lock
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.flags import FLAG_REFUSED
-from ivhl.records.store import case_name
 from ivhl.tracker.attribution import attribute, attribute_rounds
 from ivhl.tracker.index import open_index
 from ivhl.tracker.metrics import student, within
+from ivhl.tracker.store import case_name
 from ivhl.tracker.wording import counted, seconds
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.bench import bench
 from ivhl.bench.selection import Selection
-from ivhl.records.store import case_name
 from ivhl.tracker.facts import changed_facts
 from ivhl.tracker.index import open_index
 from ivhl.tracker.metrics import RELEVANT, differences_in_turns, student
+from ivhl.tracker.store import case_name
 from ivhl.tracker.wording import counted, short_message
 
 if TYPE_CHECKING:

@@ -32,9 +32,9 @@ from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.measure.alone import only_run_here
 from ivhl.measure.process import run_tree
 from ivhl.records.files import write_whole
-from ivhl.records.store import case_name, is_existing
 from ivhl.tracker.index import open_index
 from ivhl.tracker.repetition import Repetition, judge_repetition, other_machine
+from ivhl.tracker.store import case_name, is_existing
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from ivhl.errors import LockError, ResultsError
 from ivhl.git import clone_at
 from ivhl.matrix.locks import lock_path, put_lock
 from ivhl.measure.alone import only_run_here
-from ivhl.records.store import case_name
 from ivhl.tracker.attribution import corners_of, factors_of, not_matched
 from ivhl.tracker.index import open_index
+from ivhl.tracker.store import case_name
 from ivhl.tracker.wording import counted, seconds
 
 if TYPE_CHECKING:

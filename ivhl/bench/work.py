@@ -12,7 +12,7 @@ from ivhl.errors import SpecError
 from ivhl.git import files_at
 from ivhl.records.answers import is_final
 from ivhl.records.reader import records_in
-from ivhl.records.store import case_name, device_type, key_of, newest_by
+from ivhl.tracker.store import case_name, device_type, key_of, newest_by
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -25,7 +25,6 @@ from ivhl.matrix.project import load
 from ivhl.matrix.spec import CellSpec
 from ivhl.matrix.swap import swap_package
 from ivhl.measure.flags import parse_flag
-from ivhl.records.store import case_name
 from ivhl.tracker.attribution import (
     FACTOR_WORDS,
     Ends,
@@ -42,6 +41,7 @@ from ivhl.tracker.comparable import builds_beside
 from ivhl.tracker.entries import subject_of
 from ivhl.tracker.index import open_index
 from ivhl.tracker.interaction import at_each_setting, is_everywhere, reported
+from ivhl.tracker.store import case_name
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, shortened
 from ivhl.workload import core_cases, named_cases, select_cases

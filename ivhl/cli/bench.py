@@ -27,10 +27,10 @@ from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import Tier, load_matrix
 from ivhl.measure.effort import DEADLINE_S, MOST_THREADS, PROCESSES, Effort
 from ivhl.measure.flags import parse_flag
-from ivhl.records.store import case_name
 from ivhl.tracker.compat import NONE_EXPECTED
 from ivhl.tracker.expectations import load_expectations
 from ivhl.tracker.index import open_index
+from ivhl.tracker.store import case_name
 from ivhl.tracker.table import render_results
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.timings import recorded_since, render_timings

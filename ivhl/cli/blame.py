@@ -23,13 +23,13 @@ from ivhl.matrix.project import load
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import DEADLINE_S, MOST_THREADS, Effort
 from ivhl.records.record import FAILURE_CLASSES
-from ivhl.records.store import case_name, newest_by
 from ivhl.tracker.blame import breaks_in, symptom_in
 from ivhl.tracker.changes import judge_changes
 from ivhl.tracker.compat import release_key
 from ivhl.tracker.index import open_index
 from ivhl.tracker.metrics import measured
 from ivhl.tracker.repetition import outcome_of
+from ivhl.tracker.store import case_name, newest_by
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, seconds
 from ivhl.workload import core_cases, named_cases, select_cases

@@ -17,12 +17,12 @@ from ivhl.cli.declared import check_any, matrix_beside_records, results_folder, 
 from ivhl.errors import UnknownNameError
 from ivhl.matrix.diff import diff_locks
 from ivhl.matrix.project import find_root
-from ivhl.records.store import case_name
 from ivhl.tracker.comparable import builds_beside
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.disturbed import disturbed_of, left_out
 from ivhl.tracker.index import open_index
 from ivhl.tracker.steps import QUANTITIES, SIDES, cases_of, find_steps, of_one_code
+from ivhl.tracker.store import case_name
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, seconds, times
 

@@ -25,11 +25,11 @@ from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.git import find_commit
 from ivhl.matrix.project import find_root
 from ivhl.records.reader import records_in
-from ivhl.records.reading import read_records_file
-from ivhl.records.store import case_name
 from ivhl.tracker.compat import release_key
 from ivhl.tracker.index import open_index
+from ivhl.tracker.reading import read_records_file
 from ivhl.tracker.repetition import outcome_of
+from ivhl.tracker.store import case_name
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, seconds
 

@@ -27,7 +27,6 @@ from ivhl.errors import ResultsError, UnknownNameError
 from ivhl.git import commit_order
 from ivhl.matrix.project import find_root
 from ivhl.matrix.spec import newest_of
-from ivhl.records.store import case_name, is_existing
 from ivhl.tracker.advice import matched_cases
 from ivhl.tracker.compat import (
     PASSING,
@@ -43,6 +42,7 @@ from ivhl.tracker.compat import (
 from ivhl.tracker.index import open_index
 from ivhl.tracker.pairs import count_pairs
 from ivhl.tracker.project import load_state, retired_cases, rows_of
+from ivhl.tracker.store import case_name, is_existing
 from ivhl.tracker.table import STYLES, ResultsTable
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.views.front import grid_cell

@@ -6,8 +6,8 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ivhl.cli.markdown import code
-from ivhl.records.store import case_name, newest_by
 from ivhl.tracker.compat import release_key
+from ivhl.tracker.store import case_name, newest_by
 from ivhl.tracker.wording import marked, seconds, times
 
 if TYPE_CHECKING:

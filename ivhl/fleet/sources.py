@@ -17,8 +17,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from ivhl.records.lines import LARGEST, LONGEST_LINE, MOST_LINES, lines_of
-from ivhl.records.reading import RATIO
 from ivhl.records.text import is_printable, printable
+from ivhl.tracker.reading import RATIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

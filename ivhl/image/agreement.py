@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from ivhl.records.lines import lines_of
 from ivhl.records.reader import read_record
-from ivhl.records.reading import read_records_file, records_files
-from ivhl.records.store import case_name
 from ivhl.tracker.gate import noise
+from ivhl.tracker.reading import read_records_file, records_files
+from ivhl.tracker.store import case_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -35,7 +35,7 @@ from ivhl.measure.outcome import failed_everywhere, what_runs_eagerly
 from ivhl.records.files import record_file
 from ivhl.records.lines import read_plain
 from ivhl.records.reader import read_record, records_in
-from ivhl.records.store import Key, case_name, device_type, key_of
+from ivhl.tracker.store import Key, case_name, device_type, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ivhl.records.record import RunRecord
-    from ivhl.records.store import Key
     from ivhl.tracker.changes import Kind
     from ivhl.tracker.compare import Comparison, Mean
     from ivhl.tracker.compat import Row, RowSeries
     from ivhl.tracker.spread import Spreads
+    from ivhl.tracker.store import Key
 
 # Calling compiled code takes some 10 µs of Python (docs/findings.md), so an eager call of less than
 # a few of these is hardly ever worth compiling, whatever is in it.

@@ -18,13 +18,13 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
 from ivhl.records.age import recorded_rank
-from ivhl.records.store import case_name
 from ivhl.tracker.changes import largest_significant
 from ivhl.tracker.comparable import differences
 from ivhl.tracker.compare import session_reach
 from ivhl.tracker.effects import CONFIDENCE, NORMAL_95, Effect, Factor, Held, Setting
 from ivhl.tracker.interaction import local_contrasts
 from ivhl.tracker.metrics import difference, is_calibrated, measured
+from ivhl.tracker.store import case_name
 from ivhl.tracker.wording import short_message
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ivhl.errors import ResultsError
 from ivhl.records.age import recorded_rank
 from ivhl.records.files import without_links, write_whole
-from ivhl.records.reading import PACKED, packed, records_files, unpacked, with_packed
+from ivhl.tracker.reading import PACKED, packed, records_files, unpacked, with_packed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,25 +14,25 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.matrix.spec import CellSpec
 from ivhl.records.age import recorded_rank
-from ivhl.records.store import case_name, key_of, newest_by
 from ivhl.tracker.changes import KINDS
 from ivhl.tracker.comparable import Axis, differences
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.disturbed import judge_apart
 from ivhl.tracker.entries import Entry
 from ivhl.tracker.metrics import student
+from ivhl.tracker.store import case_name, key_of, newest_by
 from ivhl.tracker.wording import counted, marked, short_message, times
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from ivhl.records.record import RunRecord
-    from ivhl.records.store import Key
     from ivhl.tracker.changes import CaseChange, Kind
     from ivhl.tracker.entries import Run
     from ivhl.tracker.expectations import Expectation
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
+    from ivhl.tracker.store import Key
 
 SUMMARISED: tuple[Metric, ...] = ("speedup", "eager", "compiled", "cold")
 _NORMAL_95 = NormalDist().inv_cdf(0.975)

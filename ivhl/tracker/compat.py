@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from packaging.version import Version
 
-from ivhl.records.store import device_type, is_existing, latest_per_case
 from ivhl.tracker.expectations import Expectation, Expectations
 from ivhl.tracker.spread import SHIPPED, VERDICT_CONFIDENCE, Spreads
+from ivhl.tracker.store import device_type, is_existing, latest_per_case
 from ivhl.tracker.wording import STATUS_WORDS, Status, counted, eager_frames, times
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from ivhl.errors import ResultsError
 from ivhl.matrix.spec import CellSpec
 from ivhl.records.age import recorded_rank
 from ivhl.records.files import append_line
-from ivhl.records.store import case_name
 from ivhl.tracker.changes import KINDS, WORSE
 from ivhl.tracker.compare import case_of
 from ivhl.tracker.kept import load_lines
 from ivhl.tracker.regressions import Change
+from ivhl.tracker.store import case_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -12,19 +12,19 @@ from collections import defaultdict
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ivhl.records.store import case_name, key_of
 from ivhl.tracker.changes import judge_changes
 from ivhl.tracker.metrics import DISTURBED, difference
+from ivhl.tracker.store import case_name, key_of
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ivhl.records.record import RunRecord
-    from ivhl.records.store import Key
     from ivhl.tracker.changes import CaseChange
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.spread import Spreads
+    from ivhl.tracker.store import Key
 
 K = TypeVar("K")
 _BY_CALIBRATION: Final = "{} disturbed, by the calibration: the times say nothing"

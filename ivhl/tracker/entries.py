@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ivhl.instrument import version_of
 from ivhl.records.record import RunRecord
-from ivhl.records.store import is_existing, key_of
 from ivhl.tracker.facts import errors_of, facts_digest
 from ivhl.tracker.metrics import METRICS, Measured, Metric, Speed, measured, speed_of_machine
+from ivhl.tracker.store import is_existing, key_of
 
 if TYPE_CHECKING:
     from ivhl.records.record import FailureClass, Reference
-    from ivhl.records.store import Key
+    from ivhl.tracker.store import Key
 
 
 class Made(NamedTuple):

@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from ivhl.errors import SpecError
 from ivhl.matrix.spec import explain, read_plain
 from ivhl.records.record import FailureClass  # noqa: TC001  (pydantic reads it)
-from ivhl.records.store import type_of
+from ivhl.tracker.store import type_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

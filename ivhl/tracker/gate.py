@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from ivhl.records.record import RunRecord
-    from ivhl.records.store import Key
     from ivhl.tracker.compare import Comparison
     from ivhl.tracker.expectations import Expectations
+    from ivhl.tracker.store import Key
     from ivhl.workload import Workload
 
 REGRESSIONS: Final[frozenset[Kind]] = frozenset({"fails", "degraded", "slower"})

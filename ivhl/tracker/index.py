@@ -29,12 +29,12 @@ from weakref import finalize
 from ivhl.errors import ResultsError
 from ivhl.records.age import is_in_future, latest_possible
 from ivhl.records.reader import read_record, records_in
-from ivhl.records.reading import read_records_file, records_files
-from ivhl.records.store import Key, Problem, key_of
 from ivhl.tracker.course import point_of
 from ivhl.tracker.entries import Entry, HeldValues, Made, Ran, Shown, entry_of, ran_of
 from ivhl.tracker.metrics import METRICS, Measured, Speed
+from ivhl.tracker.reading import read_records_file, records_files
 from ivhl.tracker.spread import CaseKind, Learnt, Own, Scores, Spread, Spreads
+from ivhl.tracker.store import Key, Problem, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,9 +46,10 @@ if TYPE_CHECKING:
 
 # Modules that decide what the index holds: with another source of one, it is made again.
 _SOURCES: Final = {
-    "ivhl.records": ("age.py", "record.py", "store.py", "reading.py", "bounds.py"),
+    "ivhl.records": ("age.py", "record.py", "bounds.py"),
     "ivhl.tracker": (
-        *("index.py", "entries.py", "metrics.py", "facts.py", "spread.py", "changepoints.py"),
+        *("index.py", "store.py", "reading.py"),
+        *("entries.py", "metrics.py", "facts.py", "spread.py", "changepoints.py"),
         *(
             "levels.py",
             "noise.py",
@@ -136,7 +137,7 @@ _PLACE: Final = (
     "WHERE run.id = ?"
 )
 _NAMED: Final = "SELECT 1 FROM problem WHERE file = ?"
-# Within a file the later line counts, between files the later time: as in ``records.store``.
+# Within a file the later line counts, between files the later time: as in ``tracker.store``.
 _LATEST: Final = """
 UPDATE run SET latest = id IN (
     SELECT id FROM (

@@ -7,7 +7,7 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from ivhl.instrument import version_of
-from ivhl.records.store import key_of
+from ivhl.tracker.store import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

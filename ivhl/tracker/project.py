@@ -10,11 +10,11 @@ from ivhl.git import commit_order
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
-from ivhl.records.store import case_name, device_type
 from ivhl.tracker.compat import NONE_EXPECTED, compat_rows, retired
 from ivhl.tracker.expectations import load_expectations
 from ivhl.tracker.index import open_index
 from ivhl.tracker.spread import SHIPPED, Spreads
+from ivhl.tracker.store import case_name, device_type
 from ivhl.workload import broken_benchmarks, core_cases, load_workloads
 
 if TYPE_CHECKING:

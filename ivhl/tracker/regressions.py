@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from ivhl.records.record import RunRecord
-    from ivhl.records.store import Key
     from ivhl.tracker.changes import QuantityChange, Tested
     from ivhl.tracker.compare import CaseInCell
     from ivhl.tracker.entries import Entry, Ran
     from ivhl.tracker.series import Along, Point, Series
     from ivhl.tracker.spread import Spreads
+    from ivhl.tracker.store import Key
 
 ChangeState = Literal["suspected", "persists", "over"]
 

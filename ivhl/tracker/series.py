@@ -13,17 +13,17 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, get_args
 
 from ivhl.records.age import recorded_rank
-from ivhl.records.store import newest_by
 from ivhl.tracker.comparable import differences
 from ivhl.tracker.compare import CaseInCell, case_of
 from ivhl.tracker.compat import is_free_threaded, python_key, release_key
 from ivhl.tracker.entries import subject_of
+from ivhl.tracker.store import newest_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ivhl.records.store import Key
     from ivhl.tracker.entries import Entry
+    from ivhl.tracker.store import Key
 
 Along = Literal["commit", "torch", "python"]
 ALONG: tuple[Along, ...] = get_args(Along)

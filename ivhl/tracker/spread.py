@@ -25,9 +25,9 @@ from statistics import NormalDist, fmean, median
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from ivhl.records.record import Interval, RunRecord
-from ivhl.records.store import key_of
 from ivhl.tracker.entries import Entry, entry_of, made_of, subject_of
 from ivhl.tracker.metrics import JUDGED, SECONDS, difference, is_calibrated, within
+from ivhl.tracker.store import key_of
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
         Sequence,
     )
 
-    from ivhl.records.store import Key
     from ivhl.tracker.entries import Run
     from ivhl.tracker.metrics import Metric
+    from ivhl.tracker.store import Key
 
 CONFIDENCE = 0.95
 # For verdicts that people act on: at most 1 % false ones in each direction.

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from ivhl.records.record import RunRecord
-    from ivhl.records.store import Key
     from ivhl.tracker.advice import Advice
     from ivhl.tracker.changes import Kind
     from ivhl.tracker.comparable import Axis
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from ivhl.tracker.compat import Row
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
+    from ivhl.tracker.store import Key
 
 # Of so few cases each is shown: their mean would hardly have an interval.
 _EACH: Final = 3

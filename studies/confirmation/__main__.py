@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from ivhl.bench.confirm import WEIGHED
 from ivhl.cli.confirm import confirm_cells
-from ivhl.records.store import load_records
 from ivhl.tracker.changes import judge_changes
 from ivhl.tracker.metrics import differences_in_turns
 from ivhl.tracker.spread import SHIPPED
+from ivhl.tracker.store import load_records
 from ivhl.tracker.terminal import Terminal
 from studies.confirmation.project import OPERATIONS, Commits, make_project
 from studies.confirmation.report import STORED

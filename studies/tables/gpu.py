@@ -7,8 +7,8 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from ivhl.records.store import device_type, latest_per_case, load_records
 from ivhl.roofline import Ceilings, fraction_of_limit
+from ivhl.tracker.store import device_type, latest_per_case, load_records
 from ivhl.workload import every_case, load_workloads
 from studies.tables.exports import surgical_difference
 from studies.tables.layout import markdown, once

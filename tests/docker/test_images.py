@@ -42,7 +42,7 @@ from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import Effort
 from ivhl.measure.run import MEASURING_CODE
 from ivhl.measure.settings import Settings
-from ivhl.records.store import load_records
+from ivhl.tracker.store import load_records
 from ivhl.workload import Case, load_workloads, select_cases
 from tests.docker.conftest import PYTHON, ROOT, Daemon
 from tests.docker.engine import docker

@@ -19,11 +19,11 @@ from ivhl.cli import app
 from ivhl.errors import ResultsError, SpecError
 from ivhl.init.allowed import read_allowed
 from ivhl.matrix.project import load_project
-from ivhl.records.store import key_of
 from ivhl.syntax import read_trees
 from ivhl.tracker.compare import session_reach
 from ivhl.tracker.compat import compat_rows
 from ivhl.tracker.spread import SHIPPED
+from ivhl.tracker.store import key_of
 from ivhl.version_checks.code_base import (
     CodeEvidence,
     recommendation,

@@ -36,7 +36,6 @@ from ivhl.records.answers import newest_keys
 from ivhl.records.files import append_record, record_file
 from ivhl.records.reader import read_record
 from ivhl.records.record import Arm, to_json
-from ivhl.records.store import load_records
 from ivhl.tracker.attribution import (
     Attributed,
     Ends,
@@ -54,6 +53,7 @@ from ivhl.tracker.comparable import BUILDS_UNKNOWN, differences
 from ivhl.tracker.compare import session_reach
 from ivhl.tracker.effects import Effect
 from ivhl.tracker.interaction import reported
+from ivhl.tracker.store import load_records
 from ivhl.tracker.terminal import Terminal
 from ivhl.workload import named_cases
 from tests.builders.fleet import a_record, commit, make_fleet_project, write_records

@@ -31,8 +31,8 @@ from ivhl.cli.confirm import confirmed_only, suspects_on
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Arm, Calibration, Counted
-from ivhl.records.store import key_of
 from ivhl.tracker.gate import judge
+from ivhl.tracker.store import key_of
 from tests.builders.fleet import a_record, make_fleet_project, write_records
 from tests.builders.project import git
 from tests.builders.records import Known, make_failure, make_record

@@ -23,10 +23,10 @@ from ivhl.errors import IvhlError, SpecError, UnknownNameError, WorseError
 from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.spec import CellSpec
 from ivhl.records.record import Arm, Calibration, Counted, Wheel
-from ivhl.records.store import key_of
 from ivhl.tracker.changes import KINDS
 from ivhl.tracker.gate import REGRESSIONS, judge, noise
 from ivhl.tracker.spread import SHIPPED, Spreads
+from ivhl.tracker.store import key_of
 from tests.builders.fleet import WORKLOADS, a_record, commit, make_fleet_project, write_records
 from tests.builders.project import git
 from tests.builders.records import COMMIT, Known, interval, make_failure, make_record

@@ -14,7 +14,7 @@ from ivhl.git import commit_order
 from ivhl.records.answers import newest_keys, newest_of_other_commits
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import RunRecord, to_json
-from ivhl.records.store import (
+from ivhl.tracker.store import (
     Loaded,
     device_type,
     is_existing,

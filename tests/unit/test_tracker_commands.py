@@ -18,8 +18,8 @@ from ivhl.cli.declared import warn, warn_unread
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.spec import newest_of
 from ivhl.records.record import to_json
-from ivhl.records.store import case_name
 from ivhl.tracker.project import load_state, rows_of
+from ivhl.tracker.store import case_name
 from ivhl.tracker.wording import ANOTHER_RUN
 from tests.builders.fleet import CELLS, a_record, make_fleet_project, write_records
 from tests.builders.project import make_project

@@ -17,9 +17,9 @@ from ivhl.cli.compare import _sentence
 from ivhl.cli.gate import GapsError
 from ivhl.errors import IvhlError, ResultsError, SpecError, UnknownNameError, WorseError
 from ivhl.records.record import Calibration, Counted, Wheel
-from ivhl.records.store import key_of
 from ivhl.tracker.compare import axis_of, choose, compare, session_reach, summarise
 from ivhl.tracker.entries import entry_of
+from ivhl.tracker.store import key_of
 from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
 from tests.builders.project import git
 from tests.builders.records import Known, interval, make_failure, make_record
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.records.record import RunRecord
-    from ivhl.records.store import Key
+    from ivhl.tracker.store import Key
 
 QUIET = Known(0.005)
 

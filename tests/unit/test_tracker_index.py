@@ -19,13 +19,13 @@ from ivhl.errors import ResultsError
 from ivhl.records.files import append_record, record_file
 from ivhl.records.reader import read_record
 from ivhl.records.record import RecordedObservation, to_json
-from ivhl.records.store import key_of, latest_per_case, load_records
 from ivhl.tracker.changepoints import detect
 from ivhl.tracker.course import point_of
 from ivhl.tracker.entries import entry_of, ran_of
 from ivhl.tracker.index import index_file, open_index
 from ivhl.tracker.metrics import JUDGED, difference
 from ivhl.tracker.spread import Spreads
+from ivhl.tracker.store import key_of, latest_per_case, load_records
 from tests.builders.fleet import write_records
 from tests.builders.records import make_failure, make_record
 

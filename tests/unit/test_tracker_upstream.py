@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ivhl.records.store import load_records
+from ivhl.tracker.store import load_records
 from ivhl.tracker.upstream import Issue, issues_of, known_issues
 from tests.builders.records import make_failure, make_record
 

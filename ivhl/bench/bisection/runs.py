@@ -25,11 +25,11 @@ from ivhl.errors import IvhlError, LockError
 from ivhl.matrix.locks import lock_state
 from ivhl.records.age import recorded_rank
 from ivhl.records.answers import is_final
-from ivhl.records.store import case_name
 from ivhl.tracker.comparable import differences
 from ivhl.tracker.entries import subject_of
 from ivhl.tracker.index import open_index
 from ivhl.tracker.spread import kind_of, shipped
+from ivhl.tracker.store import case_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

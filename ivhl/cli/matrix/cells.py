@@ -36,7 +36,7 @@ from ivhl.git import commits_of_same_code, find_commit
 from ivhl.matrix.interpreter import Interpreter, find_interpreter
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load
-from ivhl.records.store import load_records
+from ivhl.tracker.store import load_records
 from ivhl.tracker.wording import counted
 from ivhl.workload import Case
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ivhl.records.store import key_of
+from ivhl.tracker.store import key_of
 from ivhl.tracker.views.case import case_view, cell_details
 from ivhl.tracker.views.environment import environment_views
 from ivhl.tracker.views.front import front_view

@@ -7,10 +7,10 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ivhl.instrument import describe_instrument
-from ivhl.records.store import is_existing
 from ivhl.tracker.compat import format_speedup
 from ivhl.tracker.metrics import measured
 from ivhl.tracker.provenance import digest_of
+from ivhl.tracker.store import is_existing
 from ivhl.tracker.wording import (
     ENGINE_WORDS,
     FIRST_CALL_WORDS,

@@ -20,10 +20,10 @@ from ivhl.tracker.views.source import Place, Source, cells_of, slug
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from ivhl.records.store import Key
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
+    from ivhl.tracker.store import Key
 
     # By place and cell; what was measured at a commit, and last.
     Sides = Mapping[tuple[Place, str], Mapping[str, Sequence[Entry]]]

@@ -14,7 +14,6 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from ivhl.records.age import recorded_rank
-from ivhl.records.store import key_of
 from ivhl.tracker.annotations import note_of
 from ivhl.tracker.changepoints import detect_all
 from ivhl.tracker.compat import Row, RowSeries, declared_cases, python_key, release_key
@@ -25,11 +24,11 @@ from ivhl.tracker.memory_history import MemoryHistory
 from ivhl.tracker.project import rows_of
 from ivhl.tracker.regressions import find_changes, incidents_of
 from ivhl.tracker.series import series_of
+from ivhl.tracker.store import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ivhl.records.store import Key
     from ivhl.tracker.annotations import Annotation
     from ivhl.tracker.compare import CaseInCell
     from ivhl.tracker.confirmations import Confirmation
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from ivhl.tracker.provenance import Provenance
     from ivhl.tracker.regressions import Change, History, Incident
     from ivhl.tracker.series import Along, Point
+    from ivhl.tracker.store import Key
     from ivhl.workload import Workload
 
 # Newest incidents that the page *Regressions* lists.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from ivhl.errors import ResultsError
 from ivhl.records.age import Dated, recorded_rank
 from ivhl.records.reader import records_in
-from ivhl.records.reading import read_records_file, records_files
+from ivhl.tracker.reading import read_records_file, records_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
