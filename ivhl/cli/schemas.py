@@ -14,6 +14,7 @@ from typing import Final, Literal
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
+from ivhl.records.record import FailureClass, Phase
 from ivhl.script.outcome import Outcome
 from ivhl.tracker.changes import Kind, QuantityChange
 from ivhl.tracker.comparable import Axis
@@ -23,6 +24,7 @@ from ivhl.tracker.metrics import Metric
 from ivhl.tracker.regressions import ChangeState
 from ivhl.tracker.series import Along
 from ivhl.tracker.steps import StepAxis
+from ivhl.tracker.wording import Status
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,11 +203,60 @@ class ScriptRun(_Strict):
     unexpected: list[str]
 
 
+@dataclass(frozen=True, kw_only=True)
+class TryFailure(_Strict):
+    """Why a target failed, as in a record."""
+
+    phase: Phase
+    failure_class: FailureClass
+    exception: str
+    message: str
+    where: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrySecond(_Strict):
+    """A call with a larger batch; ``off`` is the largest difference over the largest value."""
+
+    inputs: str
+    recompiles: int | None = None
+    off: float | None = None
+    failure: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TryCell(_Strict):
+    """A target in a cell; ``compile`` and ``accuracy`` are as in a record."""
+
+    cell: str
+    python: str
+    torch: str
+    status: Status
+    reason: str
+    inputs: str | None
+    failure: TryFailure | None
+    compile: dict[str, object] | None
+    accuracy: list[dict[str, object]]
+    eager_s: float | None
+    compiled_s: float | None
+    second: TrySecond | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetTried(_Strict):
+    """What ``ivhl try TARGET --json`` prints."""
+
+    schema: Literal["ivhl.try/1"]
+    target: str
+    cells: list[TryCell]
+
+
 SCHEMAS: Final[dict[str, TypeAdapter[object]]] = {
     "regressions": TypeAdapter(Regressions),
     "comparison": TypeAdapter(ComparisonOfTwo),
     "course": TypeAdapter(Course),
     "run": TypeAdapter(ScriptRun),
+    "try": TypeAdapter(TargetTried),
 }
 
 

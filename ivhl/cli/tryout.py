@@ -10,6 +10,7 @@ from ivhl.bench.checks import check_device
 from ivhl.bench.trial import Trial, try_case
 from ivhl.cli import app
 from ivhl.cli.declared import as_given, declared
+from ivhl.cli.target import try_target
 from ivhl.errors import InterpreterError, LockError
 from ivhl.git import changed_files, find_commit
 from ivhl.matrix.interpreter import find_interpreter
@@ -31,8 +32,13 @@ if TYPE_CHECKING:
 
 @app.command("try")
 def try_command(
+    *,
     workload: Annotated[
-        list[str] | None, typer.Argument(help="Workloads (default: all, in their core variant).")
+        list[str] | None,
+        typer.Argument(
+            help="Workloads (default: all, in their core variant); or targets outside of a project, "
+            "e.g. torch.nn.functional:softmax."
+        ),
     ] = None,
     python: Annotated[
         str | None, typer.Option(help="Python of the cell (default: the newest that is here).")
@@ -52,11 +58,32 @@ def try_command(
     logs: Annotated[
         str, typer.Option(help="TORCH_LOGS of the process, e.g. graph_breaks,recompiles.")
     ] = "",
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", help='Of a target: 8,64 or "long 2,32 <1000". Default: guessed.'),
+    ] = None,
+    step: Annotated[bool, typer.Option("--step", help="Of a target: gradients, too.")] = False,
+    requirement: Annotated[
+        list[str] | None, typer.Option("--with", help="Of a target: a package that it needs.")
+    ] = None,
+    network: Annotated[
+        bool, typer.Option("--network", help="Of a target: let it use the network.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Of a target: print JSON.")] = False,
 ) -> None:
     """Run cases of the uncommitted tree in one cell: full traceback, no record.
 
     Exit code 7 if a case has no speedup.
     """
+    effort = Effort(device=device, threads=threads, deadline_s=deadline)
+    if (targets := [name for name in workload or () if ":" in name]) and targets == workload:
+        for text in targets:
+            try_target(
+                text, effort, inputs=inputs or (), step=step, requirements=requirement or (),
+                pythons=(python,) if python else (), releases=(torch,) if torch else (),
+                network=network, logs=bool(logs), as_json=as_json,
+            )  # fmt: skip
+        return
     root, matrix = load()
     check_device(device)
     cases = _cases(root, workload or (), size, variant, device)
@@ -73,7 +100,7 @@ def try_command(
             root=root,
             cell=cell,
             case=case,
-            effort=Effort(device=device, threads=threads, deadline_s=deadline),
+            effort=effort,
             logs=logs,
         )
         codes.append(try_case(trial, console))

@@ -11,6 +11,7 @@ import ast
 import importlib
 import inspect
 import json
+import math
 import os
 import re
 import sys
@@ -421,7 +422,8 @@ def _of_example(found: Any) -> Guess | None:  # noqa: ANN401
         "torch": torch,
         "nn": torch.nn,
         "F": torch.nn.functional,
-        "math": __import__("math"),
+        "math": math,
+        name: found,
     }
     state = torch.get_rng_state()
     source: list[str] = []
@@ -604,10 +606,13 @@ def distance(one: Any, other: Any) -> float:  # noqa: ANN401
     if [x.shape for x in a] != [x.shape for x in b]:
         return float("nan")
     found = 0.0
-    for x, y in zip(a, b, strict=True):
+    for seen, other_seen in zip(a, b, strict=True):
+        x, y = seen.double(), other_seen.double()
+        if not torch.equal(x.isnan(), y.isnan()):
+            return float("nan")
         if x.numel():
-            scale = x.abs().max().double().clamp_min(torch.finfo(torch.float32).tiny)
-            found = max(found, float((x.double() - y.double()).abs().max() / scale))
+            scale = x.nan_to_num().abs().max().clamp_min(torch.finfo(torch.float32).tiny)
+            found = max(found, float((x - y).nan_to_num().abs().max() / scale))
     return found
 
 

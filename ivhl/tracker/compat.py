@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _BLAMELESS: frozenset[FailureClass] = frozenset(
     {"absent", "environment", "build", "inputs", "reference", "timeout", "out_of_memory"}
 )
-_STATUS_OF: dict[FailureClass, Status] = {
+STATUS_OF: dict[FailureClass, Status] = {
     "support_gate": "unsupported",
     "unsupported": "unsupported",
     "unavailable": "unavailable",
@@ -223,7 +223,7 @@ def status_of(record: RunRecord, spreads: Spreads = SHIPPED) -> Status:
     others may not; or even one slower by 1.3x would not show.
     """
     if record.failure is not None:
-        return _STATUS_OF.get(record.failure.failure_class, "failed")
+        return STATUS_OF.get(record.failure.failure_class, "failed")
     another = spreads.another_run(record, confidence=VERDICT_CONFIDENCE)
     if record.speedup is None or another is None or another.low >= 1:
         return "works"

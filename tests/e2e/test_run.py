@@ -145,6 +145,32 @@ def test_a_requirement_that_excludes_a_release_is_an_outcome(run: Callable[..., 
     assert told["cells"][1]["outcome"]["ending"] == "pinned out: the script needs torch<2.6"
 
 
+@pytest.mark.parametrize(("release", "status"), [("2.15.0", "works"), ("2.5.1", "unsupported")])
+def test_a_function_of_torch_is_tried_without_a_file(
+    run: Callable[..., Any], release: str, status: str
+) -> None:
+    command = [sys.executable, "-m", "ivhl", "try", "torch:bmm", "--python", "3.13", "--json"]
+    done = subprocess.run(
+        [*command, "--torch", release],
+        cwd=run.folder,  # type: ignore[attr-defined]
+        env=run.environment,  # type: ignore[attr-defined]
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout, done.stderr
+    SCHEMAS["try"].validate_json(done.stdout)
+    (cell,) = json.loads(done.stdout)["cells"]
+    assert cell["status"] == status, cell
+    assert cell["inputs"] == "10,3,4; 10,4,5"
+    assert (done.returncode == 0) is (status == "works")
+    if status == "works":
+        assert cell["second"]["off"] < 1e-5
+        assert cell["accuracy"]
+    else:
+        assert "Dynamo is not supported on Python 3.13+" in cell["reason"]
+
+
 @pytest.mark.full
 def test_a_cell_that_is_left_half_made_is_made_again(run: Callable[..., Any]) -> None:
     folder: Path = run.folder  # type: ignore[attr-defined]
