@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ivhl.matrix.spec import CellSpec, Matrix, Tier
     from ivhl.script.outcome import Outcome
 
-SCHEMA: Final = "ivhl.run/1"
+SCHEMA: Final = "ivhl.script/1"
 DIFFERS: Final = 7
 _SHOWN_LINES: Final = 8
 _NARROWEST: Final = 20

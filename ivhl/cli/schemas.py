@@ -197,7 +197,7 @@ class RunCell(_Strict):
 class ScriptRun(_Strict):
     """What ``ivhl run --json`` prints; cells are by Python and release."""
 
-    schema: Literal["ivhl.run/1"]
+    schema: Literal["ivhl.script/1"]
     cells: list[RunCell]
     differences: list[tuple[str, str]]
     unexpected: list[str]
@@ -255,7 +255,7 @@ SCHEMAS: Final[dict[str, TypeAdapter[object]]] = {
     "regressions": TypeAdapter(Regressions),
     "comparison": TypeAdapter(ComparisonOfTwo),
     "course": TypeAdapter(Course),
-    "run": TypeAdapter(ScriptRun),
+    "script": TypeAdapter(ScriptRun),
     "try": TypeAdapter(TargetTried),
 }
 

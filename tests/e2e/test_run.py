@@ -59,7 +59,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
             check=False,
         )
         assert done.stdout, done.stderr
-        SCHEMAS["run"].validate_json(done.stdout)
+        SCHEMAS["script"].validate_json(done.stdout)
         return done.returncode, json.loads(done.stdout)
 
     call.folder, call.environment = folder, environment  # type: ignore[attr-defined]
