@@ -1,4 +1,4 @@
-"""Measure the corners of a factorial in turns, and check what is installed (``ivhl attribute``)."""
+"""Measure all design points, interleaved, and check the installed packages (``ivhl attribute``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long runs of cases take, by records: what a search or a factorial is expected to cost.
+"""Estimate from the records how long runs of cases take: the cost of a search or a factorial.
 
 Other work on the machine, such as a second bench or another case that compiles beside this one,
 makes a run longer, and the next run may have none beside it. So two figures are kept.

@@ -1,4 +1,4 @@
-"""What ``ivhl bench`` is asked to do, what comes of it, and where it can be done."""
+"""The request of ``ivhl bench``, its outcome, and the cells in which it can run."""
 
 from __future__ import annotations
 

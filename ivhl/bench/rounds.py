@@ -1,4 +1,4 @@
-"""Weigh rounds of runs in a session: what they show of a quantity, with the noise to expect.
+"""Weigh the rounds of a session: what they show about a quantity, given the expected noise.
 
 Two commits of one cell take turns process by process (``confirm``). Cells cannot: their runs stand
 one after the other, and what the machine does meanwhile differs.

@@ -1,4 +1,4 @@
-"""What the events of a run say: what is left to measure, what failed, how long cases take."""
+"""Collect the events of a run: remaining work, failures, and how long cases take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measure two commits on this machine, cell by cell in turns (``ivhl gate --measure``)."""
+"""Measure two commits on this machine, interleaved in each cell (``ivhl gate --measure``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make new cells ready all at once: their environments, and what a first compile leaves on disk."""
+"""Prepare new cells in parallel: their environments, and the files of a first compile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locks that keep others away while this process works: from a checkout, results, or the GPU."""
+"""Locks that keep other processes away from a checkout, results or the GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judge eager against the reference: what the outputs of a variant are judged by."""
+"""Judge eager against the reference; its errors are the anchors of the variants' budgets."""
 
 from __future__ import annotations
 

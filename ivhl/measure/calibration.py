@@ -1,4 +1,4 @@
-"""How fast the machine is at the moment: fixed work that no project, and no compiler, changes.
+"""Time fixed work, which no project and no compiler changes: the machine's speed right now.
 
 The seconds of one case differ by 16 to 20 % between runs on a virtual machine (standard deviation
 over nine runs of the core suite), and eager and compiled code move together. Divided by the seconds

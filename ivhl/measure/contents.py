@@ -1,4 +1,4 @@
-"""What this environment consists of: Python, packages with their files, packages of the system.
+"""List the contents of this environment: Python, packages with their files, system packages.
 
 Imports nothing of ivhl: `ivhl image` runs the text of this module in images that have only a cell.
 """

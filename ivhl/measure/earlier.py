@@ -1,4 +1,4 @@
-"""What earlier records spare this run: a case that one of them answers is not measured again."""
+"""Find the earlier records that answer a case, so that this run need not measure it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How cases are measured, as one value from the command line to the process of a case."""
+"""How cases are measured: one value, from the command line to the process of a case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process pays once before it can compile: it compiles a throwaway."""
+"""Compile a warm-up function, as every process must before it compiles a case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls on new data, which a variant that remembers results or was compiled for few draws fails."""
+"""Call a variant on new data; it fails if it remembers results or compiles again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measure inside a given image, where nobody but the container knows which one it is.
+"""Measure inside a container whose image its caller does not name.
 
 A job of Kubernetes gets a container and no engine, and nothing in a container knows the digest of
 its image. So the bill of materials that `ivhl image bill` made beside the engine comes along, and

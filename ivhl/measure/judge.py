@@ -1,4 +1,4 @@
-"""Judge the outputs of a variant, by what eager and the reference are on the same draw."""
+"""Judge the outputs of a variant by those of eager and the reference on the same input set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tell what rounding decides from what is wrong, where outputs jump.
+"""Tell wrong outputs from outputs that rounding decides, where a function jumps.
 
 Two candidates of an argmax tie, a number lies beside a threshold: then honest compiled code takes
 the other one, and its output is off by a whole jump. No tolerance can allow that and still refuse a

@@ -1,4 +1,4 @@
-"""Run the processes of cases on all cores to compile, one at a time to measure."""
+"""Worker pool: compile cases on all cores, and time one process at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Start the processes of cases, and read what they leave: journal, output and end."""
+"""Start the processes of cases, and read their journals, their output and how they ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models as subjects: a copy for each arm, which every call finds as it was at the start.
+"""Models as subjects: a copy for each arm, restored before every call.
 
 A training step changes its model, and so may a forward pass (running means, caches, counters). So
 before each call the harness puts parameters, buffers, attributes and the optimizer's state back,

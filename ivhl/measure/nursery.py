@@ -1,4 +1,4 @@
-"""A process that has imported and used the compiler, and forks the processes of cases.
+"""Fork server: a process with the compiler imported and used forks the processes of cases.
 
 Importing torch, Dynamo and Inductor takes 5 s. A first compile takes 10 to 20 s more in an empty
 cache, for precompiled headers and for finding the vector instructions, and 1 to 7 s in a filled

@@ -1,4 +1,4 @@
-"""Texts of a record without the folders of this machine: records are published."""
+"""Remove the folders of this machine from the texts of a record: records are published."""
 
 from __future__ import annotations
 

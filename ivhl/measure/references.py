@@ -1,4 +1,4 @@
-"""The float64 reference of each draw, saved for the other processes of the case."""
+"""Save the float64 reference of each input set for the other processes of the case."""
 
 from __future__ import annotations
 

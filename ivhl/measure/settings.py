@@ -1,4 +1,4 @@
-"""What the driving side hands to the cells, in one file that is named by ``IVHL_SETTINGS``."""
+"""Settings that the caller writes for the cells, in the file that ``IVHL_SETTINGS`` names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all projects of a user share of a first compile: bytecode, and what the compiler can make.
+"""Files of a first compile that all projects of a user share: bytecode and compiler checks.
 
 A new environment has PyTorch without bytecode, and Inductor tries out what vector instructions the
 compiler can make. Neither depends on the project or on where the environment is.

@@ -1,4 +1,4 @@
-"""The variant's own source, run eagerly, before the compiler could be blamed."""
+"""Run the variant's own source eagerly, before the compiler could be blamed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One case by one stage or setting of the compiler after the other, for ``ivhl blame``.
+"""Run one case by one stage or setting of the compiler after another, for ``ivhl blame``.
 
 ``python -m ivhl.measure.stages JOB TRIALS`` in a cell. A process that has used the compiler forks
 one for each trial, which goes the way of a case (``ivhl.measure.case``) with another backend or

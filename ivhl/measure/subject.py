@@ -1,4 +1,4 @@
-"""What a case calls: its functions, with the model of each arm if it has one.
+"""The subject of a case: its functions, and the model of each arm.
 
 ``Measurement`` asks it for arms and for references; whether a workload is a function of its inputs
 or has a model with a state makes no difference to the phases of a case.

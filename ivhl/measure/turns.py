@@ -1,4 +1,4 @@
-"""Turns of the processes of a case: they prepare in parallel and time one at a time.
+"""Interleave the processes of a case: they prepare in parallel and time one at a time.
 
 Half of the work of such a process is not timing: inputs, reference, loading compiled code, judging.
 That runs on all cores. A process that wants to time waits until every other one waits as well or

@@ -1,4 +1,4 @@
-"""Keep what a first compile in this cell leaves on disk, so that its first run finds it.
+"""Keep the files of a first compile in this cell, so that its first run finds them.
 
 ``python -m ivhl.measure.warm`` in a cell whose project need not be installed yet. The driving
 side starts one per new cell, all at once: most of it is one thread that imports and precompiles.

@@ -1,4 +1,4 @@
-"""Fixed machine code, by whose seconds the speed of the machine is measured.
+"""Fixed machine code, whose seconds measure the speed of the machine.
 
 No wheel, interpreter, compiler or C library has a part in it, so it is the same work in every cell.
 A kernel of torch is not: ``torch.sin`` calls MKL, which chooses by processor, and with AVX-512 takes

@@ -1,4 +1,4 @@
-"""Which Python and which PyTorch release to take, and what the records have for and against it."""
+"""Recommend a Python and a PyTorch release, with what the records have for and against them."""
 
 from __future__ import annotations
 

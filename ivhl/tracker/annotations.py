@@ -1,4 +1,4 @@
-"""A person's word on known changes, kept in ``results/annotations.jsonl`` under version control."""
+"""Notes on known changes, kept in ``results/annotations.jsonl`` under version control."""
 
 from __future__ import annotations
 

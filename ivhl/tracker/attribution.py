@@ -1,4 +1,4 @@
-"""Whose doing a difference between two cells is: a factorial over the axes in which they differ.
+"""Attribute a difference between two cells to the axes in which they differ: a factorial.
 
 With two axes, Python and PyTorch, there are four corners: both cells, and each with one axis of the
 other. The effect of an axis is the mean of its changes at all settings of the others; an interaction

@@ -1,4 +1,4 @@
-"""Whether two runs can be compared: the one answer for gate, comparisons and series."""
+"""Decide whether two runs can be compared, for gate, comparisons and series alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run as a point of the course of its case: what pages draw and list of it.
+"""A run as a point on the timeline of its case: what pages draw and list.
 
 The page of a case shows hundreds of points, and one commit more adds one. So the index keeps each
 as the text that the page gets (``point_of``).

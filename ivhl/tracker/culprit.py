@@ -1,4 +1,4 @@
-"""Where a line of places changed its behaviour, by answers that may be wrong (``ivhl bisect``).
+"""Search commits or releases for a change by answers that may be wrong (``ivhl bisect``).
 
 The places are commits or releases; the first one and the last one are known to differ. Between two
 neighbours, which one *gap* holds, the behaviour changed. Every answer at a place shifts the

@@ -1,4 +1,4 @@
-"""Which runs another load slowed from their first round to their last: they are in no step of time.
+"""Find runs that other load slowed throughout; they are in no change point in time.
 
 A run is divided by its calibration, which takes out that a machine is slower. What a neighbour takes
 of caches and memory slows the calibration and a case by different factors, and eager and compiled

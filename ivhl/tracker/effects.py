@@ -1,4 +1,4 @@
-"""What axes in which two cells differ do to a quantity."""
+"""Estimate the effect on a quantity of each axis in which two cells differ."""
 
 from __future__ import annotations
 

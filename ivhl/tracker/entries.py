@@ -1,4 +1,4 @@
-"""What the views need of a record, without its samples: small enough to hold a whole history."""
+"""The part of a record that views need, without samples: a whole history fits into memory."""
 
 from __future__ import annotations
 

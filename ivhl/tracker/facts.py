@@ -1,4 +1,4 @@
-"""What a record says without noise, and what of it changed between two records.
+"""The facts of a record, which have no noise, and their changes between two records.
 
 Times need a test; these do not. A graph break, a recompile or a larger error is a finding by
 itself, and the first candidate for the cause of a change in time.

@@ -1,4 +1,4 @@
-"""Where an effect is, if it is not everywhere: what axes do only together (``ivhl attribute``).
+"""Find interactions: effects that axes have only together (``ivhl attribute``).
 
 The effect of an axis is a mean over all settings of the others. Where these disagree, that mean is
 nowhere: of twice the seconds in one cell of four it says 1.41x for both axes. So each axis has an

@@ -1,4 +1,4 @@
-"""Read what people and commands keep beside the records, one JSON value to a line."""
+"""Read the files that people and commands keep beside the records, one JSON value per line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places behind which the seconds of a side stay at another level, though no two neighbours show it.
+"""Find lasting changes of seconds that no two neighbouring places show.
 
 Two runs are too noisy for a change by 1.3x on many machines. All runs before and after a place know
 it better, and a detector says where it is (``changepoints``).

@@ -1,4 +1,4 @@
-"""What the noise of a series is like: its width, its correlation, and whether it has two modes.
+"""Describe the noise of a series: its width, its correlation, and whether it has two modes.
 
 Benchmarks are correlated in time and often run at one of two speeds (memory layout, a neighbour on
 the machine). Taken for independent noise, both look like steps.

@@ -1,4 +1,4 @@
-"""Which of many series of one length have no step: the usual answer, found for all at once.
+"""Find, among many series of one length at once, those without a change point.
 
 `changepoints.detect` makes some hundred calls of NumPy, whatever the length: a millisecond for a
 short series, and a history has thousands of them. Here each call is made once for all series. The

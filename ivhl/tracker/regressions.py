@@ -1,4 +1,4 @@
-"""Every change in the stored history that a person should know, newest first.
+"""List every change in the stored history that a person should know, newest first.
 
 Each series is searched for changes of status and of facts, which have no noise, and for steps in
 time. Neighbouring releases and Pythons are judged as ``ivhl compare`` judges the two; a detector

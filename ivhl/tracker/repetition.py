@@ -1,4 +1,4 @@
-"""Whether a second run of a record shows the same (``ivhl repeat``).
+"""Decide whether a second run reproduces a record (``ivhl repeat``).
 
 Status and facts have no noise: they are the same or not. Seconds are judged as two runs of the same
 code are everywhere: by what such runs differ by (``tracker.spread``).

@@ -1,4 +1,4 @@
-"""Where a case moved along PyTorch releases and Pythons: its speedup, and each side by its seconds.
+"""Find where a case changed along releases and Pythons: speedup, eager and compiled seconds.
 
 A *step* lies between neighbours: two releases on the same Pythons, or two Pythons beside the same
 releases. What all cells of a step share is estimated from all of them together, since one pair of

@@ -38,7 +38,6 @@ def report(rows: Sequence[dict[str, Any]]) -> list[str]:
         judged = [judge_again(row["moves"]) for row in mine]
         before = Counter(_FORMER.get(row["before"], row["before"]) for row in mine)
         after = Counter(v for v, _ in judged)
-        rounds = Counter(number for verdict, number in judged if verdict != GOES_ON)
         said.append(
             [
                 name,
@@ -47,16 +46,15 @@ def report(rows: Sequence[dict[str, Any]]) -> list[str]:
                     ", ".join(f"{n} {word}" for word, n in sorted(c.items()))
                     for c in (before, after)
                 ),
-                ", ".join(f"{n} after {number}" for number, n in sorted(rounds.items())),
             ]
         )
     loads = [row["load"] for row in rows]
     sessions = len({(row["session"], row["session_s"]) for row in rows})
     conditions = (
         f"{sessions} sessions of six cases each, load average {min(loads):.1f} to {max(loads):.1f}. "
-        "What two processes of the same code that took turns differ by, and the median of a round:"
+        "Median of a round of the same code:"
     )
-    heads = ["head", "compiled", "by one run of each", "by `confirm`", "rounds"]
+    heads = ["head", "compiled", "by one run of each", "by `confirm`"]
     return [
         *markdown(heads, said),
         "",
@@ -65,7 +63,7 @@ def report(rows: Sequence[dict[str, Any]]) -> list[str]:
         conditions,
         "",
         *markdown(
-            ["quantity", "pairs", "half within", "95 % within", "rounds", "95 % within"],
+            ["quantity", "rounds", "95 % within"],
             _apart(rows),
         ),
     ]
@@ -107,13 +105,9 @@ def _apart(rows: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
     same = [row for row in rows if row["planted"] == "same"]
     for metric in WEIGHED:
         rounds = [one for row in same for one in row["moves"][metric]]
-        pairs = [abs(move) for one in rounds for move in one]
         middles = [abs(median(one)) for one in rounds]
         yield [
             metric,
-            str(len(pairs)),
-            _percent(median(pairs)),
-            _percent(_most_of(pairs)),
             str(len(rounds)),
             _percent(_most_of(middles)),
         ]

@@ -18,16 +18,17 @@ PYTHONS: Final = ("3.12", "3.13")
 RELEASES: Final = ("2.5.1", "2.6.0", "2.15.0")
 REFUSED: Final = "Dynamo is not supported on Python 3.13+"
 MILLISECOND: Final = 1e-3
-SHOWN: Final = 180  # characters of a message
+SHOWN: Final = 120  # characters of a message
+NAIVE: Final = "naive, eager"  # beside which the records of the operations stand
+LISTED: Final = 4  # lines of the list of regressions
 BATCHES: Final = {
-    "2.6.0": "2.6.0, eager",
     "2.15.0": "2.15.0, eager",
     "2.15.0-compiled": "2.15.0, `--compile`",
 }
 
 
 def founding(root: Path, *, molecule: str) -> list[str]:
-    """Return speedups over the eager student by cell, and force errors by release."""
+    """Return speedups over the eager student by cell, those of PyTorch 2.5.1 on both Pythons."""
     exports = {
         (python, release): _load(root, f"founding/exports/py{python}-torch{release}.json")
         for release in RELEASES
@@ -37,18 +38,11 @@ def founding(root: Path, *, molecule: str) -> list[str]:
         cell: {r["configuration"]: r for r in export["rows"] if r["molecule"] == molecule}
         for cell, export in exports.items()
     }
-    head = ["configuration"]
-    for release in RELEASES:
-        head += [f"{python}, {release}" for python in PYTHONS] + ["force error"]
-    lines = []
-    for name in dict.fromkeys(name for one in rows.values() for name in one):
-        line = [name]
-        for release in RELEASES:
-            found = [rows[python, release].get(name) for python in PYTHONS]
-            line += [founding_cell(one) for one in found]
-            errors = [one["corrected"]["force_error"] for one in found if one and one["corrected"]]
-            line.append(f"{max(errors):.0e}" if errors else "-")
-        lines.append(line)
+    shown = [cell for cell in exports if cell[0] == PYTHONS[0] or cell[1] == RELEASES[0]]
+    lines = [
+        [name, *(founding_cell(rows[cell].get(name)) for cell in shown)]
+        for name in dict.fromkeys(name for one in rows.values() for name in one)
+    ]
     seeds = [
         (row["seed"]["median_ms"], 1e3 * median(row["corrected"]["arm"]["samples_s"]))
         for one in rows.values()
@@ -60,6 +54,7 @@ def founding(root: Path, *, molecule: str) -> list[str]:
         f"By the original protocol a call took {min(calls):.2f} to {max(calls):.2f} ms; an "
         f"evaluation of the model takes {min(ratios):.0f} to {max(ratios):.0f} times as long."
     )
+    head = ["configuration", *map(", ".join, shown)]
     return [*markdown(head, lines), "", text, _conditions(exports.values())]
 
 
@@ -71,7 +66,7 @@ def founding_cell(row: dict[str, Any] | None) -> str:
     if found is None:
         return "refused" if REFUSED in row["corrected_error"] else "failed"
     if found["force_error"] > MOST_FORCE_ERROR:
-        return "wrong"
+        return f"**wrong**, {found['force_error']:.1g}"
     if row["configuration"] == "baseline":
         return f"{1e3 * median(found['arm']['samples_s']):.3g} ms"
     speedup = found["speedup"]
@@ -83,7 +78,9 @@ def throughput(root: Path) -> list[str]:
     exports = [_load(root, f"exports/throughput-{name}.json") for name in BATCHES]
     rows = [{(row["batch"], row["way"]): row for row in one["rows"]} for one in exports]
     lines = [
-        [str(key[0]), key[1], *(_throughput_cell(one[key]) for one in rows)] for key in rows[0]
+        [str(batch), way, *(_throughput_cell(one[batch, way]) for one in rows)]
+        for batch, way in rows[0]
+        if batch > 1
     ]
     rates = ", ".join(f"{one['flops'] / 1e9:.0f}" for one in exports)
     return [
@@ -95,63 +92,61 @@ def throughput(root: Path) -> list[str]:
 
 
 def rollout_parts(root: Path) -> list[str]:
-    """Return the milliseconds of parts of the operator, eager and compiled, by release."""
-    exports = [_load(root, f"rollout/exports/parts-{release}.json") for release in RELEASES[1:]]
-    head = ["part, ms of CPU time"]
-    head += [f"{one['torch']}, {form}" for one in exports for form in ("eager", "compiled")]
-    rows = [
-        [
-            row["part"],
-            *(f"{one['rows'][n][form]:.2f}" for one in exports for form in ("eager", "compiled")),
-        ]
-        for n, row in enumerate(exports[0]["rows"])
-    ]
-    return markdown(head, rows)
+    """Return the milliseconds of parts of the operator with the newest release."""
+    forms = ("eager", "compiled")
+    export = _load(root, f"rollout/exports/parts-{RELEASES[-1]}.json")
+    rows = [[row["part"], *(f"{row[form]:.2f}" for form in forms)] for row in export["rows"]]
+    return markdown(["part, ms of CPU time", *forms], rows)
 
 
 def surgical_times(root: Path) -> list[str]:
-    """Return how plans compare with eager code and with ``torch.compile`` by hand, by release.
+    """Return how many times as fast as eager code the plans are with the newest release.
 
-    One table for each number of threads that was measured with both releases.
+    And what ``torch.compile`` by hand takes over each plan with both releases. A column for two
+    threads if both releases have them.
     """
-    lines: list[str] = []
-    for threads, ending in ((1, ""), (2, "-2")):
-        names = [f"exports/surgical-{release}{ending}.json" for release in RELEASES[1:]]
-        if threads > 1 and not all((root / "studies" / name).is_file() for name in names):
-            return [*lines, "", "With two threads nothing was measured."]
-        lines += [*([""] if lines else []), *_surgical_table([_load(root, one) for one in names])]
-    return lines
-
-
-def _surgical_table(exports: list[dict[str, Any]]) -> list[str]:
+    names = [
+        [f"exports/surgical-{release}{ending}.json" for release in RELEASES[1:]]
+        for ending in ("", "-2")
+    ]
+    if not all((root / "studies" / name).is_file() for name in names[1]):
+        del names[1]
+    exports = [_load(root, name) for some in names for name in some]
+    newest = exports[1::2]
     what = {"rope": "RoPE", "medium": "layers, medium", "large": "layers, large"}
     what["gradient"] = "gradient, medium"
     rows = [
         [
             f"{name}, {row['form']}",
-            *(
-                "{:.2f}x [{:.2f}, {:.2f}]".format(*one[part][n][over])
-                for one in exports
-                for over in ("speedup", "over_hand")
-            ),
+            *("{:.2f}x [{:.2f}, {:.2f}]".format(*one[part][n]["speedup"]) for one in newest),
         ]
         for part, name in what.items()
         if part in exports[0]
         for n, row in enumerate(exports[0][part])
+        if row["form"] != "eager"
     ]
-    head = [
-        "",
-        *(f"{one['torch']}, {w}" for one in exports for w in ("over eager", "over by hand")),
-    ]
+    hands = []
+    for form in ("rotate", "whole", "sdpa"):
+        over = [
+            row["over_hand"][0]
+            for one in exports
+            for part in what
+            for row in one.get(part, ())
+            if row["form"] == form
+        ]
+        hands.append(f"`{form}` {min(over):.2f}x to {max(over):.2f}x")
     loads = [load for one in exports for load in one["load"]]
-    threads = {1: "one thread", 2: "two threads"}[exports[0]["threads"]]
-    conditions = f"CPU, {threads}, load average {min(loads):.1f} to {max(loads):.1f}."
-    return [*markdown(head, rows), "", conditions]
+    return [
+        *markdown(["over eager", *map(_rollout_head, newest)], rows),
+        "",
+        f"Over by hand, with {' and '.join(RELEASES[1:])}: {', '.join(hands)}.",
+        f"CPU, load average {min(loads):.1f} to {max(loads):.1f}.",
+    ]
 
 
 def surgical_module(root: Path) -> list[str]:
-    """Return how the module compares with a module compiled by hand, by release."""
-    exports = [_load(root, f"exports/surgical-module-{one}.json") for one in RELEASES[1:]]
+    """Return how the module compares with a module compiled by hand, with the newest release."""
+    exports = [_load(root, f"exports/surgical-module-{RELEASES[-1]}.json")]
     rows = [
         [
             f"{what}, {size}",
@@ -195,30 +190,27 @@ def rollout(root: Path) -> list[str]:
     """Return the time of a step of each phase, its speedup over the first one, and its drift."""
     exports = _rollout_exports(root)
     lines = []
-    one = exports[len(RELEASES[1:]) - 1]  # the newest release, on one thread
+    one = exports[0]
     for name, rows in _rollout_rows(exports).items():
-        newest = rows[exports.index(one)] or {}
-        drift, share = newest.get("drift"), newest.get("convolutions")
+        newest = rows[0] or {}
+        drift = newest.get("drift")
         lines.append(
             [
                 name,
                 *(_rollout_cell(row, "speedup") for row in rows),
-                "-" if share is None else f"{share:.0%}",
                 "-" if drift is None else f"{drift:.0e}",
             ]
         )
-    limit = one["flop"] / one["flop_rate"]
+    first = " and ".join(f"{1e3 * export['rows'][0]['seconds']:.2f}" for export in exports)
     text = (
-        f"Milliseconds for a step of one realisation, {one['n_rows']} x {one['n_rows']}, "
+        f"The first row takes {first} ms for a step of one realisation, "
+        f"{one['n_rows']} x {one['n_rows']}, "
         f"{one['n_steps']} steps in a call, "
         f"{one['n_weights']:,} weights, {one['n_realisations']} realisations at once unless said. "
-        f"Convolutions: their part of the time, {one['torch']}. Drift, {one['torch']}: after "
-        f"{one['drift_steps']} steps, from the same in float64. At the rate of large float32 matrix "
-        f"multiplications, {one['flop_rate'] / 1e9:.0f} Gflop/s on one thread, the convolutions "
-        f"would take {1e3 * limit:.2f} ms. In {one['n_processes']} processes: another run differs "
-        "more than the intervals say. "
+        f"Drift, {one['torch']}: after {one['drift_steps']} steps, from the same in float64. "
+        f"{one['n_processes']} processes: another run differs more than the intervals say. "
     )
-    head = ["ms, speedup", *map(_rollout_head, exports), "convolutions", "drift"]
+    head = ["speedup", *map(_rollout_head, exports), "drift"]
     return [*markdown(head, lines), "", text + _conditions(exports)]
 
 
@@ -226,7 +218,7 @@ def rollout_by_hand(root: Path) -> list[str]:
     """Return how many times as fast the rollout is as what a person writes for the same numbers."""
     exports = _rollout_exports(root)
     lines = [
-        [name, *(_rollout_cell(row, "by_hand", seconds=False) for row in rows)]
+        [name, *(_rollout_cell(row, "by_hand") for row in rows)]
         for name, rows in _rollout_rows(exports).items()
         if any(row and row.get("by_hand") for row in rows)
     ]
@@ -234,21 +226,16 @@ def rollout_by_hand(root: Path) -> list[str]:
 
 
 def _rollout_exports(root: Path) -> list[dict[str, Any]]:
-    """Return the exports of one thread, then those of two, which are there if both releases are."""
-    names = [
-        [f"rollout/exports/phases-{release}-{threads}.json" for release in RELEASES[1:]]
-        for threads in (1, 2)
+    """Return the exports of the newest release, on one thread and on two."""
+    return [
+        _load(root, f"rollout/exports/phases-{RELEASES[-1]}-{threads}.json") for threads in (1, 2)
     ]
-    if not all((root / "studies" / name).is_file() for name in names[1]):
-        del names[1]
-    return [_load(root, name) for some in names for name in some]
 
 
 def _rollout_rows(exports: list[dict[str, Any]]) -> dict[str, list[dict[str, Any] | None]]:
-    """Return the rows of each arm, one for each export; the newest release has all arms."""
+    """Return the rows of each arm, one for each export; that of one thread has all arms."""
     found = [{row["name"]: row for row in one["rows"]} for one in exports]
-    names = found[len(RELEASES[1:]) - 1]
-    return {name: [rows.get(name) for rows in found] for name in names}
+    return {name: [rows.get(name) for rows in found] for name in found[0]}
 
 
 def _rollout_head(export: dict[str, Any]) -> str:
@@ -256,12 +243,11 @@ def _rollout_head(export: dict[str, Any]) -> str:
     return f"{export['torch']}, {threads}"
 
 
-def _rollout_cell(row: dict[str, Any] | None, field: str, *, seconds: bool = True) -> str:
+def _rollout_cell(row: dict[str, Any] | None, field: str) -> str:
     if row is None or row.get(field) is None:
         return "failed" if row and "reason" in row else "-"
     found = row[field]
-    ratio = f"{found['value']:.2f}x [{found['low']:.2f}, {found['high']:.2f}]"
-    return f"{1e3 * row['seconds']:.2f}, {ratio}" if seconds else ratio
+    return f"{found['value']:.2f}x [{found['low']:.2f}, {found['high']:.2f}]"
 
 
 def _throughput_cell(row: dict[str, Any]) -> str:
@@ -278,6 +264,8 @@ def peers(root: Path, *, suite: str, sizes: tuple[str, ...]) -> list[str]:
     notes: dict[str, int] = {}
     lines = []
     for operation, name in dict.fromkeys(key[:2] for key in rows):
+        if name == NAIVE:
+            continue
         found = [rows.get((operation, name, size)) for size in sizes]
         texts = [t for row in found if row for t in (row["reason"], row["note"]) if t]
         marks = [f" ({notes.setdefault(t, len(notes) + 1)})" for t in dict.fromkeys(texts)]
@@ -305,10 +293,10 @@ def _peer_cell(row: dict[str, Any] | None) -> str:
         return str(row["status"])
     seconds = median(row["arm"]["samples_s"])
     text = f"{seconds * 1e3:.3g} ms" if seconds >= MILLISECOND else f"{seconds * 1e6:.3g} µs"
-    if row["speedup"] is None:
-        return text
     s = row["speedup"]
-    return f"{text}, {s['value']:.2f}x [{s['low']:.2f}, {s['high']:.2f}]"
+    if s is None:
+        return text
+    return f"{s['value']:.2f}x [{s['low']:.2f}, {s['high']:.2f}]"
 
 
 def planted(root: Path) -> list[str]:
@@ -316,17 +304,21 @@ def planted(root: Path) -> list[str]:
     export = _load(root, "planted/exports/planted.json")
     lines = []
     for row in export["rows"]:
-        found = [_short(f"{one['kind']}: {one['reason']}") for one in row["findings"]]
+        found = [
+            _short(f"{one['kind']}: {one['reason'].partition('; before')[0]}")
+            for one in row["findings"]
+        ]
         text = "<br>".join([row["headline"], *found]).replace("|", "\\|")
-        lines.append([row["change"], str(row["exit_code"]), text, f"{row['seconds']} s"])
+        lines.append([row["change"], str(row["exit_code"]), text])
     return [
-        *markdown(["commit", "exit code", "`ivhl gate --measure --confirm`", "took"], lines),
+        *markdown(["commit", "exit code", "`ivhl gate --measure --confirm`"], lines),
         "",
         _conditions([export]),
         "",
         "```console",
         "$ ivhl regressions",
-        *map(_short, export["regressions"]),
+        *map(_short, export["regressions"][:LISTED]),
+        "...",
         "```",
     ]
 
@@ -352,6 +344,8 @@ def detection(root: Path) -> list[str]:
     names = dict.fromkeys(name for one in scores for name in one if not name.endswith("*"))
     lines = []
     for name in names:
+        if "precision" in name:
+            continue
         best, goal = GOALS.get(name, ("", ""))
         lines.append([name, *(one.get(name, "-") for one in scores), goal, best])
     head = ["metric", "dev", f"fresh {fresh['seed']}", "goal", "best public"]
@@ -406,7 +400,6 @@ def _conditions(exports: Any) -> str:  # noqa: ANN401  (any iterable of exports)
 
 FROM_EXPORTS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "founding-H2O": partial(founding, molecule="H2O"),
-    "founding-C6H6": partial(founding, molecule="C6H6"),
     "throughput": throughput,
     "peers-operations": partial(peers, suite="ops", sizes=("medium", "large")),
     "peers-force-fields": partial(peers, suite="mlff", sizes=("H2O", "C6H6")),

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
 from ivhl.records.files import record_file
-from ivhl.tracker.compat import python_key, release_key
+from ivhl.tracker.compat import release_key
 from ivhl.tracker.disturbed import disturbed_of
 from ivhl.tracker.memory_history import MemoryHistory
 from ivhl.tracker.metrics import DISTURBED, WORDS, Metric, difference
@@ -127,27 +127,29 @@ def operations(root: Path) -> list[str]:
         for variant in workload.variants:
             cells = [
                 _speedup(records, TablePlace(workload.name, "medium", variant.name, "3.12", torch))
-                for torch in RELEASES
+                for torch in RELEASES[1:]
             ]
             if cells != [NOT_RECORDED] * len(cells):
                 rows.append([f"`{workload.name}`", variant.name, *cells])
-    return markdown(["workload", "variant", *RELEASES], once(rows))
+    return markdown(["workload", "variant", *RELEASES[1:]], once(rows))
 
 
 def larger_sizes(root: Path) -> list[str]:
-    """Return the speedups at large and extreme, Python 3.12."""
+    """Return the speedups at large, Python 3.12."""
     records = _newest(root)
-    columns = list(product(("large", "extreme"), RELEASES[1:]))
     rows = [
         [
             f"`{workload}`",
             variant,
-            *(_speedup(records, TablePlace(workload, s, variant, "3.12", t)) for s, t in columns),
+            *(
+                _speedup(records, TablePlace(workload, "large", variant, "3.12", torch))
+                for torch in RELEASES[1:]
+            ),
         ]
         for workload, variants in LARGER.items()
         for variant in variants
     ]
-    return markdown(["workload", "variant", *(f"{s}, {t}" for s, t in columns)], once(rows))
+    return markdown(["workload", "variant", *RELEASES[1:]], once(rows))
 
 
 def goals(root: Path) -> list[str]:
@@ -181,8 +183,8 @@ def force_field(root: Path) -> list[str]:
     records = _newest(root)
     columns = [("3.12", "2.5.1"), ("3.13", "2.5.1"), ("3.12", "2.6.0"), ("3.12", "2.15.0")]
     order = (
-        *("naive-compiled", "one-graph-compiled", "packed-compiled", "aotinductor", "torchscript"),
-        *("torchscript-fp16", "one-graph-fp16-compiled", "fp16-eager", "bf16-eager"),
+        *("naive-compiled", "one-graph-compiled", "packed-compiled", "aotinductor"),
+        *("torchscript", "torchscript-fp16", "fp16-eager"),
     )
     rows = [
         [
@@ -227,7 +229,7 @@ def edge_list(root: Path) -> list[str]:
 def exponential(root: Path) -> list[str]:
     """Return speedup and times of the field, before and after its eager code became slower."""
     records = _newest(root)
-    columns = list(product(PYTHONS, RELEASES[1:]))
+    columns = [(PYTHONS[0], release) for release in RELEASES[1:]]
     places = [
         TablePlace("ops.field_superposition", "medium", "real-compiled", *cell) for cell in columns
     ]
@@ -271,13 +273,11 @@ def spread(root: Path) -> list[str]:
     labels = (
         "records",
         "load average",
-        "records that failed",
         "standard deviation between runs, beyond that within",
         "second run in the first's interval for another run",
         "in the interval of the first's own rounds",
         "second called slower than the first",
-        "A/A, four arms",
-        "A/A, three arms",
+        "A/A",
     )
     return markdown(
         ["", *columns], [[label, *row] for label, row in zip(labels, rows, strict=True)]
@@ -306,16 +306,15 @@ def _spread_column(root: Path, machines: Sequence[str]) -> list[str]:
     records = [json.loads(line) for line in lines]
     load_averages = [record["conditions"]["load_average"] for record in records]
     speedup = found["speedup"]
-    aa = (found["aa_mean"][arms] for arms in ("4 arms", "3 arms"))
+    aa = found["aa_mean"]["4 arms"]
     return [
         str(len(records)),
         f"{min(load_averages):.1f} to {max(load_averages):.1f}",
-        str(sum(record["failure"] is not None for record in records)),
         f"{found['spreads']['any']['tau']:.1%}",
         f"{speedup['another_run']:.1%} of {speedup['pairs']} pairs",
         f"{speedup['within_run']:.1%}",
         f"{speedup['slower']:.2%}",
-        *(f"{one['mean'] - 1:+.2%} ± {one['error']:.2%}" for one in aa),
+        f"{aa['mean'] - 1:+.2%} ± {aa['error']:.2%}",
     ]
 
 
@@ -355,29 +354,6 @@ def _time(records: Records, place: TablePlace, *, compiled: bool = True) -> str:
     record = records.get(place)
     arm = None if record is None else record.compiled if compiled else record.eager
     return NOT_RECORDED if arm is None else f"{1e6 * median(arm.samples_s):.0f} µs"
-
-
-def calibration(root: Path) -> list[str]:
-    """Return how much the work of the calibration depends on Python and PyTorch.
-
-    The other work, which was timed beside it until 25 November 2026, is of Python's library.
-    """
-    medians: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    for record in load_records(root / "results").records:
-        found = record.calibration
-        if record.machine.name == STAIRCASE and found is not None and found.c_s:
-            releases = medians.setdefault(record.cell.python, {})
-            both = median(found.compute_s) * 1e6, median(found.c_s) * 1e6
-            releases.setdefault(record.cell.torch, []).append(both)
-    rows = []
-    for python, releases in sorted(medians.items(), key=lambda one: python_key(one[0])):
-        columns = []
-        for kind in (0, 1):
-            found_us = [median(both[kind] for both in runs) for runs in releases.values()]
-            columns.append(f"{min(found_us):.1f} to {max(found_us):.1f} µs")
-        rows.append([python, str(len(releases)), *columns])
-    head = ["Python", "PyTorch releases", "the sine", "BLAKE2b of 256 KiB, of `hashlib`"]
-    return markdown(head, rows)
 
 
 def sessions(root: Path) -> list[str]:
@@ -442,7 +418,7 @@ def disturbed(root: Path) -> list[str]:
         n_out = sum(is_out for *_, is_out in of_these)
         row = f"{n} of 4", len(of_these), f"{median(slower):.2f}x"
         rows.append([*map(str, row), f"{moved[0]:.2f}x to {moved[-1]:.2f}x", str(n_out)])
-    head = ["disturbed calibrations", "records", "eager seconds", "speedup", "in no step"]
+    head = ["disturbed calibrations", "records", "eager seconds", "speedup", "left out"]
     return markdown(head, rows)
 
 
@@ -456,7 +432,6 @@ FROM_RECORDS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "exponential": exponential,
     "loops": loops,
     "spread": spread,
-    "calibration": calibration,
     "sessions": sessions,
     "disturbed": disturbed,
 }

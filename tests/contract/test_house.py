@@ -19,7 +19,7 @@ LIMITS: Final = {
     "functions over 50 lines, in percent": 1.72,
     "rows of the glossary": 37,
     "words of README": 484,
-    "words of the documents": 42_890,
+    "words of the documents": 34_992,
 }
 
 

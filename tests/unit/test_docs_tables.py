@@ -122,7 +122,7 @@ def test_a_block_without_an_end_is_refused(project: Path, rest: str) -> None:
         list(blocks_of(page))
 
 
-def test_two_threads_get_a_table_when_both_releases_are_measured(tmp_path: Path) -> None:
+def test_two_threads_get_a_column_when_both_releases_are_measured(tmp_path: Path) -> None:
     folder = tmp_path / "studies" / "exports"
     folder.mkdir(parents=True)
 
@@ -133,11 +133,11 @@ def test_two_threads_get_a_table_when_both_releases_are_measured(tmp_path: Path)
 
     for name in ("2.6.0", "2.15.0", "2.6.0-2"):
         export(name)
-    assert surgical_times(tmp_path)[-1] == "With two threads nothing was measured."
+    assert surgical_times(tmp_path)[0] == "| over eager | 2.6.0, 1 thread |"
     export("2.15.0-2")
     lines = surgical_times(tmp_path)
-    assert lines[-1] == "CPU, two threads, load average 0.1 to 0.2."
-    assert sum(line.startswith("| RoPE, by hand") for line in lines) == 2
+    assert lines[0].endswith("1 thread | 2.6.0, 2 threads |")
+    assert lines[-1] == "CPU, load average 0.1 to 0.2."
 
 
 def test_ivhl_and_the_plain_script_agree_on_seven_libraries() -> None:

@@ -71,7 +71,7 @@ SHOWN_BY_NO_RECORD = {
         "since-280-with-dynamicfalse"
     ),
     "a-compiled-optimizer-step-takes-one-moment-for-the-other-once-state-is-named-in-another-order",
-    "from-pytorch-2130-on-a-compiled-optimizer-step-overlooks-parameters-that-share-memory",
+    "from-pytorch-2130-on-a-compiled-optimizer-step-does-not-notice-that-parameters-share-memory",
     "up-to-pytorch-2110-dynamo-does-not-ask-a-bound-method-whether-it-is-true",
     "inductor-computes-an-atan2-again-for-each-use",  # on all releases alike
     "torchscript-differentiates-a-chunk-of-which-a-part-is-unused-to-a-wrong-shape",

@@ -1,4 +1,4 @@
-"""A run: what was measured at one commit in one place, how, and how long it took."""
+"""A run: what was measured at one commit on one machine, how, and how long it took."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sides of a comparison: what one machine measured in one cell, at a commit or last.
+"""The operands of a comparison: results of one machine in one cell, at a commit or newest.
 
 The page *Compare* loads two of them and compares them in the browser. It shows by what runs of the
 same code differ; verdicts over many cases are those of ``ivhl compare``.
