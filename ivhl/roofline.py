@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
@@ -15,23 +14,16 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import TYPE_CHECKING
 
-from ivhl.errors import IvhlError, ResultsError, UnknownNameError
+from ivhl.errors import ResultsError, UnknownNameError
 from ivhl.git import current_commit
 from ivhl.machine.identity import this_machine
-from ivhl.machine.memory import memory_limit
-from ivhl.measure.__main__ import positive, say
-from ivhl.measure.alone import only_user_of_gpu, refuse_without_gpu
+from ivhl.measure.__main__ import add_options, exit_code, limit_for, say
+from ivhl.measure.alone import only_user_of_gpu
 from ivhl.measure.effort import Effort
 from ivhl.measure.job import choose_clock
 from ivhl.measure.run import Run, this_cell
 from ivhl.measure.runner import CaseEvent, run_cases
-from ivhl.workload import (
-    MODES,
-    check_memory,
-    load_workloads,
-    select_cases,
-    use_benchmarks,
-)
+from ivhl.workload import load_workloads, select_cases, use_benchmarks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -60,15 +52,7 @@ class Ceilings:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print the table, and export it with ``--export``."""
-    arguments = parser().parse_args(argv)
-    try:
-        benchmark(arguments)
-    except IvhlError as error:
-        print(f"error: {error}", file=sys.stderr)
-        if error.hint:
-            print(f"next: {error.hint}", file=sys.stderr)
-        return error.exit_code
-    return 0
+    return exit_code(benchmark, parser().parse_args(argv), "stopped")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -76,13 +60,8 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m ivhl.roofline", description=__doc__)
     p.add_argument("--size", default="medium", help="size of every operation (default: medium)")
     p.add_argument("--operation", action="append", default=[], metavar="NAME", help="repeatable")
-    p.add_argument("--compile-mode", choices=MODES, help="replaces the declared modes")
     p.add_argument("--export", metavar="FILE", help="write all results as JSON")
-    p.add_argument("--workloads", default="benchmarks", metavar="PACKAGE")
-    p.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    p.add_argument("--threads", type=positive(int), default=1)
-    p.add_argument("--machine", default=os.uname().nodename, metavar="NAME")
-    p.add_argument("--memory-limit", type=positive(float), metavar="GIB")
+    add_options(p)
     return p
 
 
@@ -93,10 +72,7 @@ def benchmark(arguments: argparse.Namespace) -> None:
         IvhlError: If a name is unknown, or the export cannot be written.
     """
     cases = choose_cases(arguments)
-    refuse_without_gpu(arguments.device)
-    limit = None if arguments.memory_limit is None else int(arguments.memory_limit * 2**30)
-    if arguments.device == "cpu":
-        check_memory(cases, limit or memory_limit())
+    limit = limit_for(cases, arguments)
     if arguments.export:
         check_export(Path(arguments.export))
     records: list[RunRecord] = []

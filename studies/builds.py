@@ -20,8 +20,11 @@ from pathlib import Path
 from statistics import NormalDist, fmean, stdev
 from typing import TYPE_CHECKING, Final
 
-from ivhl.bench.attribution import reach
-from ivhl.bench.rounds import difference_in_session, expected_noise
+from ivhl.bench.experiment.evidence import (
+    difference_in_session,
+    expected_noise,
+    mean_of_rounds,
+)
 from ivhl.git import clone_at, find_commit
 from ivhl.tracker.metrics import WORDS, measured, student
 from ivhl.tracker.store import load_records
@@ -77,14 +80,14 @@ def effects_found(first: Sequence[RunRecord], second: Sequence[RunRecord]) -> li
             found = asked = 0
             for number in range(len(cases[0][0])):
                 rounds = [
-                    (move, expected_noise(one[number], other[number], metric))
+                    (move, expected_noise(metric, (one[number], other[number])))
                     for one, other in cases
                     if (move := difference_in_session(one[number], other[number], metric))
                     is not None
                 ]
                 for begin in range(len(rounds) - n_rounds + 1):
                     moves, noises = zip(*rounds[begin : begin + n_rounds], strict=True)
-                    middle, half = reach(metric, moves, noises)
+                    middle, half = mean_of_rounds(moves, noises, _NORMAL_95)
                     asked += 1
                     found += abs(middle) > half
             row.append(f"{found} of {asked}")

@@ -34,8 +34,9 @@ from ivhl.matrix.project import find_root
 from ivhl.pages.folder import MARKER
 from ivhl.tracker.changes import WORSE
 from ivhl.tracker.confirmations import load_confirmations, with_confirmed
+from ivhl.tracker.history import changes_of
 from ivhl.tracker.project import load_state
-from ivhl.tracker.regressions import find_changes, incidents_of
+from ivhl.tracker.regressions import incidents_of
 from ivhl.tracker.views.source import Source
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ def _changes(state: State, results: Path) -> tuple[Change, ...]:
     index, order = state.history, state.commit_order
     assert index is not None  # noqa: S101  (load_state sets both)
     assert state.detect is not None  # noqa: S101
-    found = find_changes(index, state.spreads, order, detect=state.detect)
+    found = changes_of(index, state.spreads, order)
     every = with_confirmed(found, load_confirmations(results), index, order)
     incidents = incidents_of(change for change in every if change.kind in WORSE)
     return tuple(change for incident in incidents for change in incident.changes)

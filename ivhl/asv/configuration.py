@@ -28,8 +28,6 @@ PLUGIN: Final = ".ivhl.asv"
 # afterwards: the records have them.
 HTML: Final = ".asv/html"
 SCRATCH: Final = ".asv/results"
-# The plugin's name before 2026-11-23.
-FORMER_PLUGIN: Final = ".ivhl.asv_plugins"
 # What an asv.conf.json for other benchmarks says about the project itself.
 _OF_THE_PROJECT: Final = frozenset({"project", "project_url", "show_commit_url", "branches"})
 _OF_ONE_SITE: Final = (
@@ -50,7 +48,7 @@ def load_configuration(root: Path) -> dict[str, Any]:
 
     Raises:
         SpecError: If the root is in no git repository, or ``asv.conf.json`` is there and cannot be
-            read, or is in the format of an earlier ivhl.
+            read.
     """
     path = _file(root)
     conf: dict[str, Any] = {}
@@ -114,11 +112,6 @@ def _checked(path: Path) -> dict[str, Any]:
         raise SpecError(
             "\n".join(f"{path.name}: {mistake}" for mistake in mistakes),
             hint=f"correct {path}; asv's documentation has its keys",
-        )
-    if FORMER_PLUGIN in conf.get("plugins", ()):
-        raise SpecError(
-            f"{path}: plugins: {FORMER_PLUGIN!r} is now {PLUGIN!r}",
-            hint=f'write "plugins": ["{PLUGIN}"]; the project needs no copy of asv benchmarks',
         )
     return conf
 

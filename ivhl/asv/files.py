@@ -168,7 +168,8 @@ def write_foreign(results: Path, view: Path) -> tuple[Problem, ...]:
     for path in sorted(results.rglob("*.json")):
         if path in bad or path == listed or not path.is_file():
             continue
-        if path.name == "machine.json" or theirs.keys() & _benchmarks_in(path):
+        results_in = json.loads(path.read_bytes()).get("results", {})
+        if path.name == "machine.json" or theirs.keys() & results_in.keys():
             target = view / path.relative_to(results)
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -176,10 +177,6 @@ def write_foreign(results: Path, view: Path) -> tuple[Problem, ...]:
             except OSError:  # another file system
                 shutil.copy2(path, target)
     return problems
-
-
-def _benchmarks_in(path: Path) -> set[str]:
-    return set(json.loads(path.read_text(encoding="utf-8"))["results"])
 
 
 def _write_list(view: Path, benchmarks: Mapping[str, Any]) -> None:

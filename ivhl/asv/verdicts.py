@@ -88,7 +88,7 @@ def _entry(
     commits = [h[:_HASH] for h in (change.before, change.place)] if along == "commit" else []
     if commits and None not in revisions:
         url["commits"] = "-".join(commits)
-    entry = graphs.source.expected(change)
+    entry = graphs.source.known.expected(change)
     kind = change.kind if entry is None else f"{change.kind}, expected: {visible(entry.why)}"
     place = ", ".join(
         (f"{kind} on {case.machine}", *(f"{_WORDS[k]} {v}" for k, v in where.items()))

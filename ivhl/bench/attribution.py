@@ -1,43 +1,46 @@
-"""Measure all design points, interleaved, and check the installed packages (``ivhl attribute``)."""
+"""Measure the corners of a factorial round by round, and check what is installed."""
 
 from __future__ import annotations
 
-import math
+import hashlib
+import shutil
 from dataclasses import replace
-from pathlib import Path
-from statistics import NormalDist, fmean
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING
 
-from ivhl.bench import bench
-from ivhl.bench.foretold import AROUND_S, UNKNOWN, case_took, foretell
-from ivhl.bench.rounds import DRIFT, PROCESSES_PER_ROUND, SESSION, noise_of
-from ivhl.bench.selection import Selection
-from ivhl.errors import ResultsError, SpecError
-from ivhl.git import lock_texts
+from ivhl.bench.experiment import Experiment
+from ivhl.bench.experiment.estimate import environments
+from ivhl.bench.experiment.evidence import PROCESSES_PER_ROUND, expected_noise, mean_of_rounds
+from ivhl.bench.experiment.journal import digest_of_tree
+from ivhl.bench.repetition import bench_in_clone
+from ivhl.errors import LockError, ResultsError, SpecError
+from ivhl.git import clone_at, lock_texts, top_level
 from ivhl.matrix.diff import diff_locks
-from ivhl.matrix.locks import LockState, lock_path, matrix_digest, parse_lock
+from ivhl.matrix.locks import LockState, lock_path, matrix_digest, parse_lock, put_lock
 from ivhl.matrix.spec import CellSpec
+from ivhl.measure.alone import only_run_here
 from ivhl.measure.flags import FLAG_REFUSED
-from ivhl.tracker.attribution import attribute, attribute_rounds
+from ivhl.tracker.attribution import (
+    attribute,
+    attribute_rounds,
+    corners_of,
+    factors_of,
+    not_matched,
+)
+from ivhl.tracker.effects import NORMAL_95
 from ivhl.tracker.index import open_index
-from ivhl.tracker.metrics import student, within
 from ivhl.tracker.store import case_name
-from ivhl.tracker.wording import counted, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
-    from rich.console import Console
-
-    from ivhl.bench.request import Request
+    from ivhl.bench.experiment import Runs
     from ivhl.matrix.spec import Matrix
+    from ivhl.matrix.swap import Swap
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.attribution import Attributed, Corner
+    from ivhl.tracker.attribution import Attributed, Corner, Treatment
     from ivhl.tracker.effects import Factor
-    from ivhl.tracker.metrics import Metric
-
-_NORMAL_95: Final = NormalDist().inv_cdf(0.975)
 
 
 class RecordedLocks:
@@ -95,107 +98,137 @@ class RecordedLocks:
 
 
 def measure_corners(
-    request: Request,
-    corners: Sequence[Corner],
-    factors: Sequence[Factor],
+    runs: Runs,
+    ends: tuple[Treatment, Treatment],
     cases: Sequence[str],
     *,
     rounds: int,
-    results: Path,
-    console: Console,
     check: Callable[[dict[Corner, RunRecord]], None],
-    measure: Callable[[Request, Console], object] = bench,
+    seen: Callable[[Treatment, RunRecord], None] = lambda *_: None,
 ) -> list[Attributed]:
-    """Measure cases at all corners in turns, and return whose doing their differences are.
+    """Measure cases at all corners round by round, and return whose doing their differences are.
 
     Args:
-        request: Machine and effort; commit, cell and cases are filled in.
-        corners: All corners.
-        factors: The axes.
+        runs: Measures.
+        ends: Both ends of the factorial.
         cases: Names of cases.
         rounds: How often each corner is measured.
-        results: Folder of the results.
-        console: Where progress is printed.
         check: Raises if the records of the corners are not matched.
-        measure: Measures one request.
+        seen: Raises if a record is not what was asked for.
 
     Raises:
         ResultsError: If a corner has no record of a case.
-        IvhlError: As ``bench``; the records written before stay.
+        SpecError: If a flag cannot be set.
+        IvhlError: As ``bench``; the same command goes on with what it lacks.
     """
+    root = runs.request.root
+    corners, factors = corners_of(*ends), factors_of(*ends)
+    arms = {corner.at: corner for corner in corners}
+    cells = {CellSpec(arm.python, arm.torch) for arm in arms}
+
+    def as_asked(arm: Treatment, record: RunRecord) -> None:
+        _refuse_flags(record, arm)
+        seen(arm, record)
+
+    experiment = Experiment(
+        runs=runs,
+        kind="attribute",
+        # A flag that cannot be set is known after seconds: first of all with flags.
+        arms=[*arms][::-1] if ends[1].flags else [*arms],
+        cases=cases,
+        rounds=rounds,
+        processes=PROCESSES_PER_ROUND,
+        beside=[digest_of_tree(root, cells)],
+        check=as_asked,
+    )
+    cost = experiment.cost(rounds * len(arms))
+    made = environments(len(runs.roots) or len(cells))
+    runs.console.print(f"{cost}; beside that, {made}")
     found: dict[str, list[dict[Corner, RunRecord]]] = {case: [] for case in cases}
-    n_runs, n_cells = rounds * len(corners), len({(c.at.python, c.at.torch) for c in corners})
-    # The compile cache keeps no code that was made with flags.
-    n_compiling = sum(rounds if corner.at.flags else 1 for corner in corners)
-    told = foretell(
-        results,
-        request.machine,
-        request.effort.device,
-        cases,
-        lambda record: case_took(record, PROCESSES_PER_ROUND, n_compiling / n_runs),
-    )
-    takes = told and f", {told.cases.runs(n_runs)} {told.by}"
-    console.print(
-        f"expected: {counted(n_runs, 'run')} of {counted(len(cases), 'case')}"
-        f"{takes or f'; {UNKNOWN}'}; beside that, what is "
-        f"not there yet of {counted(n_cells, 'environment')}: 4.5 to 7 GB each, less what uv shares"
-    )
-    with TemporaryDirectory(prefix="ivhl-flags-") as apart:
-        for number in range(rounds):
-            # The first of a round moves on: what a session warms up or wears out favours no corner.
-            turn = number % len(corners)
-            table: dict[str, dict[Corner, RunRecord]] = {case: {} for case in cases}
-            # A flag that cannot be set is known after seconds: first of all with flags.
-            ordered = [*corners[::-1]] if corners[-1].at.flags else [*corners]
-            for corner in (*ordered[turn:], *ordered[:turn]):
-                at = corner.at
-                console.print(f"round {number + 1} of {rounds}: {corner}")
-                # A record with flags would take the place of one without.
-                folder = Path(apart) if at.flags else results
-                effort = replace(
-                    request.effort, force=True, processes=PROCESSES_PER_ROUND, flags=at.flags
+    for number, table in enumerate(experiment.tables(lambda: cases)):
+        for case in cases:
+            if case not in table:
+                raise ResultsError(
+                    f"{case} has no record in each of {', '.join(map(str, arms))}",
+                    hint="ivhl bench says why it cannot be measured there",
                 )
-                measure(
-                    replace(
-                        request,
-                        python=at.python,
-                        releases=(at.torch,),
-                        commit=at.commit,
-                        results=folder,
-                        selection=Selection(cases=tuple(cases)),
-                        effort=effort,
-                    ),
-                    console,
-                )
-                for record in _newest(folder, request, corner):
-                    if case_name(record) in table:
-                        _refuse_flags(record, corner)
-                        table[case_name(record)][corner] = record
-            for case, records in table.items():
-                if missing := [corner for corner in corners if corner not in records]:
-                    raise ResultsError(
-                        f"{case} has no record in {missing[0]}",
-                        hint="ivhl bench says why it cannot be measured there",
-                    )
-                check(records)
-                found[case].append({corner: records[corner] for corner in corners})
-            if number == 0 and rounds > 1:
-                # By its records: the first round also took what making the environments takes.
-                round_s = sum(
-                    AROUND_S + sum(_again_s(records[corner]) for records in table.values())
-                    for corner in corners
-                )
-                left = counted(n_runs - len(corners), "run")
-                console.print(
-                    f"left: {left}, {seconds((rounds - 1) * round_s)} by the first round"
-                )
-    return [attribute_measured(one, factors, results) for one in found.values()]
+            records = {corner: table[case][arm] for arm, corner in arms.items()}
+            check(records)
+            found[case].append(records)
+        if number == 0 and rounds > 1:
+            runs.console.print(experiment.left(table))
+    experiment.end()
+    return [attribute_measured(one, factors, runs.folder) for one in found.values()]
 
 
-def _again_s(record: RunRecord) -> float:
-    """Return what a case takes in the next round, in which the compile cache has its code."""
-    compiling = 1.0 if record.conditions.flags else 0.0
-    return case_took(record, PROCESSES_PER_ROUND, compiling).beside_s
+def measure_swap(
+    runs: Runs,
+    swap: Swap,
+    ends: tuple[Treatment, Treatment],
+    cases: Sequence[str],
+    *,
+    rounds: int,
+) -> list[Attributed]:
+    """Measure a cell beside itself with one package swapped, each in a clone of the repository.
+
+    Their records bear the same cell, so none of them is kept among the results.
+
+    Args:
+        runs: Measures.
+        swap: The lock of the cell with the package swapped.
+        ends: The cell with its own package, and with the swapped one, at one commit.
+        cases: Names of cases.
+        rounds: How often each is measured.
+
+    Raises:
+        ResultsError: If a case has no record.
+        LockError: If an environment cannot be made, or holds another lock.
+    """
+    root, factors = runs.request.root, factors_of(*ends)
+    cell = CellSpec(ends[0].python, ends[0].torch)
+    texts = dict(zip(ends, (lock_path(root, cell).read_bytes(), swap.text), strict=True))
+    hashes = {arm: hashlib.sha256(text).hexdigest() for arm, text in texts.items()}
+    place = root / ".asv" / "swap"
+    mine = place / "-".join(text[:12] for text in (*hashes.values(), ends[0].commit))
+    clones = {arm: mine / arm.package.replace("==", "-") for arm in ends}
+    inside = root.resolve().relative_to(top_level(root).resolve())
+
+    def seen(arm: Treatment, record: RunRecord) -> None:
+        if record.failure is not None and record.failure.failure_class == "environment":
+            raise LockError(
+                f"{cell.id}: its environment cannot be made: {record.failure.message}",
+                hint="see whether the index still has the files of both locks",
+            )
+        if record.cell.lock_sha256 != hashes[arm]:
+            raise LockError(
+                f"{case_name(record)}: was not measured with {arm.package}: its lock is "
+                f"{(record.cell.lock_sha256 or 'none')[:12]}",
+                hint="run the same command again",
+            )
+
+    def check(records: dict[Corner, RunRecord]) -> None:
+        if reasons := not_matched(records, factors, lambda *_: ()):
+            raise LockError(
+                f"both runs differ in more than {swap.after}: {reasons[0]}",
+                hint="run the same command again",
+            )
+
+    with only_run_here(root):
+        # Clones of a command that was killed and is not asked again would stay for ever.
+        for other in set(place.glob("*")) - {mine}:
+            shutil.rmtree(other, ignore_errors=True)
+        for arm, clone in clones.items():
+            if not (clone / inside / ".asv").is_dir():  # one that was measured in is whole
+                shutil.rmtree(clone, ignore_errors=True)
+                clone_at(root, arm.commit, clone)
+            put_lock(clone / inside, cell, texts[arm])
+        hint = "ivhl bench in the cell as it is says whether the case works"
+        in_clone = partial(bench_in_clone, hint=hint)
+        roots = {arm: clone / inside for arm, clone in clones.items()}
+        there = replace(runs, measure=in_clone, roots=roots)
+        found = measure_corners(there, ends, cases, rounds=rounds, check=check, seen=seen)
+        shutil.rmtree(place, ignore_errors=True)
+    return found
 
 
 def attribute_measured(
@@ -213,43 +246,19 @@ def attribute_measured(
     """
     if len(rounds) == 1:
         return attribute(rounds[0], factors, open_index(results).spreads)
-    return attribute_rounds(rounds, factors, reach, expected)
+    reach = partial(mean_of_rounds, limit=NORMAL_95)
+    return attribute_rounds(rounds, factors, reach, expected_noise)
 
 
-def _refuse_flags(record: RunRecord, corner: Corner) -> None:
+def _refuse_flags(record: RunRecord, arm: Treatment) -> None:
     """Raise if a flag could not be set.
 
     Raises:
         SpecError: Names the release and the flag.
     """
     said = "" if record.failure is None else record.failure.message.partition(FLAG_REFUSED)[2]
-    if corner.at.flags and said:
+    if arm.flags and said:
         raise SpecError(
-            f"{FLAG_REFUSED}{said} (PyTorch {corner.at.torch})",
+            f"{FLAG_REFUSED}{said} (PyTorch {arm.torch})",
             hint="name a setting that each release of the comparison has",
         )
-
-
-def _newest(results: Path, request: Request, corner: Corner) -> tuple[RunRecord, ...]:
-    index, cell = open_index(results), CellSpec(corner.at.python, corner.at.torch).id
-    return index.read(
-        entry
-        for entry in index.entries
-        if (entry.commit, entry.case.cell, entry.case.machine, entry.case.existing)
-        == (corner.at.commit, cell, request.machine, False)
-        and entry.made.flags == corner.at.flags
-    )
-
-
-def reach(metric: Metric, moves: Sequence[float], noises: Sequence[float]) -> tuple[float, float]:
-    """Return the mean of the rounds and half of its 95 % interval."""
-    del metric
-    scale, freedom = noise_of([moves], noises)
-    return fmean(moves), student(_NORMAL_95, freedom) * scale / math.sqrt(len(moves))
-
-
-def expected(metric: Metric, runs: Sequence[RunRecord], weights: Sequence[float]) -> float:
-    """Return the noise of a weighted sum of runs of a session."""
-    # ``SESSION`` is that of a difference of two runs.
-    each = [math.hypot(SESSION / math.sqrt(2), DRIFT[metric] * within(r, metric)) for r in runs]
-    return math.hypot(*(weight * noise for weight, noise in zip(weights, each, strict=True)))

@@ -7,35 +7,30 @@ What a trial wrote is kept as soon as it has ended: a command that was killed go
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import os
 import shutil
 import subprocess
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ivhl.asv.cell import make_cell
-from ivhl.asv.environment import copy_instrument
-from ivhl.bench.trial import install_tree
+from ivhl.bench.experiment.estimate import environments
+from ivhl.bench.experiment.journal import digest_of, drop_torn_line
+from ivhl.bench.trial import job_of, prepare
 from ivhl.errors import IvhlError, SpecError
 from ivhl.git import clone_at
 from ivhl.instrument import INSTRUMENT
-from ivhl.machine.identity import this_machine
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load_project
 from ivhl.measure.alone import only_run_here, only_user_of_gpu
-from ivhl.measure.job import Job
-from ivhl.measure.launcher import case_environment, read_journal
+from ivhl.measure.launcher import read_journal
 from ivhl.measure.process import ProcessTree, run_tree
-from ivhl.measure.settings import Settings
 from ivhl.tracker.blame import (
     MET_DEADLINE,
     SLOW_STAGES,
@@ -169,18 +164,18 @@ class Blamed:
     """
 
     stage: Stage | None
-    is_sure: bool
+    is_sure: bool = True
     rate: tuple[int, int]
     stages: dict[str, Tried]
     good: dict[str, Tried]
-    factors: dict[Stage, StageFactor]
-    settings: dict[str, Tried]
-    bisected: dict[str, Any]
-    differences: list[str]
-    kernels: list[str]
-    script: dict[str, Any]
-    shown: dict[str, tuple[bool, str]]
-    undecided: list[str]
+    factors: dict[Stage, StageFactor] = field(default_factory=dict)
+    settings: dict[str, Tried] = field(default_factory=dict)
+    bisected: dict[str, Any] = field(default_factory=dict)
+    differences: list[str] = field(default_factory=list)
+    kernels: list[str] = field(default_factory=list)
+    script: dict[str, Any] = field(default_factory=dict)
+    shown: dict[str, tuple[bool, str]] = field(default_factory=dict)
+    undecided: list[str] = field(default_factory=list)
 
     @property
     def flaky(self) -> bool:
@@ -202,10 +197,7 @@ def blame(root: Path, asked: Suspicion, console: Console) -> Blamed:
     """
     asked.folder.mkdir(parents=True, exist_ok=True)
     cells = [cell.id for cell in (asked.bad, asked.good) if cell is not None]
-    console.print(
-        f"runs in {' and '.join(cells)}: what is not there yet of "
-        f"{counted(len(cells), 'environment')} is made, 4.5 to 7 GB each, less what uv shares"
-    )
+    console.print(f"runs in {' and '.join(cells)}: {environments(len(cells))}")
     with (
         only_run_here(root),
         only_user_of_gpu(asked.effort.device, console.print),
@@ -474,21 +466,8 @@ def _flaky(rate: tuple[int, int], bad: dict[str, Tried], good: dict[str, Tried])
     One run without it clears neither an earlier stage nor a setting, so none is tried.
     """
     shows = next((stage for stage in STAGES if bad[stage].outcome == "shows"), None)
-    return Blamed(
-        stage=shows,
-        is_sure=True,
-        rate=rate,
-        stages=bad,
-        good=good,
-        factors={},
-        settings={},
-        bisected={},
-        differences=[],
-        kernels=[],
-        script={"why": "a flaky symptom cannot be reduced by single runs"},
-        shown={},
-        undecided=[],
-    )
+    script = {"why": "a flaky symptom cannot be reduced by single runs"}
+    return Blamed(stage=shows, rate=rate, stages=bad, good=good, script=script)
 
 
 def _stage(stage: Stage, *, read: bool) -> dict[str, Any]:
@@ -520,9 +499,9 @@ def _settings(asked: Suspicion, stage: Stage | None) -> Iterator[dict[str, Any]]
             listed = tuple(setting for setting in listed if setting[1] not in _OF_GPUS)
         elif one == "inductor":
             listed += _FURTHER_ON_GPU
-        for module, field, value in listed:
-            name = f"{module}.{field}={value!r}".removeprefix("torch.")
-            yield {"name": name, "module": module, "field": field, "value": value}
+        for module, key, value in listed:
+            name = f"{module}.{key}={value!r}".removeprefix("torch.")
+            yield {"name": name, "module": module, "field": key, "value": value}
 
 
 class _Runner:
@@ -533,16 +512,7 @@ class _Runner:
     ) -> None:
         self._root, self._asked, self._here, self._tree = root, asked, here, tree
         self._console = console
-        self._project = load_project(root)
-        self._settings = Settings.of_checkout(
-            root,
-            project=self._project.name,
-            workloads=self._project.workloads,
-            machine=this_machine(os.uname().nodename),
-            results=root / "results",
-            effort=asked.effort,
-        )
-        self._made: dict[str, tuple[Path, Path]] = {}
+        self._made: dict[str, tuple[Path, dict[str, str]]] = {}
         self._forgotten: set[Path] = set()
         self.trial_s: float | None = None  # seconds of the last trial
 
@@ -578,26 +548,16 @@ class _Runner:
 
     def _run(self, cell: CellSpec, trials: Mapping[str, dict[str, Any]], kept: Path) -> None:
         """Run trials by their keys; each leaves its journal, and a line in the list of the ended."""
-        folder, environment = self._ready(cell)
+        python, environment = self._ready(cell)
         listed = self._here / "trials.json"
         listed.write_text(json.dumps([one | {"name": key} for key, one in trials.items()]))
         asked = self._asked
-        job = Job(
-            project=self._project.name,
-            workloads=self._project.workloads,
-            workload=asked.case.workload.name,
-            size=asked.case.size,
-            variant=asked.case.variant.name,
-            mode=asked.case.mode,
-            effort=asked.effort,
-            stage=self._job_stage,
-            process=1,
-            journal=str(kept),
-            references=str(self._here / f"references-{cell.id}.pt"),
-            skip_isa_check=False,
-        )
+        job = job_of(
+            self._root, asked.case, asked.effort, self._here / cell.id,
+            journal=kept, stage=self._job_stage,
+        )  # fmt: skip
         before = _ended(kept / _ENDED, asked.effort.deadline_s)
-        command = [str(folder / "bin" / "python"), "-m", "ivhl.measure.stages"]
+        command = [str(python), "-m", "ivhl.measure.stages"]
         told = self._here / "trials.err"
         limit = time.monotonic() + _START_S + asked.effort.deadline_s * len(trials)
         with (
@@ -652,7 +612,7 @@ class _Runner:
         asked = self._asked
         about = {
             "case": asked.case.name,
-            "benchmarks": self._project.digest_of_benchmarks,
+            "benchmarks": load_project(self._root).digest_of_benchmarks,
             "commit": asked.commit,
             "cell": cell.id,
             "lock": lock_state(self._root, cell).sha256,
@@ -670,11 +630,11 @@ class _Runner:
 
     def show(self, cell: CellSpec, script: Path) -> tuple[bool, str]:
         """Run a script in a cell; return whether it shows the symptom, and what it printed."""
-        folder, environment = self._ready(cell)
+        python, environment = self._ready(cell)
         environment = {k: v for k, v in environment.items() if k != "PYTHONPATH"}
         try:
             done = run_tree(
-                [str(folder / "bin" / "python"), "-W", "ignore", str(script)],
+                [str(python), "-W", "ignore", str(script)],
                 cwd=script.parent,
                 env=environment,
                 stdout=subprocess.PIPE,
@@ -687,21 +647,16 @@ class _Runner:
         return done.returncode == 1, shortened(" ".join(printed), 300)
 
     def _ready(self, cell: CellSpec) -> tuple[Path, dict[str, str]]:
-        """Return the folder of a cell, and the environment in which to run there."""
+        """Return the Python of a cell, and the environment in which to run there."""
         if cell.id not in self._made:
-            with self._console.status(f"making {cell.id}"):
-                folder = make_cell(self._root, cell)
-                beside = self._here / cell.id
-                beside.mkdir()
-                self._made[cell.id] = folder, install_tree(self._tree, folder, beside)
-        folder, site = self._made[cell.id]
-        instrument = copy_instrument(folder.parent, self._settings)
-        run = self._settings.run_in(cell.as_recorded(None), self._asked.commit)
-        threads = self._asked.effort.threads
-        return folder, case_environment(run, self._here) | {
-            "PYTHONPATH": os.pathsep.join((str(instrument), str(site))),
-            "TORCHINDUCTOR_CACHE_DIR": str(self._root / ".asv/try-cache" / f"{cell.id}-{threads}"),
-            # Code that was kept would be neither printed nor made with a setting or a pass less.
+            (beside := self._here / cell.id).mkdir()
+            self._made[cell.id] = prepare(
+                self._root, cell, tree=self._tree, commit=self._asked.commit,
+                effort=self._asked.effort, here=beside, console=self._console,
+            )  # fmt: skip
+        python, environment = self._made[cell.id]
+        # Code that was kept would be neither printed nor made with a setting or a pass less.
+        return python, environment | {
             "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
             "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
             "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "0",
@@ -709,16 +664,14 @@ class _Runner:
 
 
 def _digest(about: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+    return digest_of([json.dumps(about, sort_keys=True)])
 
 
 def _clear(kept: Path, left: Iterable[str]) -> None:
     """Remove what trials that were killed have left: all files here are appended to."""
     for key in left:
         (kept / f"{key}.jsonl").unlink(missing_ok=True)
-    if (ended := kept / _ENDED).is_file():
-        whole = ended.read_bytes()
-        ended.write_bytes(whole[: whole.rfind(b"\n") + 1])
+    drop_torn_line(kept / _ENDED)
 
 
 def _ended(path: Path, deadline_s: float) -> dict[str, tuple[int | None, float]]:

@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import ivhl
+from ivhl.bench.experiment import Runs
+from ivhl.bench.request import Request
+from ivhl.bench.selection import Selection
 from ivhl.errors import IvhlError, LockError, ResultsError, SpecError
 from ivhl.git import clone_at, commits_there, lock_texts, texts_of
 from ivhl.machine.identity import this_machine
@@ -30,15 +33,17 @@ from ivhl.matrix.locks import (
 from ivhl.matrix.project import MATRIX
 from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.measure.alone import only_run_here
+from ivhl.measure.effort import Effort
 from ivhl.measure.process import run_tree
 from ivhl.records.files import write_whole
+from ivhl.tracker.attribution import Treatment
 from ivhl.tracker.index import open_index
 from ivhl.tracker.repetition import Repetition, judge_repetition, other_machine
-from ivhl.tracker.store import case_name, is_existing
+from ivhl.tracker.store import case_name, device_type, is_existing
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from rich.console import Console
 
@@ -74,7 +79,6 @@ def repeat(
     results: Path,
     console: Console,
     keep: bool = False,
-    measure: Callable[[Path, Sequence[str], Console], None] | None = None,
 ) -> Repeated:
     """Build the environment of a record, run its case, and judge what comes of it.
 
@@ -84,7 +88,6 @@ def repeat(
         results: Folder of the results, from which is known what runs of the same code differ by.
         console: Where progress is printed.
         keep: Whether the clone and the environment stay.
-        measure: Runs ``ivhl`` with some arguments in a folder.
 
     Raises:
         SpecError: If the record cannot be repeated, or git lacks its commit.
@@ -111,15 +114,15 @@ def repeat(
         console.print(f"{cell.id}: {known}")
         found = folder / "results"
         found.mkdir(parents=True)
-        arguments = [
-            *("bench", "--python", cell.python, "--torch", cell.torch, "--commit", commit),
-            *("--workload", recorded.workload, "--size", recorded.size),
-            *("--variant", recorded.variant, "--machine", here.name, "--force"),
-            *("--device", recorded.conditions.device.split()[0]),
-            *("--threads", str(recorded.conditions.threads), "--results", str(found)),
-        ]
+        effort = Effort(
+            device=device_type(recorded),
+            threads=recorded.conditions.threads,
+        )
+        arm = Treatment(cell.python, cell.torch, commit)
+        request = Request(root=tree, python=cell.python, machine=here.name, results=found)
+        runs = Runs(request, console, bench_in_clone)
         try:
-            (measure or run_ivhl)(tree, arguments, console)
+            runs.run([arm], Selection(cases=(case_name(recorded),)), effort)
         except SpecError as error:
             if recorded.benchmark is None:
                 raise
@@ -203,6 +206,31 @@ def install_lock(root: Path, tree: Path, cell: CellSpec, text: bytes) -> None:
             hint="fetch the commit that has it: git fetch --all --unshallow",
         )
     put_lock(tree, cell, text)
+
+
+def bench_in_clone(request: Request, console: Console, *, hint: str = _KEEP) -> None:
+    """Run ``ivhl bench`` in a clone, as ``bench`` runs in the project itself.
+
+    Args:
+        request: Its root is the clone. The command line names one case at a time.
+        console: Where progress is printed.
+        hint: What to do if it fails.
+
+    Raises:
+        IvhlError: See ``run_ivhl``.
+    """
+    effort, processes = request.effort, request.effort.processes
+    for case in request.selection.cases:
+        workload, size, variant = case.split("/")
+        words = [
+            *("bench", "--python", request.python, "--torch", *request.releases),
+            *("--commit", request.commit, "--workload", workload, "--size", size),
+            *("--variant", variant, "--machine", str(request.machine), "--force"),
+            *("--device", effort.device, "--threads", str(effort.threads)),
+            *("--results", str(request.results)),
+            *(("--processes", str(processes)) if processes != Effort().processes else ()),
+        ]
+        run_ivhl(request.root, words, console, hint=hint)
 
 
 def run_ivhl(

@@ -90,3 +90,16 @@ class Selection:
                 hint="leave out --suite to measure a named workload, size or variant of any suite",
             )
         return chosen
+
+
+def named_case(workloads: Sequence[Workload], name: str, device: str) -> Case:
+    """Return the case that a name stands for: of a workload, its core variant.
+
+    Raises:
+        UnknownNameError: If there is none.
+    """
+    if "/" in name:
+        return named_cases(workloads, [name], device)[0]
+    found = select_cases(workloads, names=[name], device=device)
+    core = {case.name for case in core_cases(workloads, device)}
+    return next((case for case in found if case.name in core), found[0])

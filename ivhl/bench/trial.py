@@ -65,7 +65,65 @@ def try_case(trial: Trial, console: Console) -> int:
     Raises:
         IvhlError: If the cell cannot be made, or the project cannot be built.
     """
-    root = trial.root
+    root, effort = trial.root, trial.effort
+    with (
+        only_run_here(root),
+        only_user_of_gpu(effort.device, console.print),
+        tempfile.TemporaryDirectory(prefix="try-", dir=root / ".asv") as name,
+    ):
+        here = Path(name)
+        commit = find_commit(root, "HEAD")
+        python, environment = prepare(
+            root, trial.cell, tree=root, commit=commit, effort=effort, here=here, console=console
+        )
+        if trial.logs:
+            environment["TORCH_LOGS"] = trial.logs
+        # The first process also measures memory.
+        job = job_of(root, trial.case, effort, here, journal=here / "journal.jsonl")
+        command = [str(python), "-m", "ivhl.measure.rehearsal"]
+        sys.stdout.flush()
+        try:
+            done = run_tree(
+                [*command, json.dumps(asdict(job))],
+                cwd=here,
+                env=environment,
+                timeout=effort.deadline_s,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise IvhlError(
+                f"{trial.case.name}: did not end within {effort.deadline_s:.0f} s",
+                hint="allow more with --deadline SECONDS",
+            ) from error
+        code, ending = _result_of(done.returncode, Path(job.journal))
+        if ending:
+            console.print(ending, markup=False)
+        return code
+
+
+def prepare(
+    root: Path,
+    cell: CellSpec,
+    *,
+    tree: Path,
+    commit: str,
+    effort: Effort,
+    here: Path,
+    console: Console,
+) -> tuple[Path, dict[str, str]]:
+    """Make a cell, install a tree beside it, and return its Python and the environment to run in.
+
+    Args:
+        root: Root of the project.
+        cell: The cell.
+        tree: What is installed: the project itself or a clone.
+        commit: Full hash, for what asks for it.
+        effort: How to run.
+        here: Scratch folder.
+        console: Where progress is printed.
+
+    Raises:
+        IvhlError: If the cell cannot be made, or the tree cannot be built.
+    """
     project = load_project(root)
     settings = Settings.of_checkout(
         root,
@@ -73,62 +131,53 @@ def try_case(trial: Trial, console: Console) -> int:
         workloads=project.workloads,
         machine=this_machine(os.uname().nodename),
         results=root / "results",
-        effort=trial.effort,
+        effort=effort,
     )
-    with (
-        only_run_here(root),
-        only_user_of_gpu(trial.effort.device, console.print),
-        tempfile.TemporaryDirectory(prefix="try-", dir=root / ".asv") as name,
-    ):
-        here = Path(name)
-        with console.status(f"making {trial.cell.id}"):
-            folder = make_cell(root, trial.cell)
-        with console.status("building the working tree"):
-            site = install_tree(root, folder, here)
-        # asv's folder of environments, where runs put their copies, too.
-        instrument = copy_instrument(folder.parent, settings)
-        run = settings.run_in(trial.cell.as_recorded(None), find_commit(root, "HEAD"))
-        environment = case_environment(run, here) | {
-            "PYTHONPATH": os.pathsep.join((str(instrument), str(site))),
-            # Kept, since precompiling headers takes most of the time. By threads, which Inductor's
-            # cache ignores.
-            "TORCHINDUCTOR_CACHE_DIR": str(
-                root / ".asv" / "try-cache" / f"{trial.cell.id}-{trial.effort.threads}"
-            ),
-        }
-        if trial.logs:
-            environment["TORCH_LOGS"] = trial.logs
-        job = Job(
-            project=project.name,
-            workloads=project.workloads,
-            workload=trial.case.workload.name,
-            size=trial.case.size,
-            variant=trial.case.variant.name,
-            effort=trial.effort,
-            stage="time",
-            process=1,  # the first one also measures memory
-            journal=str(here / "journal.jsonl"),
-            references=str(here / "references.pt"),
-            skip_isa_check=False,
-        )
-        command = [str(folder / "bin" / "python"), "-m", "ivhl.measure.rehearsal"]
-        sys.stdout.flush()
-        try:
-            done = run_tree(
-                [*command, json.dumps(asdict(job))],
-                cwd=here,
-                env=environment,
-                timeout=trial.effort.deadline_s,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise IvhlError(
-                f"{trial.case.name}: did not end within {trial.effort.deadline_s:.0f} s",
-                hint="allow more with --deadline SECONDS",
-            ) from error
-        code, ending = _result_of(done.returncode, Path(job.journal))
-        if ending:
-            console.print(ending, markup=False)
-        return code
+    with console.status(f"making {cell.id}"):
+        folder = make_cell(root, cell)
+    with console.status(f"building for {cell.id}"):
+        site = install_tree(tree, folder, here)
+    # asv's folder of environments, where runs put their copies, too.
+    instrument = copy_instrument(folder.parent, settings)
+    run = settings.run_in(cell.as_recorded(None), commit)
+    return folder / "bin" / "python", case_environment(run, here) | {
+        "PYTHONPATH": os.pathsep.join((str(instrument), str(site))),
+        # Kept, since precompiling headers takes most of the time. By threads, which Inductor's
+        # cache ignores.
+        "TORCHINDUCTOR_CACHE_DIR": str(
+            root / ".asv" / "try-cache" / f"{cell.id}-{effort.threads}"
+        ),
+    }
+
+
+def job_of(
+    root: Path, case: Case, effort: Effort, here: Path, *, journal: Path, stage: str = "time"
+) -> Job:
+    """Return the job of a process that runs a case without a record.
+
+    Args:
+        root: Root of the project.
+        case: The case.
+        effort: How to run it.
+        here: Folder that keeps references.
+        journal: Where the process reports.
+        stage: See ``Job``.
+    """
+    project = load_project(root)
+    return Job(
+        project=project.name,
+        workloads=project.workloads,
+        workload=case.workload.name,
+        size=case.size,
+        variant=case.variant.name,
+        mode=case.mode,
+        effort=effort,
+        stage=stage,
+        process=1,
+        journal=str(journal),
+        references=str(here / "references.pt"),
+        skip_isa_check=False,
+    )
 
 
 def _result_of(code: int, journal: Path) -> tuple[int, str]:

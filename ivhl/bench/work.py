@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from ivhl.errors import SpecError
 from ivhl.git import files_at
 from ivhl.records.answers import is_final
+from ivhl.records.identity import case_of
 from ivhl.records.reader import records_in
-from ivhl.tracker.store import case_name, device_type, key_of, newest_by
+from ivhl.tracker.store import case_name, device_type, newest_by
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -207,11 +208,11 @@ def leave_out_measured(
             and record.cell.lock_sha256 is not None
             and record.cell.lock_sha256 == locks.get(record.cell.id)
         ),
-        lambda record: key_of(record)._replace(commit=""),
+        case_of,
     )
     answered = {
-        (key.cell, case_name(key), key.workload_version)
-        for key, record in newest.items()
+        (one.cell, one.name, one.workload_version)
+        for one, record in newest.items()
         if record.conditions.image is None and is_final(record.failure)
     }
     left = []

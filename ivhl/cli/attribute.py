@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from ivhl.bench.attribution import RecordedLocks, measure_corners
+from ivhl.bench.attribution import RecordedLocks, measure_corners, measure_swap
+from ivhl.bench.experiment import Runs
 from ivhl.bench.request import Request
-from ivhl.bench.swap import measure_swap
+from ivhl.bench.selection import named_case
 from ivhl.cli import app
 from ivhl.cli.declared import declared, folder_to_write, results_folder, warn, warn_unread
 from ivhl.errors import LockError, ResultsError, SpecError, UnknownNameError
@@ -27,7 +28,7 @@ from ivhl.matrix.swap import swap_package
 from ivhl.measure.flags import parse_flag
 from ivhl.tracker.attribution import (
     FACTOR_WORDS,
-    Ends,
+    Treatment,
     attribute,
     complete,
     corners_of,
@@ -38,16 +39,15 @@ from ivhl.tracker.attribution import (
     overall_local,
 )
 from ivhl.tracker.comparable import builds_beside
-from ivhl.tracker.entries import subject_of
+from ivhl.tracker.entries import code_of
 from ivhl.tracker.index import open_index
 from ivhl.tracker.interaction import at_each_setting, is_everywhere, reported
 from ivhl.tracker.store import case_name
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, shortened
-from ivhl.workload import core_cases, named_cases, select_cases
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from ivhl.matrix.spec import Matrix
     from ivhl.records.record import RunRecord
@@ -128,30 +128,15 @@ def attribute_command(
             "needs a second cell, or --swap, or --flag; --swap and a second cell not both",
             hint="ivhl attribute --help",
         )
-    if swap is not None:
-        ends, found = _swapped(root, matrix, first, swap, cases, rounds, machine, console)
-        factors, corners = _factorial(*ends)
-    elif rounds:
+    if rounds:
+        here = this_machine(machine or os.uname().nodename).name
         folder = folder_to_write(results or root / "results")
-        head = find_commit(root, "HEAD")
-        other = _ends(root, matrix, last or first, head)._replace(flags=flags)
-        ends = _ends(root, matrix, first, head), other
-        factors, corners = _factorial(*ends)
-
-        def check(records: Mapping[Corner, RunRecord]) -> None:
-            _refuse(not_matched(records, factors, installed))
-            pairs.extend(_pairs(records.values()))
-
-        request = Request(
-            root=root,
-            python=ends[0].python,
-            machine=this_machine(machine or os.uname().nodename).name,
-            results=folder,
-        )
-        found = measure_corners(
-            request, corners, factors, cases,
-            rounds=rounds, results=folder, console=console, check=check,
+        request = Request(root=root, python=matrix.pythons[0], machine=here, results=folder)
+        ends, found = _measured(
+            Runs(request, console), matrix, (first, last or first, swap, flags), cases, rounds,
+            lambda records: pairs.extend(_pairs(records)),
         )  # fmt: skip
+        factors, corners = _factorial(*ends)
     else:
         index = open_index(results_folder(results, root))
         warn_unread(index.problems, results)
@@ -193,12 +178,52 @@ def _pairs(records: Iterable[RunRecord]) -> Iterator[tuple[RunRecord, RunRecord]
             yield one, other
 
 
+def _measured(
+    runs: Runs,
+    matrix: Matrix,
+    asked: tuple[str, str, str | None, tuple[str, ...]],
+    cases: Sequence[str],
+    rounds: int,
+    seen: Callable[[Collection[RunRecord]], None],
+) -> tuple[tuple[Treatment, Treatment], list[Attributed]]:
+    """Measure both ends and what lies between; return them, and whose doing a difference is.
+
+    Args:
+        runs: Measures.
+        matrix: Has the cells.
+        asked: Both cells, the package that is swapped, and the flags.
+        cases: Names of cases.
+        rounds: How often.
+        seen: Is given the records of all corners of a case.
+    """
+    (first, last, swap, flags), root = asked, runs.request.root
+    head = find_commit(root, "HEAD")
+    end = _ends(root, matrix, first, head)
+    if swap is not None:
+        swapped = swap_package(root, matrix, lock_state(root, CellSpec(*end[:2])), swap)
+        ends = end._replace(package=swapped.before), end._replace(package=swapped.after)
+        return ends, measure_swap(runs, swapped, ends, cases, rounds=rounds)
+    ends = end, _ends(root, matrix, last, head)._replace(flags=flags)
+    factors, _ = _factorial(*ends)
+
+    def check(records: Mapping[Corner, RunRecord]) -> None:
+        _refuse(not_matched(records, factors, RecordedLocks(root, matrix)))
+        seen(records.values())
+
+    return ends, measure_corners(runs, ends, cases, rounds=rounds, check=check)
+
+
 def _flags(texts: Sequence[str], rounds: int, swap: str | None) -> tuple[str, ...]:
     """Return the flags of the second cell, each as it is written in records.
 
     Raises:
         SpecError: If one is none, or they cannot be measured.
     """
+    if swap is not None and not rounds:
+        raise SpecError(
+            "--swap: needs --case and --rounds: no record is of a swapped package",
+            hint="--case NAME --rounds 3",
+        )
     if texts and (swap is not None or not rounds):
         raise SpecError(
             "--flag: not with --swap"
@@ -220,34 +245,7 @@ def _check_machine(machine: str | None, index: Index) -> None:
         raise UnknownNameError("machine", machine, known)
 
 
-def _swapped(
-    root: Path,
-    matrix: Matrix,
-    text: str,
-    pin: str,
-    cases: Sequence[str],
-    rounds: int,
-    machine: str | None,
-    console: Terminal,
-) -> tuple[tuple[Ends, Ends], list[Attributed]]:
-    """Measure a cell beside itself with a package swapped."""
-    if not rounds:
-        raise SpecError(
-            "--swap: needs --case and --rounds: no record is of a swapped package",
-            hint="--case NAME --rounds 3",
-        )
-    end = _ends(root, matrix, text, find_commit(root, "HEAD"))
-    cell = CellSpec(end.python, end.torch)
-    swap = swap_package(root, matrix, lock_state(root, cell), pin)
-    ends = end._replace(package=swap.before), end._replace(package=swap.after)
-    chosen = [named_cases(declared(root), [name], "cpu")[0] for name in cases]
-    name = this_machine(machine or os.uname().nodename).name
-    return ends, measure_swap(
-        root, cell, swap, ends, chosen, rounds=rounds, machine=name, console=console
-    )
-
-
-def _factorial(first: Ends, last: Ends) -> tuple[tuple[Factor, ...], tuple[Corner, ...]]:
+def _factorial(first: Treatment, last: Treatment) -> tuple[tuple[Factor, ...], tuple[Corner, ...]]:
     factors = factors_of(first, last)
     if not factors:
         raise SpecError(
@@ -257,7 +255,7 @@ def _factorial(first: Ends, last: Ends) -> tuple[tuple[Factor, ...], tuple[Corne
     return factors, corners_of(first, last)
 
 
-def _ends(root: Path, matrix: Matrix, text: str, commit: str) -> Ends:
+def _ends(root: Path, matrix: Matrix, text: str, commit: str) -> Treatment:
     """Return the cell and commit that a text names.
 
     Args:
@@ -272,12 +270,12 @@ def _ends(root: Path, matrix: Matrix, text: str, commit: str) -> Ends:
     """
     cell_id, _, named = text.partition("@")
     cell = matrix.cell(cell_id)
-    return Ends(cell.python, cell.torch, find_commit(root, named) if named else commit)
+    return Treatment(cell.python, cell.torch, find_commit(root, named) if named else commit)
 
 
 def _from_records(
     root: Path, matrix: Matrix, texts: tuple[str, str], index: Index, entries: Sequence[Entry]
-) -> tuple[tuple[Ends, Ends], dict[tuple[str, str, str], dict[Corner, RunRecord]]]:
+) -> tuple[tuple[Treatment, Treatment], dict[tuple[str, str, str], dict[Corner, RunRecord]]]:
     """Return both ends, and the records of the cases that every corner has.
 
     Without a commit, it is the one of which most cases were measured in all corners, there or at
@@ -303,10 +301,10 @@ def _from_records(
         _, corners = _factorial(first, last)
         same = {entry.commit: commit for entry in entries}
     places = {corner.at for corner in corners}
-    mine = [e for e in entries if Ends(e.python, e.torch, same.get(e.commit, "")) in places]
+    mine = [e for e in entries if Treatment(e.python, e.torch, same.get(e.commit, "")) in places]
     tables = complete(index.read(mine), corners, same)
     if not tables:
-        there = {Ends(e.python, e.torch, same[e.commit]) for e in mine}
+        there = {Treatment(e.python, e.torch, same[e.commit]) for e in mine}
         lacking = [
             f"py{at.python}-torch{at.torch}{f' at {at.commit[:8]}' if named else ''}"
             for at in sorted(places - there)
@@ -356,23 +354,13 @@ def _of_best_commit(
 def _code_of(entry: Entry) -> tuple[object, ...]:
     """Return a case on a machine with its code."""
     case = entry.case
-    return case.machine, case.device, case_name(case), entry.dtype, subject_of(entry)
+    return case.machine, case.device, case_name(case), entry.dtype, code_of(entry)
 
 
 def _cases(root: Path, names: Sequence[str]) -> tuple[str, ...]:
     """Return the full names of cases; a workload stands for its core variant."""
-    if not names:
-        return ()
-    workloads = declared(root)
-    core = {case.name for case in core_cases(workloads, "cpu")}
-    found: list[str] = []
-    for name in names:
-        if "/" in name:
-            found.append(named_cases(workloads, [name], "cpu")[0].name)
-        else:
-            mine = [case.name for case in select_cases(workloads, names=[name], device="cpu")]
-            found.append(next((one for one in mine if one in core), mine[0]))
-    return tuple(dict.fromkeys(found))
+    workloads = declared(root) if names else ()
+    return tuple(dict.fromkeys(named_case(workloads, name, "cpu").name for name in names))
 
 
 def _refuse(reasons: Sequence[str]) -> None:
@@ -402,7 +390,7 @@ def _refuse_nothing(measured: Sequence[Attributed] | None, factors: Sequence[Fac
         )
 
 
-def _named(ends: tuple[Ends, Ends], factors: Sequence[Factor]) -> str:
+def _named(ends: tuple[Treatment, Treatment], factors: Sequence[Factor]) -> str:
     """Return the axes of an effect, e.g. ``PyTorch 2.5.1 -> 2.6.0``."""
     texts = []
     for factor in factors:
@@ -414,7 +402,7 @@ def _named(ends: tuple[Ends, Ends], factors: Sequence[Factor]) -> str:
 
 def _print(
     console: Terminal,
-    ends: tuple[Ends, Ends],
+    ends: tuple[Treatment, Treatment],
     factors: Sequence[Factor],
     corners: Sequence[Corner],
     found: Sequence[Attributed],
@@ -498,7 +486,7 @@ def _print_outcomes(console: Terminal, whose: str, alike: Sequence[Attributed]) 
 
 def _print_effects(
     console: Terminal,
-    ends: tuple[Ends, Ends],
+    ends: tuple[Treatment, Treatment],
     effects: Sequence[Effect],
     local: Sequence[Effect],
     indent: str,
@@ -517,7 +505,7 @@ def _print_effects(
         console.print(Text(f"{indent}{where}: {texts}", next(iter(sorted(styles)), "")))
 
 
-def _text(ends: tuple[Ends, Ends], effect: Effect, local: Sequence[Effect]) -> str:
+def _text(ends: tuple[Treatment, Treatment], effect: Effect, local: Sequence[Effect]) -> str:
     """Return an effect in words, and where it is, without its quantity.
 
     Of a mean over cells that moved, also what it is in each.
@@ -532,7 +520,7 @@ def _text(ends: tuple[Ends, Ends], effect: Effect, local: Sequence[Effect]) -> s
     return f"{size}{'' if is_everywhere(effect, local) else ' on average'} ({parts})"
 
 
-def _held(ends: tuple[Ends, Ends], held: Held) -> str:
+def _held(ends: tuple[Treatment, Treatment], held: Held) -> str:
     """Return settings of axes in words, e.g. ``Python 3.13 with PyTorch 2.6.0``."""
     return " with ".join(
         f"{FACTOR_WORDS[factor].removeprefix('the ')} {_value(ends[on], factor)}"
@@ -540,14 +528,14 @@ def _held(ends: tuple[Ends, Ends], held: Held) -> str:
     )
 
 
-def _value(end: Ends, factor: Factor) -> str:
+def _value(end: Treatment, factor: Factor) -> str:
     if factor == "commit":
         return end.commit[:8]
     return " ".join(end.flags) or "none" if factor == "flags" else str(getattr(end, factor))
 
 
 def _as_dict(
-    ends: tuple[Ends, Ends], factors: Sequence[Factor], found: Sequence[Attributed]
+    ends: tuple[Treatment, Treatment], factors: Sequence[Factor], found: Sequence[Attributed]
 ) -> dict[str, Any]:
     def effect_of(effect: Effect) -> dict[str, Any]:
         return {**effect._asdict(), "word": effect.word}

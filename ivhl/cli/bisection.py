@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -15,10 +14,11 @@ from rich.text import Text
 
 from ivhl.bench.bisection.bisect import bisect
 from ivhl.bench.bisection.cost import announce
-from ivhl.bench.bisection.journal import log_of_search
-from ivhl.bench.bisection.question import Position, Question
+from ivhl.bench.bisection.question import Position, Question, log_of_search
 from ivhl.bench.checks import check_device
+from ivhl.bench.experiment.journal import digest_of_tree
 from ivhl.bench.request import Request
+from ivhl.bench.selection import named_case
 from ivhl.cli import app
 from ivhl.cli.declared import declared, folder_to_write
 from ivhl.cli.matrix.app import interpreter_of
@@ -26,7 +26,7 @@ from ivhl.errors import SpecError, UnknownNameError
 from ivhl.git import commit_titles, commits_of_range, find_commit, leads_to
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.locks import lock_state
-from ivhl.matrix.project import load, load_project
+from ivhl.matrix.project import load
 from ivhl.matrix.spec import CellSpec, newest_of
 from ivhl.measure.effort import DEADLINE_S, MOST_THREADS, Effort
 from ivhl.tracker.compat import python_key, release_key
@@ -34,7 +34,6 @@ from ivhl.tracker.index import open_index
 from ivhl.tracker.metrics import RELEVANT
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, seconds
-from ivhl.workload import core_cases, named_cases, select_cases
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
@@ -150,12 +149,12 @@ def bisect_command(
         positions=positions,
         along=along,
         python=python,
-        case=_case(root, case, device),
+        case=named_case(declared(root), case, device).name,
         sought=sought,
         metric=metric,
         effect=effect or (RELEVANT[metric] if metric == "cold" else SLOWDOWN),
         error=error,
-        tree=_tree(root, python, positions),
+        tree=digest_of_tree(root, [CellSpec(python, place.torch) for place in positions]),
     )
     request = Request(
         root=root,
@@ -326,27 +325,6 @@ def _are_releases(root: Path, matrix: Matrix, names: tuple[str, str]) -> bool:
     with suppress(SpecError):
         return not all(find_commit(root, name) for name in names)
     return all(_VERSION.fullmatch(name) for name in names)
-
-
-def _tree(root: Path, python: str, positions: Sequence[Position]) -> str:
-    """Return a digest of the benchmarks, and of the locks of all places."""
-    locks = {lock_state(root, CellSpec(python, place.torch)).sha256 for place in positions}
-    parts = (load_project(root).digest_of_benchmarks, *sorted(map(str, locks)))
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-def _case(root: Path, name: str, device: str) -> str:
-    """Return the full name of a case.
-
-    Raises:
-        UnknownNameError: If there is none.
-    """
-    workloads = declared(root)
-    if "/" in name:
-        return named_cases(workloads, [name], device)[0].name
-    found = select_cases(workloads, names=[name], device=device)
-    core = {case.name for case in core_cases(workloads, device)}
-    return next((case.name for case in found if case.name in core), found[0].name)
 
 
 def _command(question: Question, found: Culprit, machine: str | None) -> str:

@@ -14,6 +14,7 @@ from rich.text import Text
 from ivhl.bench.blame import Suspicion, blame
 from ivhl.bench.blame_report import culprit_of, write_report
 from ivhl.bench.checks import check_device
+from ivhl.bench.selection import named_case
 from ivhl.cli import app
 from ivhl.cli.declared import as_given, declared, folder_to_write, results_folder
 from ivhl.errors import LockError, SpecError, UnknownNameError
@@ -32,7 +33,6 @@ from ivhl.tracker.repetition import outcome_of
 from ivhl.tracker.store import case_name, newest_by
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, seconds
-from ivhl.workload import core_cases, named_cases, select_cases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.index import Index
     from ivhl.tracker.spread import Spreads
-    from ivhl.workload import Case
 
 
 @app.command("blame")
@@ -98,7 +97,7 @@ def blame_command(
     root, matrix = load()
     check_device(device)
     console = Terminal(stderr=as_json, highlight=False, soft_wrap=True)
-    one = _case(root, case, device)
+    one = named_case(declared(root), case, device)
     if one.variant.engine != "compile":
         raise SpecError(
             f"{one.name} is run by {one.variant.engine}, which has no stages of torch.compile",
@@ -186,15 +185,6 @@ def _again(asked: Suspicion, sought: str, symptom: str | None) -> str:
         f"{f' --threads {effort.threads}' if effort.threads != 1 else ''}"
         f" --commit {asked.commit[:12]}"
     )
-
-
-def _case(root: Path, name: str, device: str) -> Case:
-    workloads = declared(root)
-    if "/" in name:
-        return named_cases(workloads, [name], device)[0]
-    found = select_cases(workloads, names=[name], device=device)
-    core = {case.name for case in core_cases(workloads, device)}
-    return next((case for case in found if case.name in core), found[0])
 
 
 def _records(index: Index, entries: Sequence[Entry]) -> dict[str, RunRecord]:

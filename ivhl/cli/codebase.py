@@ -47,8 +47,9 @@ if TYPE_CHECKING:
     from ivhl.matrix.spec import Matrix
     from ivhl.syntax import Trees
     from ivhl.tracker.project import State
+    from ivhl.version_checks.checks import FoundCheck
     from ivhl.version_checks.code_base import OperationEvidence, SupportLine, WorthLine
-    from ivhl.version_checks.find import Found, FoundCheck
+    from ivhl.version_checks.find import Found
     from ivhl.version_checks.sites import CompileSite
 
 _SITES = 3

@@ -17,6 +17,7 @@ from ivhl.cli.declared import (
     bench_commands,
     check_any,
     check_recorded,
+    known_changes,
     matrix_beside_records,
     results_folder,
     warn_unread,
@@ -37,6 +38,7 @@ from ivhl.tracker.compare import (
     values_of,
 )
 from ivhl.tracker.disturbed import disturbed_keys
+from ivhl.tracker.incidents import counts_of, worse_between
 from ivhl.tracker.index import open_index
 from ivhl.tracker.metrics import WORDS
 from ivhl.tracker.terminal import Terminal
@@ -114,25 +116,39 @@ def compare_command(
     wanted = _filter(matrix, folders or (index,), workload, python, torch, machine)
     if folders:
         axis: Axis = "results"
-        was, now = (_all(one, wanted) for one in folders)
+        was: Sequence[RunRecord]
+        now: Sequence[RunRecord]
+        was, now = [one.read(one.entries) for one in folders]
         disturbed = disturbed_keys(folders[0].entries), disturbed_keys(folders[1].entries)
     else:
         disturbed = (disturbed_keys(index.entries),) * 2
         axis, was, now = _sides(root, matrix, index, (before, after), wanted)
-    found = compare(was, now, axis, index.spreads, disturbed)
+    # Judged beside all others, so that a case is the same whatever is asked for.
+    asked = {
+        entry.case.along(axis)
+        for one in folders or (index,)
+        for entry in filter(wanted, one.entries)
+    }
+    every_case = compare(was, now, axis, index.spreads, disturbed)
+    found = tuple(one for one in every_case if one.case in asked)
     if not found:
         raise ResultsError(
             f"neither {before} nor {after} has a record here",
             hint="ivhl results lists the records; ivhl bench measures",
         )
     summaries = summarise(found)
+    first = next((r.cell.torch if axis == "torch" else r.cell.python for r in was), "")
+    worse = worse_between(found, axis, first)
+    cause = known_changes(folder, root).causes(worse) if worse else ""
     if as_json:
-        typer.echo(json.dumps(_as_dict(axis, summaries, found), indent=1))
+        typer.echo(json.dumps(_as_dict(axis, summaries, found, cause), indent=1))
         return
     console = Terminal(highlight=False, soft_wrap=True)
     for text in builds_beside(product(was, now) if axis == "python" else ()):
         console.print(text)
     _summarise_all(console, summaries, before, after)
+    if cause:
+        console.print(Text(f"known of what is worse: {printable(cause)}", "cyan"))
     _list_all(console, found, every=every)
     if cases := disturbed_cases(found):
         console.print(f"{cases}, by the calibration: times not compared", style="bright_black")
@@ -205,10 +221,6 @@ def _folders(names: tuple[str, str]) -> tuple[Index, Index] | None:
     return one, other
 
 
-def _all(index: Index, wanted: Callable[[Entry], bool]) -> Sequence[RunRecord]:
-    return index.read(filter(wanted, index.entries))
-
-
 def _sides(
     root: Path,
     matrix: Matrix | None,
@@ -228,7 +240,7 @@ def _sides(
     for meant in (names, tuple(newest_of(name, known) for name in names)):
         if axis := axis_of(meant, entries):
             _check_apart(axis, names, *meant)
-            one, other = (index.read(choose(entries, axis, {name})) for name in meant)
+            one, other = (index.read(choose(index.entries, axis, {name})) for name in meant)
             return axis, one, other
     hashes = {entry.commit for entry in entries}
     try:
@@ -237,7 +249,7 @@ def _sides(
         _refuse(root, matrix, index.entries, entries, names, str(error))
     _check_apart("commit", names, *commits)
     one, other = (
-        index.read(choose(entries, "commit", commits_of_same_code(root, commit, hashes)))
+        index.read(choose(index.entries, "commit", commits_of_same_code(root, commit, hashes)))
         for commit in commits
     )
     return "commit", one, other
@@ -341,8 +353,7 @@ def _means(summary: Summary) -> str:
         for metric, mean in summary.means.items()
         if metric != "speedup"
     ]
-    counts = ", ".join(f"{n} {kind}" for kind, n in summary.counts.items())
-    return f"  {'; '.join([*seconds, counts])}"
+    return f"  {'; '.join([*seconds, counts_of(summary.counts)])}"
 
 
 def _list_all(console: Terminal, found: Sequence[Comparison], *, every: bool) -> None:
@@ -371,11 +382,12 @@ def _list(console: Terminal, kind: str, group: Sequence[Comparison], most: int) 
 
 
 def _as_dict(
-    axis: Axis, summaries: Sequence[Summary], found: Sequence[Comparison]
+    axis: Axis, summaries: Sequence[Summary], found: Sequence[Comparison], cause: str
 ) -> dict[str, Any]:
     return {
         "schema": "ivhl.comparison/1",
         "axis": axis,
+        "cause": cause,
         "summaries": [
             {
                 "place": summary.place,

@@ -13,10 +13,18 @@ from rich.text import Text
 
 from ivhl.bench.attribution import RecordedLocks
 from ivhl.cli import app
-from ivhl.cli.declared import check_any, matrix_beside_records, results_folder, warn_unread
+from ivhl.cli.declared import (
+    check_any,
+    known_changes,
+    matrix_beside_records,
+    results_folder,
+    warn_unread,
+)
 from ivhl.errors import UnknownNameError
 from ivhl.matrix.diff import diff_locks
 from ivhl.matrix.project import find_root
+from ivhl.records.text import printable
+from ivhl.tracker.changes import Between
 from ivhl.tracker.comparable import builds_beside
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.disturbed import disturbed_of, left_out
@@ -30,9 +38,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ivhl.matrix.spec import Matrix
+    from ivhl.records.identity import CaseInCell
+    from ivhl.tracker.changes import Kind
     from ivhl.tracker.entries import Entry
+    from ivhl.tracker.incidents import KnownCauses
     from ivhl.tracker.spread import Spreads
-    from ivhl.tracker.steps import CourseStep, QuantityStep, StepAxis, SubjectCase
+    from ivhl.tracker.steps import CourseStep, QuantityStep, StepAxis
 
 _WORDS = {"torch": "PyTorch", "python": "Python"}
 # Only these have names of their own in what a step changed; the rest are counted.
@@ -79,10 +90,10 @@ def course_command(
     check_any(index, folder)
     names = {name for e in index.entries for name in (e.case.workload, case_name(e.case))}
     machines = {entry.case.machine for entry in index.entries}
-    for kind, wanted, known in (("case", case or (), names), ("machine", machine or (), machines)):
+    for kind, wanted, there in (("case", case or (), names), ("machine", machine or (), machines)):
         for name in wanted:
-            if name not in known:
-                raise UnknownNameError(kind, name, known)
+            if name not in there:
+                raise UnknownNameError(kind, name, there)
     chosen = cases_of(
         entry
         for entry in index.entries
@@ -91,18 +102,19 @@ def course_command(
     )
     disturbed = disturbed_of(index.entries)
     installed = _Installed(root, matrix)
+    known = known_changes(folder, root)
     found = []
     console = Terminal(highlight=False, soft_wrap=True)
     if not case and not as_json:
-        _print_places(console, chosen, index.spreads, disturbed, every=every)
+        _print_places(console, chosen, index.spreads, disturbed, known, every=every)
         return
-    for subject, entries in chosen.items():
+    for (subject, dtype), entries in chosen.items():
         runs = of_one_code(entries)
         steps = find_steps(runs, index.spreads, every=every, disturbed=disturbed)
         if as_json:
-            found.append(_as_dict(subject, runs, steps, installed, disturbed))
+            found.append(_as_dict(subject, dtype, runs, steps, installed, disturbed, known))
         else:
-            _print(console, subject, runs, steps, installed, disturbed)
+            _print(console, subject, dtype, runs, steps, installed, disturbed, known)
     if as_json:
         typer.echo(json.dumps({"schema": "ivhl.course/1", "cases": found}, indent=1))
 
@@ -147,24 +159,26 @@ class _Installed:
 
 def _print_places(
     console: Terminal,
-    cases: Mapping[SubjectCase, Sequence[Entry]],
+    cases: Mapping[tuple[CaseInCell, str], Sequence[Entry]],
     spreads: Spreads,
     disturbed: frozenset[int],
+    known: KnownCauses,
     *,
     every: bool,
 ) -> None:
     """Print what moved at each place, in which cases, one machine and device after another."""
-    for (machine, device), subjects in groupby(cases, key=lambda one: (one.machine, one.device)):
-        places: dict[tuple[StepAxis, str, str], list[tuple[SubjectCase, CourseStep]]]
+    for (machine, device), subjects in groupby(
+        cases, key=lambda one: (one[0].machine, one[0].device)
+    ):
+        places: dict[tuple[StepAxis, str, str], list[tuple[tuple[CaseInCell, str], CourseStep]]]
         places = defaultdict(list)
         runs = {subject: of_one_code(cases[subject]) for subject in subjects}
         for subject, entries in runs.items():
             for step in find_steps(entries, spreads, disturbed=disturbed):
                 places[step.along, step.before, step.place].append((subject, step))
-        shared = Counter(subject.workload for subject in runs)
+        shared = Counter(subject.workload for subject, _ in runs)
         titles = {
-            subject: subject.workload if shared[subject.workload] == 1 else case_name(subject)
-            for subject in runs
+            one: one[0].workload if shared[one[0].workload] == 1 else one[0].name for one in runs
         }
         releases = {run.torch for entries in runs.values() for run in entries}
         pythons = {run.python for entries in runs.values() for run in entries}
@@ -178,13 +192,12 @@ def _print_places(
         )
         alone = [step for steps in places.values() for _, step in steps if step.may_be_disturbed]
         for place in sorted(places, key=_place_key):
-            seen = [
-                (titles[subject], step)
-                for subject, step in places[place]
-                if not step.may_be_disturbed
-            ]
+            seen = [one for one in places[place] if not one[1].may_be_disturbed]
             if seen:
-                _print_place(console, place, seen, every=every)
+                _print_place(
+                    console, place, [(titles[one], step) for one, step in seen], every=every
+                )
+                _print_cause(console, known, [_happened(one[0], step) for one, step in seen])
                 pairs = [_ends(step, runs[subject]) for subject, step in places[place]]
                 for text in builds_beside(pairs if place[0] == "python" else []):
                     console.print(f"    {text}")
@@ -248,15 +261,17 @@ def _print_place(
 
 def _print(
     console: Terminal,
-    subject: SubjectCase,
+    subject: CaseInCell,
+    dtype: str,
     runs: Sequence[Entry],
     steps: Sequence[CourseStep],
     installed: _Installed,
     disturbed: frozenset[int],
+    known: KnownCauses,
 ) -> None:
     commits = sorted({run.commit[:8] for run in runs})
-    where = f"{subject.machine}, {subject.device}, {subject.dtype}"
-    console.print(Text(f"{case_name(subject)}  {where}, commit {', '.join(commits)}", "bold"))
+    where = f"{subject.machine}, {subject.device}, {dtype}"
+    console.print(Text(f"{subject.name}  {where}, commit {', '.join(commits)}", "bold"))
     _print_cells(console, runs, steps, disturbed)
     if not steps:
         console.print("  no step is shown between neighbouring releases or Pythons")
@@ -268,10 +283,23 @@ def _print(
             if side in step.sides:
                 _print_side(console, side, step.sides[side])
         console.print(f"    {step.whose}")
+        _print_cause(console, known, [_happened(subject, step)])
         for text in builds_beside([_ends(step, runs)] if step.along == "python" else []):
             console.print(f"    {text}")
         if changed := installed(step, runs):
             console.print(Text(f"    installed: {changed}", "bright_black"))
+
+
+def _print_cause(console: Terminal, known: KnownCauses, moved: Sequence[Between]) -> None:
+    if cause := known.causes(moved):
+        console.print(Text(f"    known: {printable(cause)}", "cyan"))
+
+
+def _happened(subject: CaseInCell, step: CourseStep) -> Between:
+    """Return a step as a change, of which the cause may be known."""
+    is_up = {side: found.ratio > 1 for side, found in step.sides.items() if found.moved}
+    kind: Kind = "slower" if is_up.get("compiled") or is_up.get("speedup") is False else "faster"
+    return Between(step.along, step.before, step.place, subject, kind, step.whose)
 
 
 def _print_side(console: Terminal, side: str, found: QuantityStep) -> None:
@@ -345,14 +373,20 @@ def _is_at(step: CourseStep, run: Entry, along: str) -> bool:
 
 
 def _as_dict(
-    subject: SubjectCase,
+    subject: CaseInCell,
+    dtype: str,
     runs: Sequence[Entry],
     steps: Sequence[CourseStep],
     installed: _Installed,
     disturbed: frozenset[int],
+    known: KnownCauses,
 ) -> dict[str, Any]:
     return {
-        **subject._asdict(),
+        "machine": subject.machine,
+        "device": subject.device,
+        **subject.case._asdict(),
+        "dtype": dtype,
+        "existing": subject.existing,
         "cells": [
             {
                 "python": run.python,
@@ -378,6 +412,7 @@ def _as_dict(
                 "cells": step.cells,
                 "sides": {side: dict(found._asdict()) for side, found in step.sides.items()},
                 "whose": step.whose,
+                "cause": known.cause(_happened(subject, step)),
                 "installed": installed(step, runs),
             }
             for step in steps

@@ -12,6 +12,11 @@ from typing import TYPE_CHECKING, Final
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
+from ivhl.tracker.annotations import load_annotations
+from ivhl.tracker.compat import NONE_EXPECTED
+from ivhl.tracker.confirmations import load_confirmations
+from ivhl.tracker.expectations import load_expectations
+from ivhl.tracker.incidents import KnownCauses
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 from ivhl.workload import broken_benchmarks, load_workloads
@@ -181,6 +186,20 @@ def results_folder(given: Path | None, root: Path) -> Path:
             hint=f"the default is {root / 'results'}",
         )
     return given
+
+
+def known_changes(folder: Path, root: Path) -> KnownCauses:
+    """Return what is kept about changes beside the records; warns of known failures it cannot read.
+
+    Raises:
+        ResultsError: If a line of a file in the folder is none; names the line.
+    """
+    expectations = NONE_EXPECTED
+    try:
+        expectations = load_expectations(root)
+    except SpecError as error:
+        warn(str(error).splitlines())
+    return KnownCauses(load_annotations(folder), load_confirmations(folder), expectations)
 
 
 def check_any(index: Index, folder: Path) -> None:

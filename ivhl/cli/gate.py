@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from xml.etree import ElementTree as ET
@@ -12,16 +13,23 @@ from xml.etree import ElementTree as ET
 import typer
 
 from ivhl.cli import app
-from ivhl.cli.declared import declared, folder_to_write, results_folder, warn, warn_unread
+from ivhl.cli.declared import (
+    check_recorded,
+    declared,
+    folder_to_write,
+    results_folder,
+    warn,
+    warn_unread,
+)
 from ivhl.cli.markdown import code
 from ivhl.cli.sides import times_table
-from ivhl.errors import FixedError, IvhlError, SpecError, UnknownNameError, WorseError
+from ivhl.errors import FixedError, IvhlError, SpecError, WorseError
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import BY_PROCESSOR, this_machine
 from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import load_matrix
+from ivhl.records.identity import case_of
 from ivhl.records.text import printable
-from ivhl.tracker.compare import case_of
 from ivhl.tracker.disturbed import disturbed_keys
 from ivhl.tracker.expectations import EXPECTATIONS, load_expectations, never_covering
 from ivhl.tracker.gate import REGRESSIONS, judge
@@ -30,11 +38,17 @@ from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, shown_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Sequence
 
+    from ivhl.bench.confirm import Confirmed
+    from ivhl.bench.experiment import Measure, Runs
+    from ivhl.matrix.spec import Matrix
+    from ivhl.records.identity import CaseInCell
     from ivhl.tracker.changes import CaseChange
     from ivhl.tracker.compare import Comparison
+    from ivhl.tracker.expectations import Expectations
     from ivhl.tracker.gate import Verdict
+    from ivhl.tracker.index import Index
 
 # GitHub accepts comments of at most 65,536 characters.
 _ROWS_SHOWN = 50
@@ -48,6 +62,7 @@ class GapsError(IvhlError):
 
 @app.command("gate")
 def gate_command(
+    context: typer.Context,
     base: Annotated[str, typer.Option(help="Commit to compare with.")],
     head: Annotated[str, typer.Option(help="Commit to judge.")] = "HEAD",
     machine: Annotated[
@@ -64,19 +79,36 @@ def gate_command(
             "Actions.",
         ),
     ] = "text",
+    workload: Annotated[
+        list[str] | None, typer.Option("--workload", help="Only this workload; repeatable.")
+    ] = None,
     python: Annotated[list[str] | None, typer.Option(help="Only this Python; repeatable.")] = None,
     torch: Annotated[
         list[str] | None,
         typer.Option(help="Only this PyTorch release; repeatable. With --measure: measure it."),
     ] = None,
+    rounds: Annotated[int, typer.Option(min=1, max=5, help="With --confirm: most rounds.")] = 5,
+    executor: Annotated[
+        Literal["here", "docker", "slurm"],
+        typer.Option(help="Where to measure: in containers, or all in one Slurm job."),
+    ] = "here",
+    slurm: Annotated[
+        list[str] | None,
+        typer.Option(help="Slurm option NAME=VALUE, e.g. partition=gpu; repeatable."),
+    ] = None,
     *,
     measure: Annotated[
         bool,
-        typer.Option("--measure", help="First measure both commits here, cell by cell in turns."),
+        typer.Option(
+            "--measure", help="First measure both commits here, their processes interleaved."
+        ),
     ] = False,
     confirm: Annotated[
         bool,
-        typer.Option("--confirm", help="Measure suspects of this machine again."),
+        typer.Option(
+            "--confirm",
+            help="Measure suspects of this machine again; with --workload, all of its cases.",
+        ),
     ] = False,
     allow_missing: Annotated[
         bool, typer.Option("--allow-missing", help="Do not fail when records are missing.")
@@ -88,15 +120,13 @@ def gate_command(
     8 if none is, but records are missing or cannot be compared; 0 otherwise.
     """
     root = find_root()
+    if executor == "slurm":
+        raise typer.Exit(_in_one_job(root, context, slurm or ()))
+    if slurm:
+        raise SpecError("--slurm: needs --executor slurm", hint="add --executor slurm")
     # What measures makes the folder.
     folder = folder_to_write(results if measure and results else results_folder(results, root))
-    commits = find_commit(root, base), find_commit(root, head)
-    if commits[0] == commits[1]:
-        # Every case would be unchanged: a wrong base would let everything pass.
-        raise SpecError(
-            f"--base {base} and --head {head} are the same commit",
-            hint="name another base, e.g. --base HEAD~1; on a branch, --base main",
-        )
+    commits = _commits(root, base, head)
     matrix = load_matrix(root / MATRIX)
     releases = tuple(map(matrix.release, torch or ()))
     # The name under which this machine measures may be another one than its host name.
@@ -104,34 +134,29 @@ def gate_command(
     if BY_PROCESSOR in (machine or ()):
         here = this_machine(BY_PROCESSOR).name
         machine = [here if name == BY_PROCESSOR else name for name in machine or ()]
-    if measure:
-        # Imported here: it needs all that measures.
-        from ivhl.bench.turns import measure_both  # noqa: PLC0415
+    workloads = declared(root)
+    check_recorded("workload", workload or (), {one.name for one in workloads})
+    runs = _runs(root, folder, here, executor) if measure or confirm else None
+    if runs is not None and measure:
+        from ivhl.bench.confirm import measure_pair  # noqa: PLC0415  (it needs all that measures)
 
-        console = Terminal(stderr=True, highlight=False, soft_wrap=True)
-        cells = matrix.cells(python or (), releases)
-        measure_both(root, cells, commits, console, machine=here, results=folder)
+        measure_pair(runs, matrix.cells(python or (), releases), commits, workload or ())
     index = open_index(folder)
     warn_unread(index.problems, results)
-    _check_names("machine", machine or (), {entry.case.machine for entry in index.entries})
-    pythons = {*matrix.pythons, *(entry.python for entry in index.entries)}
-    _check_names("Python", python or (), pythons)
-    known = {*matrix.releases("extended"), *(entry.torch for entry in index.entries)}
-    _check_names("PyTorch release", releases, known)
+    _check_recorded(index, matrix, machine or (), python or (), releases)
     entries = [e for e in index.entries if not machine or e.case.machine in machine]
     hashes = {entry.commit for entry in entries}
     before, after = (commits_of_same_code(root, commit, hashes) for commit in commits)
-    records = [
-        record
-        for record in index.read(entry for entry in entries if entry.commit in before | after)
-        if record.cell.python in (python or (record.cell.python,))
-        and record.cell.torch in (releases or (record.cell.torch,))
-    ]
-    workloads = declared(root)
-    expectations = load_expectations(root)
-    measured = {case_of(entry, "commit") for entry in index.entries}
-    unmatched = never_covering(expectations, measured)
-    warn(f"{EXPECTATIONS}: never matches a measured case: {one.title}" for one in unmatched)
+
+    def wanted(case: CaseInCell) -> bool:
+        return (
+            case.workload in (workload or (case.workload,))
+            and case.python in (python or (case.python,))
+            and case.torch in (releases or (case.torch,))
+        )
+
+    records = index.read(entry for entry in entries if entry.commit in before | after)
+    expectations = _expectations(root, index)
     verdict = judge(
         records,
         before,
@@ -140,17 +165,25 @@ def gate_command(
         index.spreads,
         expectations=expectations,
         disturbed=disturbed_keys(index.entries),
+        wanted=wanted,
     )
-    if confirm:
-        verdict = _confirmed(root, folder, commits, verdict, here)
-    _print(verdict, commits, form)
+    found: list[Confirmed] = []
+    if runs is not None and confirm:
+        verdict, found = _confirmed(runs, commits, verdict, rounds, every=bool(workload))
+    _print(verdict, commits, form, found)
     if form == "github":
-        typer.echo("\n".join(times_table(records, before, after)))
+        shown = [record for record in records if wanted(case_of(record))]
+        typer.echo("\n".join(times_table(shown, before, after)))
+    _raise_for(verdict, commits, allow_missing=allow_missing)
+
+
+def _raise_for(verdict: Verdict, commits: tuple[str, str], *, allow_missing: bool) -> None:
+    """Raise the error whose exit code a verdict has, if it has any."""
     gaps = verdict.gaps
     if verdict.worse:
         raise WorseError(
             f"{_headline(verdict)}, compared with {commits[0][:8]}",
-            hint="ivhl confirm measures them again; ivhl results --workload NAME shows the records",
+            hint="--confirm measures them again; ivhl results --workload NAME shows the records",
         )
     if outdated := verdict.outdated:
         raise FixedError(
@@ -166,16 +199,77 @@ def gate_command(
         )
 
 
-def _check_names(kind: str, names: Iterable[str], known: Collection[str]) -> None:
-    """Refuse names that nobody measured: a verdict over nothing would look like one."""
-    for name in names:
-        if name not in known:
-            raise UnknownNameError(kind, name, known)
+def _in_one_job(root: Path, context: typer.Context, options: Sequence[str]) -> int:
+    """Run the same command as a Slurm job, in whose allocation both commits are measured."""
+    from ivhl.bench.slurm import given, parse_options, run_on_slurm  # noqa: PLC0415  (an extra)
+
+    words = ["gate", *given(context, without=("executor", "slurm"))]
+    return run_on_slurm(
+        root, words, parse_options(options), lambda text: typer.echo(text, nl=False)
+    )
 
 
-def _print(verdict: Verdict, commits: tuple[str, str], form: str) -> None:
+def _runs(root: Path, results: Path, machine: str, executor: str) -> Runs:
+    """Return what measures on this machine, or in containers of its engine."""
+    # Imported here: they need all that measures.
+    from ivhl.bench import bench  # noqa: PLC0415
+    from ivhl.bench.experiment import Runs  # noqa: PLC0415
+    from ivhl.bench.request import Request  # noqa: PLC0415
+
+    measure: Measure = bench
+    if executor == "docker":
+        from ivhl.image.executor import DockerExecutor  # noqa: PLC0415
+
+        measure = partial(bench, executor=DockerExecutor(root))
+    name = this_machine(machine).name
+    request = Request(root=root, python="", machine=name, results=results)
+    return Runs(request, Terminal(stderr=True, highlight=False, soft_wrap=True), measure)
+
+
+def _commits(root: Path, base: str, head: str) -> tuple[str, str]:
+    """Return the full hashes of two commits.
+
+    Raises:
+        SpecError: If they are the same: every case would be unchanged, and a wrong base would let
+            everything pass.
+    """
+    commits = find_commit(root, base), find_commit(root, head)
+    if commits[0] == commits[1]:
+        raise SpecError(
+            f"--base {base} and --head {head} are the same commit",
+            hint="name another base, e.g. --base HEAD~1; on a branch, --base main",
+        )
+    return commits
+
+
+def _expectations(root: Path, index: Index) -> Expectations:
+    """Return the known failures; name those that no measured case matches."""
+    expectations = load_expectations(root)
+    measured = {entry.case for entry in index.entries}
+    unmatched = never_covering(expectations, measured)
+    warn(f"{EXPECTATIONS}: never matches a measured case: {one.title}" for one in unmatched)
+    return expectations
+
+
+def _check_recorded(
+    index: Index,
+    matrix: Matrix,
+    machines: Sequence[str],
+    pythons: Sequence[str],
+    releases: Sequence[str],
+) -> None:
+    """Refuse names of what is neither in the matrix nor has records."""
+    entries = index.entries
+    check_recorded("machine", machines, {entry.case.machine for entry in entries})
+    check_recorded("Python", pythons, {*matrix.pythons, *(entry.python for entry in entries)})
+    known = {*matrix.releases("extended"), *(entry.torch for entry in entries)}
+    check_recorded("PyTorch release", releases, known)
+
+
+def _print(
+    verdict: Verdict, commits: tuple[str, str], form: str, found: Sequence[Confirmed]
+) -> None:
     writers = {
-        "json": _verdict_json,
         "github": _verdict_markdown,
         "junit": _verdict_junit,
         "annotations": _verdict_annotations,
@@ -184,22 +278,27 @@ def _print(verdict: Verdict, commits: tuple[str, str], form: str) -> None:
     if form == "text":
         text = _verdict_text(verdict, base, head)
         Terminal(highlight=False, soft_wrap=True).print(text)
+    elif form == "json":
+        typer.echo(_verdict_json(verdict, base, head, found))
     else:
         typer.echo(writers[form](verdict, base, head))
 
 
 def _confirmed(
-    root: Path, results: Path, commits: tuple[str, str], verdict: Verdict, here: str
-) -> Verdict:
-    # Imported here: it needs all that measures.
-    from ivhl.cli.confirm import confirm_cells, confirmed_only, suspects_on  # noqa: PLC0415
+    runs: Runs, commits: tuple[str, str], verdict: Verdict, rounds: int, *, every: bool
+) -> tuple[Verdict, list[Confirmed]]:
+    """Measure suspects again; return the verdict without what this did not confirm."""
+    from ivhl.bench.confirm import confirm, confirmed_only, suspects_on  # noqa: PLC0415
 
-    suspects = suspects_on(here, verdict)
-    console = Terminal(stderr=True, highlight=False, soft_wrap=True)
+    here = str(runs.request.machine)
+    suspects = suspects_on(here, verdict, every=every)
     if not suspects:
-        console.print(f"no suspects on {here}: nothing to confirm here (--machine NAME)")
-    found = confirm_cells(root, results, commits, suspects, here, console)
-    return confirmed_only(verdict, here, found)
+        runs.console.print(
+            f"no {'case' if every else 'suspects'} on {here}: nothing to confirm here "
+            "(--machine NAME, or --measure first)"
+        )
+    found = confirm(runs, commits, suspects, rounds)
+    return confirmed_only(verdict, here, found), found
 
 
 def _verdict_text(verdict: Verdict, base: str, head: str) -> str:
@@ -244,7 +343,8 @@ def _failing(verdict: Verdict) -> tuple[Comparison, ...]:
 
 
 def _counts(verdict: Verdict) -> str:
-    return ", ".join(f"{n} {kind}" for kind, n in verdict.counts.items()) or "no records"
+    found = ", ".join(f"{n} {kind}" for kind, n in verdict.counts.items()) or "no records"
+    return f"{found}; times are corrected over {counted(verdict.together, 'case')}"
 
 
 def _elsewhere(verdict: Verdict) -> list[str]:
@@ -257,7 +357,7 @@ def _elsewhere(verdict: Verdict) -> list[str]:
     return lines
 
 
-def _verdict_json(verdict: Verdict, base: str, head: str) -> str:
+def _verdict_json(verdict: Verdict, base: str, head: str, found: Sequence[Confirmed]) -> str:
     findings = [
         {
             **one.case._asdict(),
@@ -276,7 +376,8 @@ def _verdict_json(verdict: Verdict, base: str, head: str) -> str:
     ]
     about = {
         "headline": _headline(verdict), "base": base, "head": head, "findings": findings,
-        "not_measured": elsewhere,
+        "not_measured": elsewhere, "corrected_over": verdict.together,
+        "confirmed": [one._asdict() for one in found],
     }  # fmt: skip
     return json.dumps(about, indent=1)
 

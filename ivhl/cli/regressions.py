@@ -3,40 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
 from ivhl.cli import app
-from ivhl.cli.declared import check_any, results_folder, warn_unread
+from ivhl.cli.declared import check_any, known_changes, results_folder, warn_unread
 from ivhl.errors import UnknownNameError
 from ivhl.git import commit_order
 from ivhl.matrix.project import find_root
 from ivhl.records.text import printable
-from ivhl.tracker.annotations import load_annotations, note_of
+from ivhl.tracker.annotations import note_of
 from ivhl.tracker.changes import WORSE
-from ivhl.tracker.confirmations import confirmation_of, load_confirmations, with_confirmed
+from ivhl.tracker.confirmations import confirmation_of, with_confirmed
 from ivhl.tracker.disturbed import disturbed_of, left_out
+from ivhl.tracker.history import changes_of
+from ivhl.tracker.incidents import counts_of_changes
 from ivhl.tracker.index import open_index
-from ivhl.tracker.regressions import find_changes, incidents_of
+from ivhl.tracker.regressions import incidents_of
 from ivhl.tracker.series import ALONG
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, shown_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable
 
-    from ivhl.tracker.annotations import Annotation
-    from ivhl.tracker.confirmations import Confirmation
     from ivhl.tracker.entries import Entry
+    from ivhl.tracker.incidents import KnownCauses
     from ivhl.tracker.regressions import Change, Incident
 
 _WORDS = {"commit": "commit", "torch": "PyTorch", "python": "Python"}
-_VERBS = {"fails": "fail"}
 _HASH = 8
 # Newest incidents that fill a screen with a case each.
 _SCREEN = 9
@@ -85,19 +84,19 @@ def regressions_command(
         )
 
     order, fields = commit_order(root), [one for one in ALONG if one in (along or ALONG)]
-    found = find_changes(index, index.spreads, order, fields, wanted=wanted, detect=index.detect)
-    words = _Words(load_annotations(folder), load_confirmations(folder))
+    found = changes_of(index, index.spreads, order, fields, wanted=wanted)
+    known = known_changes(folder, root)
     if "commit" in fields:
-        found = with_confirmed(found, words.confirmations, index, order, wanted=wanted)
+        found = with_confirmed(found, known.confirmations, index, order, wanted=wanted)
     incidents = incidents_of(change for change in found if better or change.kind in WORSE)
     if as_json:
-        told = [_as_dict(one, words) for one in incidents]
+        told = [_as_dict(one, known) for one in incidents]
         typer.echo(json.dumps({"schema": "ivhl.regressions/1", "incidents": told}, indent=1))
         return
     console = Terminal(highlight=False, soft_wrap=True)
     shown = incidents if cases else incidents[:_SCREEN]
     for incident in shown:
-        _print(console, incident, cases or 1, words)
+        _print(console, incident, cases or 1, known)
     if not cases and incidents:
         older = f"{counted(len(incidents) - len(shown), 'older incident')}; " * (
             shown != incidents
@@ -123,39 +122,31 @@ def _check(kind: str, wanted: Iterable[str] | None, known: Collection[str]) -> N
             raise UnknownNameError(kind, name, known)
 
 
-class _Words(NamedTuple):
-    """What is kept about changes beside the records."""
-
-    notes: Sequence[Annotation]
-    confirmations: Sequence[Confirmation]
-
-
-def _print(console: Terminal, incident: Incident, shown: int, words: _Words) -> None:
-    console.print(Text(_sentence(incident), "bold"))
+def _print(console: Terminal, incident: Incident, shown: int, known: KnownCauses) -> None:
+    console.print(Text(_sentence(incident, known), "bold"))
+    if cause := known.causes(incident.changes):
+        console.print(Text(f"  known: {printable(cause)}", "cyan"))
+    elif incident.worse:
+        console.print(Text("  cause not known", "bright_black"))
     for change in incident.changes[:shown]:
         console.print(Text(f"  {_line(change)}", "red" if incident.worse else "green"))
         console.print(Text(f"    {shown_reason(printable(change.reason))}", "bright_black"))
-        if again := confirmation_of(change, words.confirmations):
+        if again := confirmation_of(change, known.confirmations):
             word = again.state(change) or again.verdict
             console.print(
                 Text(f"    {word} in {counted(again.rounds, 'round')}: ", "cyan"), end=""
             )
             console.print(Text(shown_reason(printable(again.text)), "cyan"))
-        if note := note_of(change, words.notes):
-            console.print(Text(f"    known: {printable(note)}", "cyan"))
 
 
-def _sentence(incident: Incident) -> str:
-    """Return e.g. ``PyTorch 2.5.1 -> 2.6.0: 3 cases fail, 1 slower (2026-11-22)``."""
-    kinds = Counter(change.kind for change in incident.changes)
-    counts = ", ".join(f"{n} {_VERBS.get(kind, kind)}" for kind, n in kinds.items())
-    over = sum(change.state == "over" for change in incident.changes)
-    later = f"; {over} no longer" if over else ""
+def _sentence(incident: Incident, known: KnownCauses) -> str:
+    """Return e.g. ``PyTorch 2.5.1 -> 2.6.0: 3 fail, 1 slower; 1 over, 3 persist (2026-11-22)``."""
     ends = (_short(incident, incident.before), _short(incident, incident.place))
     what = f"{_WORDS[incident.along]} {' -> '.join(ends)}"
     if incident.along == "python":
         what += f" on PyTorch {incident.changes[0].case.torch}"
-    return f"{what}: {counts}{later} ({incident.at[:10]})"
+    counts, states = counts_of_changes(incident.changes), known.states(incident.changes)
+    return f"{what}: {counts}; {states} ({incident.at[:10]})"
 
 
 def _short(incident: Incident, name: str) -> str:
@@ -169,20 +160,21 @@ def _line(change: Change) -> str:
     return f"{change.kind}{effect}  {change.case.name}  {place}  [{change.state}]"
 
 
-def _as_dict(incident: Incident, words: _Words) -> dict[str, object]:
+def _as_dict(incident: Incident, known: KnownCauses) -> dict[str, object]:
     return {
         "along": incident.along,
         "before": incident.before,
         "place": incident.place,
         "worse": incident.worse,
         "at": incident.at,
+        "cause": known.causes(incident.changes),
         "changes": [
             {
                 **change.case._asdict(),
                 **{k: v for k, v in asdict(change).items() if k != "case"},
-                "note": note_of(change, words.notes),
+                "note": note_of(change, known.annotations),
                 "confirmation": asdict(again)
-                if (again := confirmation_of(change, words.confirmations))
+                if (again := confirmation_of(change, known.confirmations))
                 else None,
             }
             for change in incident.changes

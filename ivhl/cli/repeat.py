@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.text import Text
 
+from ivhl.bench.experiment.estimate import Estimate, duration_of_case, environments, told
 from ivhl.bench.repetition import repeat
 from ivhl.cli import app
 from ivhl.cli.declared import (
@@ -24,6 +25,7 @@ from ivhl.cli.declared import (
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.git import find_commit
 from ivhl.matrix.project import find_root
+from ivhl.measure.effort import PROCESSES
 from ivhl.records.reader import records_in
 from ivhl.tracker.compat import release_key
 from ivhl.tracker.index import open_index
@@ -31,7 +33,7 @@ from ivhl.tracker.reading import read_records_file
 from ivhl.tracker.repetition import outcome_of
 from ivhl.tracker.store import case_name
 from ivhl.tracker.terminal import Terminal
-from ivhl.tracker.wording import counted, seconds
+from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,6 +48,8 @@ _DIFFERS: Final = 7
 _WORDS: Final[dict[Kind, tuple[str, str]]] = {
     "unchanged": ("reproduces", "green"),
     "inconclusive": ("inconclusive", "yellow"),
+    # A graph break less is no failure that was fixed.
+    "fixed": ("differs, for the better", "red"),
 }
 # Values that a hint names.
 _LISTED = 16
@@ -97,10 +101,8 @@ def repeat_command(
     place = f"{case_name(one)} in {one.cell.id} at {one.commit[:8]}"
     console.print(Text(f"{place}, recorded {one.recorded_at[:16]} on {one.machine.name}", "bold"))
     console.print(f"recorded: {outcome_of(one)}")
-    console.print(
-        "expected: one environment of 4.5 to 7 GB, less what uv shares, is made beside the others; "
-        f"then one run, which took {seconds(one.duration_s)}"
-    )
+    cost = told("expected", 1, Estimate(duration_of_case(one, len(one.rounds) or PROCESSES)))
+    console.print(f"{cost}; beside that, {environments(1)}")
     repeated = repeat(root, one, results=folder, console=console, keep=keep)
     if as_json:
         typer.echo(json.dumps(_as_dict(one, repeated), indent=1))

@@ -24,10 +24,8 @@ from ivhl.cli.declared import (
     warn_unread,
 )
 from ivhl.errors import ResultsError, UnknownNameError
-from ivhl.git import commit_order
 from ivhl.matrix.project import find_root
 from ivhl.matrix.spec import newest_of
-from ivhl.tracker.advice import matched_cases
 from ivhl.tracker.compat import (
     PASSING,
     compat_json,
@@ -39,14 +37,12 @@ from ivhl.tracker.compat import (
     support,
     support_sentence,
 )
+from ivhl.tracker.grid import by_place, grid_cell, matched_cases
 from ivhl.tracker.index import open_index
-from ivhl.tracker.pairs import count_pairs
 from ivhl.tracker.project import load_state, retired_cases, rows_of
 from ivhl.tracker.store import case_name, is_existing
 from ivhl.tracker.table import STYLES, ResultsTable
 from ivhl.tracker.terminal import Terminal
-from ivhl.tracker.views.front import grid_cell
-from ivhl.tracker.views.source import Source
 from ivhl.tracker.wording import ANOTHER_RUN, STATUS_WORDS, STATUSES, counted, marked
 
 if TYPE_CHECKING:
@@ -54,11 +50,11 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from ivhl.records.identity import CaseInCell
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.compat import Row, RowSeries, Support
-    from ivhl.tracker.pairs import Pairs
+    from ivhl.tracker.compat import Row, Support
+    from ivhl.tracker.grid import GridCell
     from ivhl.tracker.spread import Spreads
-    from ivhl.tracker.views.front import GridCell
 
 T = TypeVar("T")
 
@@ -130,7 +126,7 @@ def compat(
     console = Terminal()
     asked = (python, torch, workload, size, variant, machine, status)
     if not any(asked) and len({row.series for row in rows}) > _FEW_CASES:
-        _print_grid(console, Source(state))
+        _print_grid(console, rows)
         return
     if found and not rows:
         console.print("no case matches all of these options")
@@ -144,10 +140,11 @@ def compat(
         console.print(Text(text, "bright_black"))
 
 
-def _print_grid(console: Terminal, source: Source) -> None:
+def _print_grid(console: Terminal, every: Iterable[Row]) -> None:
     """Print what works in each cell of the main machine, and how to see more."""
-    place, *others = source.by_place
-    rows = source.by_place[place]
+    rows_by_place = by_place(every)
+    (machine, device), *others = rows_by_place
+    rows = rows_by_place[machine, device]
     matched = matched_cases(rows)
     cells: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
@@ -157,14 +154,14 @@ def _print_grid(console: Terminal, source: Source) -> None:
     for torch in sorted({row.torch for row in rows}, key=release_key):
         found = [grid_cell(cells[torch, python], "", matched) for python in pythons]
         table.add_row(torch, *map(_in_words, found))
-    console.print(Text(f"{place.name}: {headline(rows)}", "bold"))
+    console.print(Text(f"{machine or 'no machine yet'}, {device}: {headline(rows)}", "bold"))
     console.print(table)
     console.print(
         f"x: mean speedup over eager, over {counted(len(matched), 'case')}; fail: or unsupported\n"
         "cases: --python 3.13, --torch 2.15.0, --workload NAME, --status wrong; --json"
     )
     if others:
-        console.print(f"other machines (--machine): {', '.join(p.machine for p in others)}")
+        console.print(f"other machines (--machine): {', '.join(name for name, _ in others)}")
 
 
 def _in_words(cell: GridCell | None) -> str:
@@ -184,10 +181,6 @@ def list_results(
     machine: MachineOption = None,
     results: ResultsOption = None,
     *,
-    pairs: Annotated[
-        bool,
-        typer.Option("--pairs", help="Count consecutive records of a case that can be compared."),
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """List the records, oldest first. --json prints them as stored, with all samples."""
@@ -217,9 +210,6 @@ def list_results(
     entries = _only("workload", workload, entries, lambda entry: entry.case.workload, among=every)
     entries = _only("machine", machine, entries, lambda entry: entry.case.machine, among=every)
     records = index.read(entries)
-    if pairs:
-        _print_pairs(count_pairs(records, commit_order(root)))
-        return
     if as_json:
         typer.echo(json.dumps([asdict(record) for record in records], indent=1))
         return
@@ -230,17 +220,6 @@ def list_results(
         console.print(f"in brackets: {ANOTHER_RUN}", style="bright_black")
     if not records:
         console.print("no record matches all of these options" if every else "no records")
-
-
-def _print_pairs(pairs: Pairs) -> None:
-    lines = (
-        (pairs.total, "pairs of consecutive records: same machine, cell and case, next commit"),
-        (pairs.same_lock, "of these with the same lock"),
-        (pairs.same_text, "of those with the same text in conditions.instrument"),
-        (pairs.same_version, "of those with the same version of the instrument"),
-    )
-    for count, what in lines:
-        typer.echo(f"{count:6d}  {what}")
 
 
 @app.command("publish")
@@ -312,7 +291,7 @@ def _only(
 
 
 def _support_tables(
-    rows: Iterable[Row], shown: Container[tuple[RowSeries, str]]
+    rows: Iterable[Row], shown: Container[tuple[CaseInCell, str]]
 ) -> Iterator[Table]:
     """Yield a table per machine and device: support differs between them."""
     places: dict[tuple[str, str], list[Support]] = {}

@@ -56,6 +56,7 @@ class RegressionsChange(_Case):
     reason: str
     effect: float | None
     effect_of: Metric
+    of_levels: bool
     state: ChangeState
     at: str
     command: str
@@ -65,13 +66,14 @@ class RegressionsChange(_Case):
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionsIncident(_Strict):
-    """Changes in one direction between ``before`` and ``place``."""
+    """Changes in one direction between ``before`` and ``place``; ``cause`` is empty if not known."""
 
     along: Along
     before: str
     place: str
     worse: bool
     at: str
+    cause: str
     changes: list[RegressionsChange]
 
 
@@ -122,6 +124,7 @@ class ComparisonOfTwo(_Strict):
 
     schema: Literal["ivhl.comparison/1"]
     axis: Axis
+    cause: str
     summaries: list[ComparisonSummary]
     cases: list[ComparisonCase]
 
@@ -162,6 +165,7 @@ class CourseStepOf(_Strict):
     cells: tuple[str, ...]
     sides: dict[Metric, CourseSide]
     whose: str
+    cause: str
     installed: str
 
 

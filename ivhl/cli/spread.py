@@ -15,8 +15,9 @@ from ivhl.cli import app
 from ivhl.cli.declared import check_suffix, results_folder, warn_unread
 from ivhl.errors import ResultsError
 from ivhl.matrix.project import find_root
+from ivhl.records.identity import key_of
 from ivhl.tracker.spread import Spread, coverage, repeats, spreads_by_length
-from ivhl.tracker.store import key_of, load_records
+from ivhl.tracker.store import load_records
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 

@@ -19,14 +19,16 @@ from ivhl.records.text import printable
 from ivhl.tracker.project import load_state, rows_of
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
-from ivhl.version_checks.find import at, find_checks
+from ivhl.version_checks.checks import at
+from ivhl.version_checks.find import find_checks
 from ivhl.version_checks.judge import NOT_JUDGED, evidence_of, judge
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ivhl.matrix.spec import Matrix
-    from ivhl.version_checks.find import Found, FoundCheck
+    from ivhl.version_checks.checks import FoundCheck
+    from ivhl.version_checks.find import Found
     from ivhl.version_checks.judge import CheckJudgement
     from ivhl.version_checks.trial import TrialRun
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.fleet.signed import Attested
-    from ivhl.fleet.sources import ImportLimits
 
 
 # Of unreadable lines. A source can consist of them, and each takes memory and a line of output.
@@ -63,7 +62,6 @@ def import_records(
     root: Path,
     sources: Sequence[Path],
     results: Path,
-    limits: ImportLimits | None = None,
     attested: Sequence[Attested] = (),
 ) -> Imported:
     """Import the records of the sources into the results.
@@ -75,7 +73,6 @@ def import_records(
         root: Root of the project.
         sources: See ``read_sources``.
         results: Folder of the results.
-        limits: Limits of one source.
         attested: Attestations; if there are any, only records of files that one names are taken.
 
     Raises:
@@ -87,7 +84,7 @@ def import_records(
     offered: list[Offered] = []
     refused: list[Refused] = []
     unnamed = 0
-    for found in read_sources(list(sources), limits):
+    for found in read_sources(list(sources)):
         one = found if isinstance(found, Refused) else read_line(found)
         if not isinstance(one, Refused):
             offered.append(one)

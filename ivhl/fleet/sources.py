@@ -327,7 +327,9 @@ def _member(
 
 
 def _lines(place: str, data: bytes, limits: ImportLimits) -> Iterator[SourceLine | Refused]:
-    found = _exported(place, data, limits) or _numbered(place, data)
+    found = _exported(place, data, limits) or (
+        (f"{place}:{line.number}", line.data) for line in lines_of(data)
+    )
     digest = hashlib.sha256(data).hexdigest()
     for number, (where, line) in enumerate(found):
         if number >= limits.lines:
@@ -346,11 +348,6 @@ def _lines(place: str, data: bytes, limits: ImportLimits) -> Iterator[SourceLine
             )
         else:
             yield SourceLine(where, line, digest)
-
-
-def _numbered(place: str, data: bytes) -> Iterator[tuple[str, bytes]]:
-    for line in lines_of(data):
-        yield f"{place}:{line.number}", line.data
 
 
 def _exported(place: str, data: bytes, limits: ImportLimits) -> list[tuple[str, bytes]]:

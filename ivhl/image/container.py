@@ -53,10 +53,12 @@ _EVENTS: dict[str, tuple[str, ...]] = {
     "cell-building": (),
     "cell-measuring": (),
     "cell-measured": (),
-    "cell-failed": ("message", "output"),
+    "cell-failed": ("commit", "message", "output"),
+    "build-failed": ("commit", "message", "output"),
     "refused": ("message", "hint"),
     "case-started": ("case",),
-    "case-finished": ("case", "record"),
+    "case-record": ("case", "record"),
+    "case-finished": ("case",),
     "case-kept": ("case",),
     "case-unchanged": ("case",),
 }
@@ -367,7 +369,7 @@ def read_message(line: bytes) -> dict[str, str] | None:
 
 
 def _payload(order: Order) -> bytes:
-    """Return a tar archive for the container: the commit, the instrument and the request."""
+    """Return a tar archive for the container: the commits, the instrument and the request."""
     settings = replace(
         order.settings, root=HOME, results=f"{SCRATCH}/results", scratch=f"{SCRATCH}/cases",
         events="", interpreters={},
@@ -375,10 +377,12 @@ def _payload(order: Order) -> bytes:
     about = {
         "cell": asdict(order.cell),
         "commit": order.commit,
+        "base": order.settings.base,
         "image": order.image,
         "records": order.records,
     }
-    source = git.archive(order.root, order.commit, "source")
+    commits = filter(None, (order.settings.base, order.commit))
+    sources = [git.archive(order.root, one, f"sources/{one}") for one in commits]
     payload = BytesIO()
     with tarfile.open(fileobj=payload, mode="w") as archive:
         for name, text in (("order", about), ("settings", asdict(settings))):
@@ -389,10 +393,11 @@ def _payload(order: Order) -> bytes:
         archive.add(str(inside.__file__), "inside.py", filter=_owned)
         for path, name in order.settings.carried():
             archive.add(path, f"instrument/{name}", filter=_owned)
-        with tarfile.open(fileobj=BytesIO(source)) as files:
-            for entry in files:
-                if owned := _owned(entry):
-                    archive.addfile(owned, files.extractfile(entry))
+        for source in sources:
+            with tarfile.open(fileobj=BytesIO(source)) as files:
+                for entry in files:
+                    if owned := _owned(entry):
+                        archive.addfile(owned, files.extractfile(entry))
     return payload.getvalue()
 
 

@@ -31,11 +31,12 @@ from ivhl.image.container import (
 )
 from ivhl.image.engine import Client, EngineError, connect, machine_of
 from ivhl.image.recipe import choose_base, make_recipe, sources_here
-from ivhl.measure.outcome import failed_everywhere, what_runs_eagerly
+from ivhl.measure.outcome import failed_everywhere, finished
 from ivhl.records.files import record_file
+from ivhl.records.identity import AtCommit, key_of
 from ivhl.records.lines import read_plain
 from ivhl.records.reader import read_record, records_in
-from ivhl.tracker.store import Key, case_name, device_type, key_of
+from ivhl.tracker.store import case_name, device_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -252,6 +253,7 @@ class _Cell:
         self._began = time.monotonic()
         self._done: set[str] = set()
         self._sent: frozenset[str] = frozenset()
+        self._received: dict[tuple[str, str], RunRecord] = {}
         self._measuring = False
 
     @property
@@ -276,50 +278,66 @@ class _Cell:
             ResultsError: If a record cannot be written.
             SpecError: If this commit lacks a requested workload, size or variant.
         """
-        kept = () if self._settings.effort.force else records_of_image(self._file, image)
+        kept = () if self._settings.effort.force else self._records_of(image)
         self.order = replace(self.order, image=image, records=kept)
-        self._sent = frozenset(case_name(read_record(line.encode())) for line in kept)
+        records = [read_record(line.encode()) for line in kept]
+        self._sent = frozenset(case_name(r) for r in records if r.commit == self.order.commit)
         measure_in_container(self._client, self.order, self._receive)
 
     @property
-    def _file(self) -> Path:
-        order, settings = self.order, self._settings
-        return record_file(
-            Path(settings.results), settings.machine.name, order.commit, order.cell.id
+    def _commits(self) -> tuple[str, ...]:
+        """The commits that were ordered, the base first."""
+        return tuple(filter(None, (self._settings.base, self.order.commit)))
+
+    def _records_of(self, image: str) -> tuple[str, ...]:
+        return tuple(
+            line
+            for commit in self._commits
+            for line in records_of_image(self._file(commit), image)
         )
+
+    def _file(self, commit: str) -> Path:
+        settings = self._settings
+        results = Path(settings.results)
+        return record_file(results, settings.machine.name, commit, self.order.cell.id)
 
     def _receive(self, message: dict[str, Any]) -> None:
         event, details = message.pop("event"), message
         if "case" in details and details["case"] not in self._cases:
             raise self._forged(f"case: was not ordered (got {ascii(details['case'])[:100]})")
         match event:
-            case "case-finished":
+            case "case-record":
                 record = self._keep(self._checked(details["case"], details["record"]))
-                self._done.add(details["case"])
-                failure = record.failure
-                details = {
-                    "case": details["case"],
-                    "seconds": record.duration_s,
-                    "speedup": record.speedup.value if record.speedup else None,
-                    "failure_class": failure.failure_class if failure else None,
-                    "beside": what_runs_eagerly(record),
-                }
-            case "case-kept":
-                if details["case"] not in self._sent:
-                    raise self._forged(f"{details['case']}: has no record that could be kept")
-                self._done.add(details["case"])
+                self._received[record.commit, details["case"]] = record
+                return
+            case "case-finished" | "case-unchanged" | "case-kept":
+                details = self._ended(event, details["case"])
             case "cell-building":
                 details = {"commit": self.order.commit}
             case "cell-measuring":
                 self._measuring = True
-            case "cell-failed":
-                if self._measuring:
-                    raise self._forged("the build cannot fail once cases are measured")
+            case "cell-failed" | "build-failed":
                 self._keep_failed_build(details)
+                if event == "build-failed":
+                    return
                 details = {"message": details["message"], "seconds": 0.0}
             case "refused":
                 raise SpecError(details["message"], hint=details["hint"])
         self.report(event, **details)
+
+    def _ended(self, event: str, case: str) -> dict[str, Any]:
+        """Return what the display shows of a case that has its record now.
+
+        Raises:
+            EngineError: If it has none.
+        """
+        found = self._received.get((self.order.commit, case))
+        if found is None and not (event == "case-kept" and case in self._sent):
+            raise self._forged(f"{case}: has no record that could be kept")
+        self._done.add(case)
+        if found is None or event != "case-finished":
+            return {"case": case}
+        return {"case": case, **finished(found)}
 
     def _checked(self, case: str, line: str) -> RunRecord:
         """Return the record of a case, if it is what was ordered.
@@ -336,13 +354,16 @@ class _Cell:
         order, settings = self.order, self._settings
         ordered: dict[str, tuple[object, object]] = {
             "project": (record.project, settings.project),
-            "commit": (record.commit, order.commit),
             "cell": (record.cell, order.cell),
             "machine": (record.machine, settings.machine),
             "case": (case_name(record), case),
             "workload_version": (record.workload_version, self._cases[case].workload.version),
             "conditions.device": (device_type(record), settings.effort.device),
         }
+        for field, commit in (("commit", record.commit), ("same_as", record.same_as)):
+            if commit not in (*self._commits, *((None,) if field == "same_as" else ())):
+                rule = f"{field}: must be {' or '.join(self._commits)}"
+                raise self._forged(f"{rule} (got {ascii(commit)[:200]})")
         for field, (got, wanted) in ordered.items():
             if got != wanted:
                 raise self._forged(f"{field}: must be {wanted} (got {ascii(got)[:200]})")
@@ -368,11 +389,15 @@ class _Cell:
             conditions=replace(record.conditions, image=self.order.image),
             command=f"{record.command} --docker",
         )
-        write_record(self._file, kept)
+        write_record(self._file(kept.commit), kept)
         return kept
 
     def _keep_failed_build(self, details: dict[str, Any]) -> None:
-        run = self._settings.run_in(self.order.cell, self.order.commit)
+        if self._measuring:
+            raise self._forged("the build cannot fail once cases are measured")
+        if details["commit"] not in self._commits:
+            raise self._forged(f"commit: was not ordered (got {ascii(details['commit'])[:100]})")
+        run = self._settings.run_in(self.order.cell, details["commit"])
         for case in self._cases.values():
             record = failed_everywhere(
                 run,
@@ -383,7 +408,8 @@ class _Cell:
                 output=details["output"],
             )
             self._keep(record)
-            self._done.add(case.name)
+            if run.commit == self.order.commit:
+                self._done.add(case.name)
 
 
 def records_of_image(path: Path, image: str) -> tuple[str, ...]:
@@ -392,7 +418,7 @@ def records_of_image(path: Path, image: str) -> tuple[str, ...]:
     Only the newest record of each case counts. If it was not measured in this image, the case is
     measured again.
     """
-    newest: dict[Key, tuple[str, bool]] = {}
+    newest: dict[AtCommit, tuple[str, bool]] = {}
     try:
         data = read_plain(path)
     except ResultsError:

@@ -33,21 +33,28 @@ def main() -> int:
 
     order = json.loads((HERE / "order.json").read_text(encoding="utf-8"))
     send("cell-building")
-    project = HERE / "project"
-    if failed := install(HERE / "source", project):
-        send("cell-failed", **failed)
-        return 0
+    laid: dict[str, str] = {}
+    commits = [commit for commit in (order["base"], order["commit"]) if commit]
+    for commit in commits:
+        target = HERE / "projects" / commit
+        if not (failed := install(HERE / "sources" / commit, target)):
+            laid[commit] = str(target)
+        elif len(commits) == 1 or (commit == commits[-1] and not laid):
+            send("cell-failed", commit=commit, **failed)
+            return 0
+        else:  # only the cases of this commit have failed
+            send("build-failed", commit=commit, **failed)
     # As for an asv benchmark in a cell: the instrument first, then the measured commit.
-    os.environ["PYTHONPATH"] = str(project)
-    sys.path[:] = [str(HERE / "instrument"), *sys.path[1:], str(project)]
-    measure(order, send)
+    os.environ["PYTHONPATH"] = "" if order["base"] else laid[order["commit"]]
+    sys.path[:] = [str(HERE / "instrument"), *sys.path[1:], *list(laid.values())[::-1]]
+    measure(order, laid, send)
     return 0
 
 
 def install(source: Path, target: Path) -> dict[str, str] | None:
     """Build the project with the cell's backend and install it; return the failure, if any."""
     cell = sys.prefix
-    wheels = HERE / "wheels"
+    wheels = target.with_name(f"{target.name}-wheels")
     steps = (
         ("build", "--quiet", "--wheel", "--no-build-isolation", "--python", cell, "--out-dir",
          str(wheels), str(source)),
@@ -68,30 +75,54 @@ def install(source: Path, target: Path) -> dict[str, str] | None:
     return None
 
 
-def measure(order: dict[str, Any], send: Any) -> None:  # noqa: ANN401  (a function)
-    """Run the cases, and print each record as soon as it is measured."""
+def measure(order: dict[str, Any], laid: dict[str, str], send: Any) -> None:  # noqa: ANN401  (a function)
+    """Run the cases, and print each record as soon as it is measured.
+
+    Args:
+        order: What is requested.
+        laid: Commit to the folder that has the project.
+        send: Prints an event.
+    """
     # Imported here: ``main`` has only now put the instrument and the project on the path.
     from ivhl.errors import IvhlError  # noqa: PLC0415
-    from ivhl.measure.runner import CaseEvent, run_cases  # noqa: PLC0415
+    from ivhl.measure.runner import CaseEvent, run_cases, run_in_turns  # noqa: PLC0415
     from ivhl.measure.settings import read_settings  # noqa: PLC0415
-    from ivhl.records.record import Cell, RunRecord, to_json  # noqa: PLC0415
+    from ivhl.records.record import Cell, RunRecord  # noqa: PLC0415
 
     settings = read_settings(HERE / "settings.json")
-    run = settings.run_in(Cell(**order["cell"]), order["commit"], image=order["image"])
-    if order["records"]:
+    runs = [
+        settings.run_in(
+            Cell(**order["cell"]),
+            commit,
+            image=order["image"],
+            project_path=folder if order["base"] else None,
+        )
+        for commit, folder in laid.items()
+    ]
+    sent: dict[Path, int] = {}
+    for run in runs:
+        mine = [line for line in order["records"] if json.loads(line)["commit"] == run.commit]
         run.record_file.parent.mkdir(parents=True, exist_ok=True)
-        run.record_file.write_text("".join(order["records"]), encoding="utf-8")
+        sent[run.record_file] = run.record_file.write_bytes("".join(mine).encode())
 
     def report(event: CaseEvent, case: Case, record: RunRecord | None) -> None:
-        details: dict[str, Any] = {"case": case.name}
-        if record is not None:
-            details["record"] = to_json(record)
-        send(f"case-{event}", **details)
+        del record
+        for path, start in sent.items():
+            added = path.read_bytes()[start:]
+            sent[path] += len(added)
+            for line in added.splitlines():
+                told = json.loads(line)
+                name = f"{told['workload']}/{told['size']}/{told['variant']}"
+                send("case-record", case=name, record=line.decode())
+        send(f"case-{event}", case=case.name)
 
     try:
         cases = settings.cases()
         send("cell-measuring", cases=[case.name for case in cases])
-        run_cases(run, cases, report)
+        if order["base"]:
+            run_in_turns(runs, cases, report)
+        else:
+            run_cases(runs[0], cases, report)
     except IvhlError as error:
         send("refused", message=str(error), hint=error.hint)
     else:

@@ -7,17 +7,16 @@ import os
 import re
 import shlex
 import tarfile
-import tomllib
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from ivhl.errors import SpecError
-from ivhl.matrix.spec import explain, read_plain
+from ivhl.matrix.spec import read_plain, read_toml, validated
 from ivhl.matrix.uv import uv_bin
 
 if TYPE_CHECKING:
@@ -77,13 +76,8 @@ def load_base(root: Path, device: str) -> str:
         SpecError: If ``envs/docker/bases.toml`` cannot be read or breaks rules.
     """
     path = root / FOLDER / "bases.toml"
-    try:
-        bases = _Bases.model_validate(tomllib.loads(read_plain(path).decode()))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SpecError(f"{path}: cannot be read: {error}", hint=f"see {path}") from error
-    except ValidationError as error:
-        lines = [f"{path.name}: {mistake}" for mistake in explain(error, _Bases)]
-        raise SpecError("\n".join(lines), hint=f"correct {path}") from error
+    hint = f"correct {path}"
+    bases = validated(_Bases, read_toml(path, hint), path.name, hint)
     base: _Base = getattr(bases, device)
     return f"{base.image}@{base.digest}"
 

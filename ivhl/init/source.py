@@ -7,7 +7,6 @@ import email
 import re
 import sys
 import tempfile
-import tomllib
 import zipfile
 from dataclasses import dataclass
 from keyword import iskeyword
@@ -17,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import InvalidName, canonicalize_name
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from ivhl.errors import SpecError
 from ivhl.git import NoRepositoryError, copy_tree, top_level
-from ivhl.matrix.spec import explain, read_plain
+from ivhl.matrix.spec import read_plain, read_toml, validated
 from ivhl.matrix.uv import cause_of, run_uv
 from ivhl.syntax import parsed, read_trees
 
@@ -154,17 +153,8 @@ def load_pyproject(path: Path) -> Pyproject:
     Raises:
         SpecError: If it cannot be read, or has values of the wrong type; names all of them.
     """
-    try:
-        raw = tomllib.loads(read_plain(path).decode())
-    except (OSError, ValueError, RecursionError) as error:
-        raise SpecError(f"{path}: cannot be read: {error}", hint=f"correct {path.name}") from error
-    try:
-        return Pyproject.model_validate(raw)
-    except ValidationError as error:
-        raise SpecError(
-            "\n".join(f"{path.name}: {mistake}" for mistake in explain(error, Pyproject)),
-            hint=f"correct {path}",
-        ) from error
+    hint = f"correct {path}"
+    return validated(Pyproject, read_toml(path, hint), path.name, hint)
 
 
 def _where(root: Path) -> str:

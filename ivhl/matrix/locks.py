@@ -47,9 +47,11 @@ ASKED_FILE = "requirements.in"
 _PIN = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[^\s;\\]+)(?: \\)?")
 _HASH = re.compile(r" {4}--hash=(?P<hash>[a-z0-9]+:[0-9a-f]{64,})(?: \\)?")
 _VIA = re.compile(r" {4}# (?:via(?: (?P<one>\S+))?| {2}(?P<several>\S+))")
-_OF_NEXT = re.compile(rf"^# From the index that {NEXT_INDEX} names", re.MULTILINE)
+_OF_NEXT_IS = f"# From the index that {NEXT_INDEX} names"
+_OF_NEXT = re.compile(f"^{re.escape(_OF_NEXT_IS)}", re.MULTILINE)
 _DIGEST = re.compile(r"# Matrix digest: (?P<digest>[0-9a-f]+)")
-_BECAUSE = re.compile(r"^# Because of: (?P<requirement>.+)$", re.MULTILINE)
+_BECAUSE_IS = "# Because of: "
+_BECAUSE = re.compile(rf"^{_BECAUSE_IS}(?P<requirement>.+)$", re.MULTILINE)
 _ADDRESS = re.compile(r"[a-z][a-z+]*://\S*", re.IGNORECASE)
 _PATH = re.compile(r"(?:(?<=\s)|^)(?:/|~/|\.\.?/|[A-Za-z]:\\)\S+")
 
@@ -368,10 +370,10 @@ def parse_lock(text: str) -> tuple[Pin, ...]:
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
             continue
-        if match := _PIN.fullmatch(line):
-            pins.append((canonicalize_name(match["name"]), match["version"], [], []))
-        elif pins and (match := _HASH.fullmatch(line)):
+        if pins and (match := _HASH.fullmatch(line)):  # of ten lines, nine
             pins[-1][2].append(match["hash"])
+        elif match := _PIN.fullmatch(line):
+            pins.append((canonicalize_name(match["name"]), match["version"], [], []))
         elif pins and (match := _VIA.fullmatch(line)):
             pins[-1][3].extend(name for name in match.groups() if name)
         else:
@@ -629,28 +631,24 @@ def _in_one_line(messages: str) -> str:
 
 
 def _write(root: Path, cell: CellSpec, resolved: _Resolved) -> LockState:
-    path, other = lock_path(root, cell), unavailable_path(root, cell)
-    if resolved.kind == "unavailable":
-        path, other = other, path
-    # Half a lock would still install.
-    _write_lock(root, path, other, resolved.text.encode())
+    put_lock(root, cell, resolved.text.encode(), resolved.kind)
     return lock_state(root, cell)
 
 
-def put_lock(root: Path, cell: CellSpec, text: bytes) -> None:
-    """Write a lock that was made before or elsewhere, with its hash: it was not edited.
+def put_lock(
+    root: Path, cell: CellSpec, text: bytes, kind: Literal["locked", "unavailable"] = "locked"
+) -> None:
+    """Write a lock whole, for half of one would install, with its hash: it was not edited.
 
     Args:
-        root: Root of a clone of the project.
+        root: Root of the project, or of a clone of it.
         cell: The cell.
-        text: The lock.
+        text: The lock, or the statement that the cell is unavailable.
+        kind: Which of both.
     """
-    path, other = lock_path(root, cell), unavailable_path(root, cell)
-    _write_lock(root, path, other, text)
-
-
-def _write_lock(root: Path, path: Path, gone: Path, text: bytes) -> None:
-    """Write a lock with its hash, and leave the hashes of all others as they are."""
+    path, gone = lock_path(root, cell), unavailable_path(root, cell)
+    if kind == "unavailable":
+        path, gone = gone, path
     write_whole(path, text, root)
     gone.unlink(missing_ok=True)
     with _SUMS_LOCK:  # several cells are locked at the same time
@@ -723,17 +721,20 @@ def _read(path: Path, cell: CellSpec, kind: Literal["locked", "unavailable"]) ->
         pins = parse_lock(text) if kind == "locked" else ()
     except (OSError, ValueError) as error:
         raise LockError(f"{path.name}: {error}", hint=_again(cell)) from error
-    because = _BECAUSE.search(text)
-    body = [line for line in text.splitlines() if not line.startswith("#")]
+    # Most have neither comment, and an expression would try each of their thousands of lines.
+    because = _BECAUSE.search(text) if _BECAUSE_IS in text else None
+    body: list[str] = []
+    if kind == "unavailable":
+        body = [line for line in text.splitlines() if not line.startswith("#")]
     return LockState(
         cell=cell,
         kind=kind,
         path=path,
         sha256=hashlib.sha256(data).hexdigest(),
-        message="\n".join(body).strip() if kind == "unavailable" else "",
+        message="\n".join(body).strip(),
         because=because["requirement"] if because else "",
         digest=digest_in(text),
-        of_next=bool(_OF_NEXT.search(text)),
+        of_next=_OF_NEXT_IS in text and bool(_OF_NEXT.search(text)),
         pins=pins,
     )
 

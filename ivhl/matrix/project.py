@@ -6,7 +6,6 @@ import hashlib
 import re
 import shlex
 import sys
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Self, TypeVar
@@ -22,7 +21,7 @@ from pydantic import (
 
 from ivhl.errors import SpecError
 from ivhl.git import tracked_files
-from ivhl.matrix.spec import Matrix, explain, load_matrix, read_plain
+from ivhl.matrix.spec import Matrix, explain, load_matrix, read_plain, read_toml
 from ivhl.workload import use_benchmarks
 
 _T = TypeVar("_T", bound=BaseModel)
@@ -152,19 +151,12 @@ def load_project(root: Path) -> Project:
         SpecError: If the file is missing, not TOML, or breaks rules; reports all mistakes at once.
     """
     path = root / "pyproject.toml"
-    try:
-        raw = tomllib.loads(read_plain(path).decode())
-    except FileNotFoundError as error:
+    if not path.exists():
         raise SpecError(
             f"no pyproject.toml in {root}",
             hint="it must stand beside the folder envs/; `ivhl init` makes what is missing",
-        ) from error
-    except OSError as error:
-        raise SpecError(f"pyproject.toml cannot be read: {error}", hint=f"see {path}") from error
-    except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, too long or too deep
-        raise SpecError(
-            f"pyproject.toml: is not valid TOML: {error}", hint=f"correct {path}"
-        ) from error
+        )
+    raw = read_toml(path, f"correct {path}")
     mistakes: list[str] = []
     named = _table(raw.get("project", {}), _Named, "project", mistakes)
     tools = raw.get("tool", {})

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # ``next``: release candidates and nightlies, from the index that IVHL_NEXT_INDEX names.
 Tier = Literal["default", "extended", "next"]
 _T = TypeVar("_T")
+_M = TypeVar("_M", bound=BaseModel)
 # Bytes of a text that a person or a tool wrote: a lock of a thousand packages has two million.
 LARGEST_TEXT: Final = 16 << 20
 
@@ -340,6 +341,46 @@ def read_plain(path: Path, largest: int = LARGEST_TEXT) -> bytes:
     return data
 
 
+def read_toml(path: Path, hint: str) -> dict[str, Any]:
+    """Return the content of a file of TOML (``read_plain``).
+
+    Raises:
+        SpecError: If it cannot be read, or is not TOML.
+    """
+    try:
+        text = read_plain(path).decode()
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read: {error.strerror}", hint=hint) from error
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{path}: must be UTF-8: {error}", hint=hint) from error
+    return parse_toml(text, path.name, hint)
+
+
+def parse_toml(text: str, place: str, hint: str) -> dict[str, Any]:
+    """Return the content of TOML.
+
+    Raises:
+        SpecError: If it is not TOML.
+    """
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # also integers of 5,000 digits, deep nesting
+        raise SpecError(f"{place}: is not valid TOML: {error}", hint=hint) from error
+
+
+def validated(model: type[_M], raw: object, place: str, hint: str) -> _M:
+    """Return what a model makes of the content of a file.
+
+    Raises:
+        SpecError: If it breaks rules; reports every mistake.
+    """
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        lines = [f"{place}: {mistake}" for mistake in explain(error, model)]
+        raise SpecError("\n".join(lines), hint=hint) from error
+
+
 def toml_text(text: str) -> str:
     """Return a text as a basic string of TOML, which is one of JSON without halves of characters."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")
@@ -353,19 +394,7 @@ def load_matrix(path: Path) -> Matrix:
             with its place, the rule and the value.
     """
     hint = f"correct {path}; the comments in it say what each key means"
-    try:
-        raw = tomllib.loads(read_plain(path).decode())
-    except OSError as error:
-        raise SpecError(
-            f"{path}: cannot be read: {error.strerror}", hint="run this in an ivhl project"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise SpecError(f"{path}: must be UTF-8: {error}", hint=hint) from error
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # also integers of 5,000 digits, and deep nesting
-        raise SpecError(f"{path.name}: is not valid TOML: {error}", hint=hint) from error
+    raw = read_toml(path, hint)
     mistakes: list[str] = []
     matrix = None
     try:

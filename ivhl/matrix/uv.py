@@ -201,7 +201,7 @@ def _read(path: Path) -> dict[str, Any]:
     """Return uv's settings in a file; none if it is the ``pyproject.toml`` of another tool."""
     try:
         found: Any = tomllib.loads(read_plain(path).decode())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise LockError(
             f"{path}: must be TOML, since uv reads it: {error}", hint="correct it, then try again"
         ) from error

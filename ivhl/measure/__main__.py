@@ -45,22 +45,28 @@ MOST = 1e9
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the requested cases in this interpreter and write their records."""
-    arguments = parser().parse_args(argv)
+    return exit_code(measure, parser().parse_args(argv), "stopped: the same command continues")
+
+
+def exit_code(
+    command: Callable[[argparse.Namespace], None], arguments: argparse.Namespace, stopped: str
+) -> int:
+    """Run a command, print its error, and return its exit code; ``stopped`` is for Ctrl-C."""
     try:
-        return measure(arguments)
+        command(arguments)
     except IvhlError as error:
-        print(
-            f"error: {error}", f"next: {error.hint}" * bool(error.hint), sep="\n", file=sys.stderr
-        )
+        say(f"error: {error}")
+        say(f"next: {error.hint}" * bool(error.hint))
         return error.exit_code
     except KeyboardInterrupt:
-        say("stopped: the same command continues")
+        say(stopped)
         sys.stdout.flush()
         # A normal exit would wait for the threads that wait for cases.
         os._exit(128 + signal.SIGINT)
+    return 0
 
 
-def measure(arguments: argparse.Namespace) -> int:
+def measure(arguments: argparse.Namespace) -> None:
     """Run the requested cases, or list them.
 
     Raises:
@@ -80,13 +86,8 @@ def measure(arguments: argparse.Namespace) -> int:
     )
     if arguments.list:
         print(json.dumps([c.name for c in cases], indent=1))
-        return 0
-    refuse_without_gpu(arguments.device)
-    limit = None
-    if arguments.memory_limit is not None:
-        limit = int(arguments.memory_limit * 2**30)
-    if arguments.device == "cpu":
-        check_memory(cases, limit or memory_limit())
+        return
+    limit = limit_for(cases, arguments)
     out = Path(arguments.out).resolve()
     cell, image = given_image(arguments.bill) if arguments.bill else (this_cell(), None)
     run = Run(
@@ -117,14 +118,36 @@ def measure(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise ResultsError(str(error), hint="choose a writable folder with --out") from error
     print(f"records: {run.record_file}")
-    return 0
+
+
+def limit_for(cases: Sequence[Case], arguments: argparse.Namespace) -> int | None:
+    """Return the bytes of memory that each case may have; ``None`` if nobody limits them.
+
+    Raises:
+        SpecError: If the cases do not fit, or the device is not there.
+    """
+    refuse_without_gpu(arguments.device)
+    limit = None if arguments.memory_limit is None else int(arguments.memory_limit * 2**30)
+    if arguments.device == "cpu":
+        check_memory(cases, limit or memory_limit())
+    return limit
+
+
+def add_options(p: argparse.ArgumentParser) -> None:
+    """Add the options that say where and how cases are measured."""
+    p.add_argument("--workloads", default="benchmarks", metavar="PACKAGE")
+    p.add_argument("--compile-mode", choices=MODES, help="replaces the declared modes")
+    p.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    p.add_argument("--threads", type=positive(int, MOST_THREADS + 1), default=1)
+    p.add_argument("--machine", default=os.uname().nodename, metavar="NAME")
+    p.add_argument("--memory-limit", type=positive(float), metavar="GIB")
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the argument parser."""
     p = argparse.ArgumentParser(prog="python -m ivhl.measure", description=__doc__)
     p.add_argument("--out", default="results", help="folder for the records")
-    p.add_argument("--workloads", default="benchmarks", metavar="PACKAGE")
+    add_options(p)
     p.add_argument(
         "--workload",
         action="append",
@@ -134,17 +157,12 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--size", metavar="NAME")
     p.add_argument("--variant", action="append", default=[], metavar="NAME")
-    p.add_argument("--compile-mode", choices=MODES, help="replaces the declared modes")
-    p.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    p.add_argument("--threads", type=positive(int, MOST_THREADS + 1), default=1)
     p.add_argument("--force", action="store_true", help="measure again cases that have a record")
-    p.add_argument("--machine", default=os.uname().nodename, metavar="NAME")
     p.add_argument("--project", default="ivhl")
     p.add_argument("--commit", type=commit_hash, help="40 hex digits (default: git's HEAD)")
     p.add_argument("--bill", type=Path, metavar="FILE", help="of the image that this runs in")
     p.add_argument("--processes", type=positive(int), default=PROCESSES, metavar="N")
     p.add_argument("--deadline", type=positive(float), default=DEADLINE_S, metavar="SECONDS")
-    p.add_argument("--memory-limit", type=positive(float), metavar="GIB")
     p.add_argument("--list", action="store_true", help="print the cases and stop")
     return p
 

@@ -117,18 +117,6 @@ def count_numbers(inputs: Any) -> int:  # noqa: ANN401  (any pytree)
     return sum(tensor.numel() for tensor in leaves_of(inputs).tensors.values())
 
 
-def flatten(outputs: Any) -> list[torch.Tensor]:  # noqa: ANN401  (any pytree)
-    """Return all tensors of a pytree, in order.
-
-    Raises:
-        ValueError: If it has no tensor.
-    """
-    tensors = list(leaves_of(outputs).tensors.values())
-    if not tensors:
-        raise ValueError(f"no tensor among the outputs (got {type(outputs).__name__})")
-    return tensors
-
-
 def distance(actual: torch.Tensor, reference: torch.Tensor) -> tuple[float, float]:
     """Return the largest absolute difference and the root mean square difference.
 

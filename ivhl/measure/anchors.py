@@ -15,14 +15,15 @@ from ivhl.measure.accuracy import (
 )
 from ivhl.measure.failures import CaseError
 from ivhl.measure.jumps import Jumps
+from ivhl.measure.scales import scales_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ivhl.measure.accuracy import Scales, Typical
+    from ivhl.measure.exact import Exact
     from ivhl.measure.imports import Setup
     from ivhl.measure.leaves import Leaves
-    from ivhl.measure.subject import Subject
     from ivhl.records.record import OutputError
 
 
@@ -56,12 +57,12 @@ class Anchors:
 
     Args:
         setup: The process.
-        subject: What is called.
+        exact: Runs the case in float64, and near its inputs.
         typical: What outputs of few elements are like, by the number of the output.
     """
 
-    def __init__(self, setup: Setup, subject: Subject, typical: dict[int, Typical]) -> None:
-        self._setup, self._subject, self._typical = setup, subject, typical
+    def __init__(self, setup: Setup, exact: Exact, typical: dict[int, Typical]) -> None:
+        self._setup, self._exact, self._typical = setup, exact, typical
 
     def note_largest_errors(self, anchors: Iterable[Anchor]) -> None:
         """Take note of eager's largest error of each output of few elements, over all draws."""
@@ -115,9 +116,8 @@ class Anchors:
         scales = None
         if not workload.outputs:
             # A reference of one's own may name its outputs as it likes.
-            scales = self._subject.scales_of(
-                outputs.tensors, dict(zip(outputs.tensors, exact, strict=True))
-            )
+            named = dict(zip(outputs.tensors, exact, strict=True))
+            scales = scales_of(workload, outputs.tensors, named, self._exact.started())
         if self._setup.case.level not in ("tolerance", "cosine"):
             limits = [
                 limit_without_jumps(
@@ -132,7 +132,7 @@ class Anchors:
                 )
                 for number, error in enumerate(errors)
             ]
-            looks = self._subject.looks(inputs, exact=True, dtype=workload.dtype)
+            looks = self._exact.looks(inputs, exact=True, dtype=workload.dtype)
             without = self._without_jumps(tensors, exact, limits, looks)
             if without is not tensors:
                 errors = judge_eager(names, without, exact)
@@ -169,7 +169,7 @@ class Anchors:
         if len(shapes) != len(references) or shapes == [one.shape for one in references]:
             return references
         with self._setup.random_numbers_kept():
-            for look in self._subject.looks(
+            for look in self._exact.looks(
                 inputs, exact=True, dtype=self._setup.case.workload.dtype
             ):
                 seen = list(look.tensors.values())
@@ -238,7 +238,7 @@ class Anchors:
             )
             for row in zip(errors, tensors, anchor.references, strict=True)
         ]
-        looks = self._subject.looks(anchor.inputs, exact=False, dtype=dtype)
+        looks = self._exact.looks(anchor.inputs, exact=False, dtype=dtype)
         without = self._without_jumps(tensors, anchor.references, limits, looks)
         anchor.source = judge_eager(names, without, anchor.references)
 

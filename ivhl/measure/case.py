@@ -201,17 +201,17 @@ class Measurement:
 
         before = snapshot() if warn else {}
         functions = import_workload(setup)
-        data, subject = Data(setup, functions), functions.subject
+        data, subject, exact = Data(setup, functions), functions.subject, functions.exact
         self.journal.enter("eager")
         subject.warm_up(data.draws[0])
         call = subject.eager_arm(data.inputs)
         if warn:
             warn_of_changes(before)
         allowed = try_eager(data, subject, call)
-        references, moves = run_reference(setup, subject, data.draws)
+        references, moves = run_reference(setup, exact, data.draws)
         warn_of_rounded_references(setup, references)
         typical = typical_outputs(references, moves)
-        anchors = Anchors(setup, subject, typical)
+        anchors = Anchors(setup, exact, typical)
         eager = run_eager(
             setup, data, subject, call, references=references, judge=anchors, allowed=allowed
         )
@@ -221,7 +221,7 @@ class Measurement:
             data=data,
             eager=eager,
             anchors=anchors,
-            judge=OutputJudge(setup, subject, typical),
+            judge=OutputJudge(setup, exact, typical),
         )
 
     def _compiler(self, setup: Setup) -> Callable[..., Any]:

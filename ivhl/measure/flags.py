@@ -42,6 +42,8 @@ class NoSuchFlagError(Exception):
 
 # What the message of a case begins with whose flag cannot be set.
 FLAG_REFUSED: Final = "--flag: "
+# Types of a value that holds further settings, as ``inductor.cpp`` does.
+_GROUPS: Final = {"SubConfigProxy", "ConfigModuleInstance"}
 _WORDS: Final = {"true": "True", "false": "False", "none": "None"}
 
 
@@ -83,7 +85,7 @@ def set_flag(flag: Flag) -> Any:  # noqa: ANN401  (settings are of any type)
         before = getattr(holder, name)
     except (ImportError, AttributeError) as error:
         raise NoSuchFlagError(f"this release has no {flag.module}.{flag.field}") from error
-    if isinstance(before, type | ModuleType) or _is_group(before):
+    if isinstance(before, type | ModuleType) or type(before).__name__ in _GROUPS:
         raise NoSuchFlagError(f"{flag.module}.{flag.field} is a group of settings: name one in it")
     # A text would be true wherever it is asked for a switch.
     if isinstance(flag.value, str) and (
@@ -106,8 +108,3 @@ def _may_be_text(flag: Flag) -> bool:
     members = get_args(get_type(flag.field)) if get_type is not None else ()
     # Of ``int | None``; a literal or a callable says more than that.
     return not members or not set(members) <= {bool, int, float, NoneType}
-
-
-def _is_group(value: object) -> bool:
-    """Return whether a value holds further settings, as ``inductor.cpp`` does."""
-    return type(value).__name__ in {"SubConfigProxy", "ConfigModuleInstance"}

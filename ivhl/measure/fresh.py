@@ -61,7 +61,7 @@ class FreshCalls:
         anchors: Anchors,
         times: Mapping[str, Times],
     ) -> None:
-        self._setup, self._subject, self._data = setup, functions.subject, data
+        self._setup, self._exact, self._data = setup, functions.exact, data
         self._eager, self._source, self._anchors, self._times = eager, source, anchors, times
         self._compiled, self._judge = variant.compiled, variant.judge
 
@@ -168,7 +168,7 @@ class FreshCalls:
         began = begin()
         finished = self._data.detached(outputs["compiled"])
         finish_s = since(began).cpu / 1e9
-        exact = self._subject.reference_of(inputs).tensors
+        exact = self._exact.reference_of(inputs).tensors
         anchor = self._anchors.anchor_of(leaves_in(outputs["eager"]), inputs, exact)
         if self._setup.variant_dtype != self._setup.dtype:
             self._anchors.note_source(self._data.detached(self._source()), anchor)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from ivhl.measure.exact import Exact
     from ivhl.measure.job import Clock, Job
     from ivhl.measure.journal import Journal
     from ivhl.measure.subject import Subject
@@ -71,12 +72,14 @@ class Functions:
 
     Attributes:
         subject: What is called.
+        exact: Runs it in float64, and near its inputs.
         make_inputs: Makes the inputs of a size.
         prepare: Makes the variant's own inputs of them, if it has any.
         finish: Makes eager's outputs of the variant's, if these differ.
     """
 
     subject: Subject
+    exact: Exact
     make_inputs: Callable[..., Any]
     prepare: Callable[..., Any] | None
     finish: Callable[..., Any] | None
@@ -113,7 +116,8 @@ def import_torch(job: Job, case: Case, journal: Journal) -> Setup:
 
 def import_workload(setup: Setup) -> Functions:
     """Import the modules of the workload, and return what they define."""
-    from ivhl.measure.subject import Subject  # noqa: PLC0415  (imports torch)
+    from ivhl.measure.exact import Exact  # noqa: PLC0415  (imports torch)
+    from ivhl.measure.subject import Subject  # noqa: PLC0415
 
     workload, variant = setup.case.workload, setup.case.variant
     try:
@@ -133,7 +137,7 @@ def import_workload(setup: Setup) -> Functions:
         raise CaseError("import", f"{place_of(error)} {error}") from error
     # Importing the project may have changed it.
     setup.torch.set_num_threads(setup.job.effort.threads)
-    return Functions(subject, make_inputs, prepare, finish)
+    return Functions(subject, Exact(subject), make_inputs, prepare, finish)
 
 
 def gil_is_on() -> bool | None:

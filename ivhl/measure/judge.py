@@ -21,6 +21,7 @@ from ivhl.measure.accuracy import (
 from ivhl.measure.anchors import note_accuracy
 from ivhl.measure.failures import CaseError, number
 from ivhl.measure.jumps import Jumps
+from ivhl.measure.leaves import difference
 from ivhl.records.record import JUMPS
 
 if TYPE_CHECKING:
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 
     from ivhl.measure.accuracy import Typical
     from ivhl.measure.anchors import Anchor
+    from ivhl.measure.exact import Exact
     from ivhl.measure.imports import Setup
     from ivhl.measure.leaves import Leaves
-    from ivhl.measure.subject import Subject
     from ivhl.records.record import FailureClass, OutputError
 
 
@@ -39,7 +40,7 @@ class OutputJudge:
 
     Args:
         setup: The process.
-        subject: What is called.
+        exact: Runs the case near its inputs.
         typical: What outputs of few elements are like, by the number of the output.
         by_law: Whether the variant draws random numbers of its own, so that values say nothing.
     """
@@ -47,26 +48,26 @@ class OutputJudge:
     def __init__(
         self,
         setup: Setup,
-        subject: Subject,
+        exact: Exact,
         typical: Mapping[int, Typical],
         *,
         by_law: bool = False,
     ) -> None:
-        self._setup, self._subject, self._typical = setup, subject, typical
+        self._setup, self._exact, self._typical = setup, exact, typical
         self.by_law = by_law
         # The errors of the worst outputs so far, in a list of one.
         self._worst: list[tuple[OutputError, ...]] = [()]
 
     def by_law_only(self) -> OutputJudge:
         """Return the judge of a variant that draws random numbers of its own."""
-        return OutputJudge(self._setup, self._subject, self._typical, by_law=True)
+        return OutputJudge(self._setup, self._exact, self._typical, by_law=True)
 
     def judge(self, outputs: Leaves, anchor: Anchor, which: str) -> None:
         """Judge outputs, and note the worst one judged so far."""
         own_source = "own source" in which
         failure_class: FailureClass = "eager_failed" if own_source else "wrong"
         if self.by_law and not own_source:
-            if other := self._subject.compare_structure(anchor.eager, outputs):
+            if other := self._difference(anchor.eager, outputs):
                 raise CaseError(failure_class, f"{which} {other}")
             return
         try:
@@ -74,18 +75,18 @@ class OutputJudge:
         except ValueError as mismatch:
             found = self._judge_by_a_look(outputs, anchor)
             if found is None:
-                other = self._subject.compare_structure(anchor.eager, outputs)
+                other = self._difference(anchor.eager, outputs)
                 raise CaseError(
                     failure_class, f"{which} output cannot be compared: {other or mismatch}"
                 ) from mismatch
             judged, other = found, None
         else:
             if not all(error.passed for error in judged) and self._may_jump(anchor):
-                anchor.scales = self._subject.with_jumps(
+                anchor.scales = self._exact.with_jumps(
                     list(anchor.scales or ()), anchor.inputs, anchor.references
                 )
                 judged = self._errors_of(outputs, anchor)
-            other = self._subject.compare_structure(anchor.eager, outputs)
+            other = self._difference(anchor.eager, outputs)
             if other or not all(error.passed for error in judged):
                 outputs, judged, other = self._judge_without_jumps(outputs, anchor, judged, other)
         if wrong := next(self._shortfalls(judged, outputs, anchor), other):
@@ -118,7 +119,7 @@ class OutputJudge:
         jumps = Jumps(list(outputs.tensors.values()), anchor.references, limits)
         with self._setup.random_numbers_kept():
             for look in self._looks(anchor):
-                if other and self._subject.compare_structure(look, outputs) is None:
+                if other and self._difference(look, outputs) is None:
                     other = None
                     self._warn_of_jumps("a value that is no tensor")
                 jumps.look(list(look.tensors.values()))
@@ -139,7 +140,7 @@ class OutputJudge:
         """
         with self._setup.random_numbers_kept():
             for look in self._looks(anchor):
-                if self._subject.compare_structure(look, outputs) is not None:
+                if self._difference(look, outputs) is not None:
                     continue
                 beside = replace(anchor, references=list(look.tensors.values()))
                 with suppress(ValueError):
@@ -148,6 +149,20 @@ class OutputJudge:
                         self._warn_of_jumps("the shape of an output")
                         return judged
         return None
+
+    def _difference(self, eager: Leaves, other: Leaves) -> str | None:
+        """Return where outputs differ from eager's in structure or in what is no tensor."""
+        if not self._setup.case.workload.outputs:
+            same = self._setup.variant_dtype == self._setup.dtype
+            return difference(eager, other, dtypes=same)
+        mine, theirs = (
+            [value for value in leaves.others.values() if value is not None]
+            for leaves in (eager, other)
+        )
+        if mine == theirs:
+            return None
+        path = next(iter({**other.others, **eager.others}))
+        return f"{path} and what else is no tensor: {theirs!r}, eager has {mine!r}"[:400]
 
     @staticmethod
     def _warn_of_jumps(what: str) -> None:
@@ -160,7 +175,7 @@ class OutputJudge:
     def _looks(self, anchor: Anchor) -> Iterator[Leaves]:
         """Return what the same code returns on inputs that are rounded a little more."""
         dtype = self._setup.case.dtype
-        return self._subject.looks(anchor.inputs, exact=False, dtype=dtype)
+        return self._exact.looks(anchor.inputs, exact=False, dtype=dtype)
 
     def _may_jump(self, anchor: Anchor) -> bool:
         """Return whether gradients are among what is judged, by the same code in float64."""

@@ -74,6 +74,7 @@ class Lanes:
             for number in range(1, max(self.n, PROCESSES))
         ]
         self._free: queue.SimpleQueue[Launcher] = queue.SimpleQueue()
+        self._idle: queue.SimpleQueue[Launcher] = queue.SimpleQueue()
         self._pool = ThreadPoolExecutor(self.n)
 
     @property
@@ -143,7 +144,7 @@ class Lanes:
         for launcher in self._launchers[:PROCESSES]:
             launcher.start()
         # A nursery takes one order at a time, and processes do not end in the order of their start.
-        self._idle: queue.SimpleQueue[Launcher] = queue.SimpleQueue()
+        self._idle = queue.SimpleQueue()
         for launcher in self._launchers:
             self._idle.put(launcher)
 

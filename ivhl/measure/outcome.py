@@ -203,6 +203,16 @@ def failed_everywhere(
     return make_record(run, case, {}, failure, duration_s=0.0, load=None, in_cell=False)
 
 
+def finished(record: RunRecord) -> dict[str, Any]:
+    """Return what the event of a finished case says of it, for the progress display."""
+    return {
+        "seconds": record.duration_s,
+        "speedup": record.speedup.value if record.speedup else None,
+        "failure_class": record.failure.failure_class if record.failure else None,
+        "beside": what_runs_eagerly(record),
+    }
+
+
 def what_runs_eagerly(record: RunRecord) -> str:
     """Return what of the compiled arm runs eagerly or is compiled again; empty if nothing is.
 

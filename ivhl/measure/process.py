@@ -280,6 +280,7 @@ class Nursery:
             )
         self._orders, self._answers = self.tree.process.stdin, self.tree.process.stdout
         self._pending = b""
+        self._own: tuple[int, ...] = ()
         self._closing = threading.Lock()
         self._reading = threading.Lock()
         self.is_closed = False

@@ -8,23 +8,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ivhl.measure.accuracy import rounded, typical_of
-from ivhl.measure.subject import has_few, has_own_scale
+from ivhl.measure.scales import has_few, has_own_scale
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ivhl.measure.accuracy import Typical
+    from ivhl.measure.exact import Exact
     from ivhl.measure.imports import Setup
-    from ivhl.measure.subject import Subject
 
     Moves = list[dict[str, float]]
     Tensors = list[dict[str, Any]]
 
 
 def run_reference(
-    setup: Setup, subject: Subject, draws: Sequence[tuple[Any, ...]]
+    setup: Setup, exact: Exact, draws: Sequence[tuple[Any, ...]]
 ) -> tuple[Tensors, Moves]:
-    """Return the reference of each output by its path, and what ``Subject.moves_of`` does, by draw.
+    """Return the reference of each output by its path, and what ``Exact.moves_of`` does, by draw.
 
     Saved for the other processes of the case. They compute the references again if loading fails:
     the disk may be full, and PyTorch 2.5.1 cannot save on Python 3.13.
@@ -34,9 +34,9 @@ def run_reference(
     with suppress(Exception):
         tensors, moves = setup.torch.load(path, weights_only=True)
         return tensors, moves
-    tensors = [subject.reference_of(inputs).tensors for inputs in draws]
+    tensors = [exact.reference_of(inputs).tensors for inputs in draws]
     moves = [
-        subject.moves_of(inputs, tensors[number], number) for number, inputs in enumerate(draws)
+        exact.moves_of(inputs, tensors[number], number) for number, inputs in enumerate(draws)
     ]
     with suppress(Exception):
         fresh = path.with_name(f"{path.name}.{setup.job.process}")

@@ -1,4 +1,4 @@
-"""One run in one cell: its settings, the code that it carries, the commands that repeat it."""
+"""One run in one cell: its settings and the commands that repeat it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,6 @@ from ivhl.records.record import Cell
 if TYPE_CHECKING:
     from ivhl.records.record import Machine
     from ivhl.workload import Case
-
-# The code that measures in a cell; it must be the same for every commit under test.
-MEASURING_CODE = (
-    "__init__.py",
-    "errors.py",
-    "git.py",
-    "instrument.py",
-    "records",
-    "workload.py",
-    "machine",
-    "measure",
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,16 +11,17 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ivhl.machine.stability import observe_stability
 from ivhl.measure import cache
 from ivhl.measure.earlier import (
     case_key,
-    expected_compile_s,
     is_answered,
     records_of_other_commits,
     same_subject,
+    sources_at,
 )
 from ivhl.measure.lanes import (
     CompiledCase,
@@ -33,14 +34,15 @@ from ivhl.measure.lanes import (
 from ivhl.measure.launcher import Launcher, Seed, run_stage
 from ivhl.measure.outcome import checked_record
 from ivhl.measure.shared import lacks_bytecode
-from ivhl.records.answers import newest_keys
+from ivhl.records.answers import cold_seconds, newest_keys, read_records
 from ivhl.records.files import append_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ivhl.measure.launcher import Stage
     from ivhl.measure.run import Run
+    from ivhl.measure.sources import Sources
     from ivhl.records.record import Phase, RecordedObservation, RunRecord
     from ivhl.workload import Case
 
@@ -57,6 +59,7 @@ def run_cases(
     run: Run,
     cases: Sequence[Case],
     on_event: Callable[[CaseEvent, Case, RunRecord | None], None] = lambda *_: None,
+    reached: Mapping[str, Sources] = MappingProxyType({}),
 ) -> None:
     """Measure every case without a record; write each record before the next case starts.
 
@@ -64,6 +67,7 @@ def run_cases(
         run: Settings of the run.
         cases: Cases in the order in which to run them.
         on_event: Called at each event of a case, with its record once that exists.
+        reached: What cases reach, by name, where this process cannot tell.
 
     Raises:
         OSError: If a record cannot be written (a full disk); records written before stay.
@@ -73,9 +77,10 @@ def run_cases(
     elsewhere = {} if run.effort.force else records_of_other_commits(run)
     todo = []
     for case in cases:
-        if is_answered(run, case, newest):
+        here = reached.get(case.name)
+        if is_answered(run, case, newest, here):
             on_event("kept", case, None)
-        elif record := same_subject(run, case, elsewhere):
+        elif record := same_subject(run, case, elsewhere, here):
             append_record(run.record_file, record)
             on_event("unchanged", case, None)
         else:
@@ -92,7 +97,9 @@ def run_in_turns(
 ) -> None:
     """Measure every case at several commits, whose processes take turns; write a record of each.
 
-    No earlier record answers for a case: what is compared was measured side by side.
+    A case that reaches the same code at all of them is measured once. Of others, earlier records
+    answer only where all commits have some: what is compared is measured side by side. With
+    ``force``, none does.
 
     Args:
         runs: A run for each commit; they differ in nothing else.
@@ -103,7 +110,52 @@ def run_in_turns(
         OSError: As ``run_cases``.
     """
     Path(runs[0].scratch).mkdir(parents=True, exist_ok=True)
-    _measure(runs, cases, on_event, begun=True)
+    if len(runs) == 1:
+        run_cases(runs[0], cases, on_event, sources_at(runs[0], cases))
+        return
+    if not runs[0].effort.force:
+        cases = _without_answers(runs, cases, on_event)
+    if cases:
+        _measure(runs, cases, on_event, begun=True)
+
+
+def _without_answers(
+    runs: Sequence[Run],
+    cases: Sequence[Case],
+    on_event: Callable[[CaseEvent, Case, RunRecord | None], None],
+) -> list[Case]:
+    """Measure once what reaches the same code at all commits; return what must be compared."""
+    base, *_, head = runs
+    reached, *others = (sources_at(run, cases) for run in runs)
+    alike = [
+        case
+        for case in cases
+        if case.name in reached
+        and all(other.get(case.name) == reached[case.name] for other in others)
+    ]
+    # Of the base, only that it is busy: the case has ended when the head has its record.
+    run_cases(
+        base,
+        alike,
+        lambda event, case, _: on_event(event, case, None) if event == "started" else None,
+        reached,
+    )
+    answers = {key: record for key, made, record in read_records(base.record_file) if made}
+    newest = [newest_keys(run.record_file) for run in runs]
+    left = []
+    for case in cases:
+        here = reached.get(case.name) if case in alike else None
+        if all(
+            is_answered(run, case, known, of_run.get(case.name))
+            for run, known, of_run in zip(runs, newest, (reached, *others), strict=True)
+        ):
+            on_event("kept", case, None)
+        elif here and (record := same_subject(head, case, answers, here)):
+            append_record(head.record_file, record)
+            on_event("unchanged", case, None)
+        else:
+            left.append(case)
+    return left
 
 
 def _measure(
@@ -134,7 +186,8 @@ def _measure(
             Commit(one, lanes, make_seed(one, cases[0], lanes))
             for one, lanes in zip(runs, every, strict=True)
         ]
-        expected = expected_compile_s(run)
+        # The longest first, so that no core is left waiting for it at the end.
+        expected = cold_seconds(Path(run.results), run.cell.id)
         # What compiles alone comes last: by then, all others have their records.
         tuned = [case for case in cases if every[0].is_tuned(case)]
         others = [case for case in cases if case not in tuned]

@@ -11,7 +11,8 @@ from typing import Any
 
 import ivhl
 from ivhl.measure.effort import Effort, read_effort
-from ivhl.measure.run import MEASURING_CODE, Run
+from ivhl.measure.harness import harness
+from ivhl.measure.run import Run
 from ivhl.measure.shared import shared_folder
 from ivhl.records.record import Cell, Machine
 from ivhl.workload import Case, load_workloads, named_cases, select_cases
@@ -129,7 +130,8 @@ class Settings:
         That is the measuring half of this checkout, and the folder of benchmarks if there is one.
         """
         package = Path(ivhl.__file__).parent
-        found = [(package / name, f"ivhl/{name}") for name in MEASURING_CODE]
+        parts = [package / "__init__.py", *harness().values()]
+        found = [(part, f"ivhl/{part.name}") for part in parts]
         if ":" not in self.workloads:
             found.append((Path(self.root) / self.workloads, self.workloads))
         return found

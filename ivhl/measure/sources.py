@@ -33,6 +33,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ivhl.measure.harness import is_harness
 from ivhl.measure.syntax import defined_by, is_for_type_checkers, syntax_digest
 from ivhl.workload import DYNAMO_ENGINES
 
@@ -41,15 +42,6 @@ if TYPE_CHECKING:
 
     from ivhl.workload import Case
 
-# The modules of run.MEASURING_CODE (a test compares them), and ``ivhl/__init__.py``, which only
-# joins the folders of the package.
-INSTRUMENT: Final = frozenset(
-    {
-        "ivhl",
-        *("ivhl.errors", "ivhl.git", "ivhl.instrument", "ivhl.machine", "ivhl.measure"),
-        *("ivhl.records", "ivhl.workload"),
-    }
-)
 # Modules that never belong to a project, wherever their files are.
 _NO_PROJECT: Final = frozenset({"__main__", "__mp_main__", "sitecustomize", "usercustomize"})
 # Modules of the standard library without side effects.
@@ -119,8 +111,9 @@ def reached_sources(case: Case, workloads: str, project_name: str, *, ran: bool 
     if case.variant.engine == "hotpath":
         reach.take(_HOTPATH)
     reach.run(project.home)
-    for name in () if attribute else project.directly_in(home):
-        reach.run(name)
+    for name in () if attribute else project.below(home):
+        if name.rpartition(".")[0] == home:
+            reach.run(name)
     size = case.workload.sizes[case.size]
     # The class of a size may have methods, so its module counts, but without its workloads: this
     # case's part of them is hashed by value.
@@ -343,21 +336,17 @@ class _Project:
                 if path.is_dir() and path.name.isidentifier() and path.name != "__pycache__":
                     yield from self.below(name)
 
-    def directly_in(self, package: str) -> list[str]:
-        """Return the modules directly in a package."""
-        return [name for name in self.below(package) if name.rpartition(".")[0] == package]
-
     def packages_below(self, package: str) -> Iterator[str]:
         """Yield every package in a package, at any depth."""
         for folder in self.folders(package):
             for path in sorted(folder.iterdir()):
                 name = f"{package}.{path.name}"
-                if (path / "__init__.py").is_file() and not is_instrument(name):
+                if (path / "__init__.py").is_file() and not is_harness(name):
                     yield name
                     yield from self.packages_below(name)
 
     def _has(self, module: str) -> bool:
-        if is_instrument(module) or module in _NO_PROJECT:
+        if is_harness(module) or module in _NO_PROJECT:
             return False
         return self.owns(module.partition(".")[0]) and self._find(module) is not None
 
@@ -405,11 +394,6 @@ def is_of_project(top: str, workloads: str, project_name: str) -> bool:
     """Return whether a top-level name belongs to the project, or would if it existed."""
     project = _Project(workloads.partition(":")[0], project_name)
     return _normalized(top) == _normalized(project_name) or project.owns(top)
-
-
-def is_instrument(module: str) -> bool:
-    """Return whether a module is measuring code, which has its own version."""
-    return ".".join(module.split(".")[:2]) in INSTRUMENT
 
 
 def _distributions(top: str) -> frozenset[str]:
@@ -579,7 +563,7 @@ class _Reach:
     def _note_other(self, module: str) -> None:
         top = module.partition(".")[0]
         ours = self._project.is_package(top) or self._project.has(top)
-        if top not in sys.stdlib_module_names and not ours and not is_instrument(module):
+        if top not in sys.stdlib_module_names and not ours and not is_harness(module):
             self.others.add(module)
 
     def has_side_effects(self, module: str) -> bool:
@@ -617,7 +601,7 @@ class _Reach:
 
     def _is_harmless_import(self, found: _Import) -> bool:
         """Return whether calling the imported object has no side effects, whatever its arguments."""
-        if is_instrument(found.module) or found.module.partition(".")[0] in _PURE:
+        if is_harness(found.module) or found.module.partition(".")[0] in _PURE:
             return True
         inner = f"{found.module}.{found.name}"
         return self._is_plain(inner if self._project.has(inner) else found.module)

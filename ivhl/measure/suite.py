@@ -12,7 +12,7 @@ from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ivhl.measure.outcome import what_runs_eagerly
+from ivhl.measure.outcome import finished
 from ivhl.measure.runner import CaseEvent, run_cases, run_in_turns
 from ivhl.measure.settings import (
     BASE_VARIABLE,
@@ -28,6 +28,8 @@ from ivhl.workload import Case, Workload, core_variant, every_case, load_workloa
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    from ivhl.measure.settings import Settings
 
 Values = dict[str, dict[str, Any]]
 
@@ -123,6 +125,7 @@ def operations() -> tuple[AsvOperation, ...]:
     Not only those of this run: asv's history breaks when the parameters change.
     """
     settings = read_settings()
+    _see_project(settings)
     workloads = load_workloads(settings.workloads)
     every = [operation_of(w.name, w, settings.effort.device) for w in workloads]
     return tuple(one for one in every if one.variants)
@@ -143,18 +146,12 @@ def measure_cell() -> Values:
     cell = Cell(**json.loads(os.environ[CELL_VARIABLE]))
     project, base = map(os.environ.get, (PROJECT_VARIABLE, BASE_VARIABLE))
     run = settings.run_in(cell, os.environ[COMMIT_VARIABLE], project_path=project)
+    _see_project(settings)
     cases = settings.cases()
 
     def report(event: CaseEvent, case: Case, record: RunRecord | None) -> None:
-        details: dict[str, Any] = {"cell": cell.id, "case": case.name}
-        if record is not None:
-            details |= {
-                "seconds": record.duration_s,
-                "speedup": record.speedup.value if record.speedup else None,
-                "failure_class": record.failure.failure_class if record.failure else None,
-                "beside": what_runs_eagerly(record),
-            }
-        settings.report(f"case-{event}", **details)
+        details = {} if record is None else finished(record)
+        settings.report(f"case-{event}", cell=cell.id, case=case.name, **details)
 
     settings.report("cell-measuring", cell=cell.id, cases=[c.name for c in cases])
     try:
@@ -174,10 +171,17 @@ def measure_cell() -> Values:
     return values_in(run.record_file, cell, settings.effort.device)
 
 
+def _see_project(settings: Settings) -> None:
+    """Let this process import workloads that the project has itself, where nothing is installed."""
+    if settings.base is not None and ":" in settings.workloads:
+        places = filter(None, map(os.environ.get, (PROJECT_VARIABLE, BASE_VARIABLE)))
+        sys.path += [place for place in places if place not in sys.path]
+
+
 def values_in(path: Path, cell: Cell, device: str) -> Values:
     """Return the values of the latest record of each case, by case and metric."""
     values: Values = {}
-    for (workload, _, size, variant, where), _, record in read_records(path):
+    for ((workload, _, size, variant), where), _, record in read_records(path):
         if where != device or record.cell.lock_sha256 != cell.lock_sha256:
             continue
         name = f"{workload}/{size}/{variant}"

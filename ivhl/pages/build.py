@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ivhl.tracker.compat import Row, RowSeries
+    from ivhl.records.identity import CaseInCell
+    from ivhl.tracker.compat import Row
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.views.run import RunLine
     from ivhl.tracker.views.source import Place, Source
@@ -150,7 +151,7 @@ def _parts(source: Source, asv: str) -> Iterator[tuple[str, Callable[[], Iterato
     for series, rows in source.by_series.items():
         yield case_page(series), partial(_case, source, series)
         for row in rows:
-            if row.record is not None:
+            if row.recorded is not None:
                 yield cell_data(series, row.cell), partial(_details, source, row)
     yield "regressions.html", partial(_regressions, source)
     yield "compare.html", partial(_comparison, source)
@@ -177,7 +178,7 @@ def _matrices(source: Source, place: Place) -> Iterator[SiteFile]:
         yield _page(source, "matrix.html", matrix.href, view=matrix)
 
 
-def _case(source: Source, series: RowSeries) -> Iterator[SiteFile]:
+def _case(source: Source, series: CaseInCell) -> Iterator[SiteFile]:
     case = case_view(source, series)
     yield _page(source, "case.html", case.href, view=case)
 
@@ -219,12 +220,13 @@ def _details(source: Source, row: Row) -> Iterator[SiteFile]:
     """Yield the file that the details of a case in a cell are loaded from, and its older course."""
     path, course = cell_data(row.series, row.cell), source.course(row)
     *older, newest = parts_of(course)
-    assert row.record is not None  # noqa: S101  (the caller looked)
-    spread = source.state.spreads.of(row.record)
-    signed = signed_by(row.record, source.provenance)
+    assert row.recorded is not None  # noqa: S101  (the caller looked)
+    entry = row.recorded.entry
+    spread = source.state.spreads.of(entry)
+    signed = signed_by(row.record, source.provenance) if source.provenance and row.record else ()
     made_from = source.digest_of(
         course,
-        *(code_digest(), row.record.commit, repr(spread), repr(signed), repr(row.expectation)),
+        *(code_digest(), entry.commit, repr(spread), repr(signed), repr(row.expectation)),
     )
 
     def content() -> bytes:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ivhl.errors import ResultsError
 from ivhl.instrument import version_of
 from ivhl.records.age import recorded_rank
+from ivhl.records.identity import CaseId, case_of
 from ivhl.records.lines import read_plain
 from ivhl.records.reader import records_in
 
@@ -21,19 +22,19 @@ if TYPE_CHECKING:
 
     from ivhl.records.record import Failure, RunRecord
 
-# Workload, version, size, variant and device; commit, cell, lock, threads, instrument, image and
-# flags; and these with the hash of the benchmark.
-CaseId = tuple[str, int, str, str, str]
+# Case and device; commit, cell, lock, threads, instrument, image and flags; and these with the hash
+# of the benchmark.
+OnDevice = tuple[CaseId, str]
 MadeLike = tuple[str, str, str | None, int, str, str | None, tuple[str, ...]]
 RunKey = tuple[str, str, str | None, int, str, str | None, tuple[str, ...], str | None]
 
 
-def newest_keys(path: Path) -> dict[CaseId, RunKey]:
+def newest_keys(path: Path) -> dict[OnDevice, RunKey]:
     """Return the conditions of each case's newest record, if that record is final.
 
     Unreadable lines are skipped: the case is measured again, and ``ivhl results`` reports the line.
     """
-    found: dict[CaseId, RunKey] = {}
+    found: dict[OnDevice, RunKey] = {}
     for case, made, _ in read_records(path):
         found.pop(case, None)
         if made is not None:
@@ -41,14 +42,14 @@ def newest_keys(path: Path) -> dict[CaseId, RunKey]:
     return found
 
 
-def newest_of_other_commits(folder: Path, made_like: MadeLike) -> dict[CaseId, RunRecord]:
+def newest_of_other_commits(folder: Path, made_like: MadeLike) -> dict[OnDevice, RunRecord]:
     """Return each case's newest final record with sources that was made like this, at any commit.
 
     Args:
         folder: Folder of the machine's records.
         made_like: The beginning of a ``RunKey``; its commit is not looked at.
     """
-    found: dict[CaseId, RunRecord] = {}
+    found: dict[OnDevice, RunRecord] = {}
     for path in folder.glob(f"*-{made_like[1]}.jsonl"):
         for case, made, record in read_records(path):
             older = found.get(case)
@@ -59,9 +60,9 @@ def newest_of_other_commits(folder: Path, made_like: MadeLike) -> dict[CaseId, R
     return found
 
 
-def cold_seconds(results: Path, cell_id: str) -> dict[CaseId, float]:
+def cold_seconds(results: Path, cell_id: str) -> dict[OnDevice, float]:
     """Return the compile seconds of the records of a cell, from any machine."""
-    seconds: dict[CaseId, float] = {}
+    seconds: dict[OnDevice, float] = {}
     for path in results.glob(f"*/records/*-{cell_id}.jsonl"):
         for case, _, record in read_records(path):
             if record.compile is not None and record.compile.cold_s is not None:
@@ -69,7 +70,7 @@ def cold_seconds(results: Path, cell_id: str) -> dict[CaseId, float]:
     return seconds
 
 
-def read_records(path: Path) -> Iterator[tuple[CaseId, RunKey | None, RunRecord]]:
+def read_records(path: Path) -> Iterator[tuple[OnDevice, RunKey | None, RunRecord]]:
     """Yield, for each record of a file, its case key, its run key and the record.
 
     The run key is ``None`` if the record is not final, or comes from an uncommitted tree. A file
@@ -83,13 +84,7 @@ def read_records(path: Path) -> Iterator[tuple[CaseId, RunKey | None, RunRecord]
         if isinstance(record, str):
             continue
         cell, conditions = record.cell, record.conditions
-        case = (
-            record.workload,
-            record.workload_version,
-            record.size,
-            record.variant,
-            conditions.device.split()[0],
-        )
+        case = case_of(record).case, conditions.device.split()[0]
         made = (
             record.commit,
             cell.id,

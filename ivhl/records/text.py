@@ -40,7 +40,7 @@ def visible(text: str) -> str:
 
     Tabs and line breaks stay.
     """
-    return _PLAIN.sub(_written, text)
+    return _PLAIN.sub(lambda found: _shown(found[0]), text)
 
 
 def printable(text: str) -> str:
@@ -55,21 +55,13 @@ def is_printable(text: str) -> bool:
 
 def visible_json(text: str) -> str:
     """Return JSON in ASCII with all of its texts visible, names of members as well."""
-    return _JSON_ESCAPE.sub(_written_json, text)
-
-
-def _written(found: re.Match[str]) -> str:
-    return _shown(found[0])
+    return _JSON_ESCAPE.sub(lambda found: _shown_json(found[0]), text)
 
 
 @lru_cache(maxsize=4096)
 def _shown(character: str) -> str:
     unseen = category(character) in _UNSEEN or _IGNORABLE.match(character)
     return ascii(character)[1:-1] if unseen else character
-
-
-def _written_json(found: re.Match[str]) -> str:
-    return _shown_json(found[0])
 
 
 @lru_cache(maxsize=4096)

@@ -6,24 +6,24 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import permutations
-from statistics import fmean, median
 from typing import TYPE_CHECKING, Final
 
 from ivhl.tracker.comparable import BUILDS_UNKNOWN
 from ivhl.tracker.compare import compare, disturbed_cases, summarise
 from ivhl.tracker.compat import is_free_threaded, newest_release, python_key, release_key
+from ivhl.tracker.grid import cell_mean, matched_cases
 from ivhl.tracker.spans import cases_run, ran_enough
 from ivhl.tracker.wording import counted, seconds, times
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from ivhl.records.identity import AtCommit, CaseInCell
     from ivhl.records.record import RunRecord
     from ivhl.tracker.changes import Kind
     from ivhl.tracker.compare import Comparison, Mean
-    from ivhl.tracker.compat import Row, RowSeries
+    from ivhl.tracker.compat import Row
     from ivhl.tracker.spread import Spreads
-    from ivhl.tracker.store import Key
 
 # Calling compiled code takes some 10 µs of Python (docs/findings.md), so an eager call of less than
 # a few of these is hardly ever worth compiling, whatever is in it.
@@ -117,7 +117,7 @@ class Advice:
 
 
 def advise(
-    rows: Iterable[Row], spreads: Spreads, disturbed: Collection[Key] = ()
+    rows: Iterable[Row], spreads: Spreads, disturbed: Collection[AtCommit] = ()
 ) -> Advice | None:
     """Return the newest Python, on the newest release with a right result, that costs nothing.
 
@@ -134,7 +134,7 @@ def advise(
         disturbed: The disturbed runs of the history (``disturbed_keys``): of a case with one, times
             are not compared.
     """
-    run = _enough([row for row in rows if row.record is not None and not row.existing])
+    run = _enough([row for row in rows if row.recorded is not None and not row.existing])
     passing = [row for row in run if row.speedup is not None]
     if not passing:
         return None
@@ -145,7 +145,7 @@ def advise(
         for python in sorted({row.python for row in run if row.torch == torch}, key=python_key)
     }
     compared = {
-        (other, python): _compared(cells[other], cells[python], spreads, disturbed)
+        (other, python): compare_rows(cells[other], cells[python], spreads, disturbed)
         for other, python in permutations(cells, 2)
     }
     eligible = [python for python in cells if not is_free_threaded(python)]
@@ -200,37 +200,7 @@ def _passed(rows: Iterable[Row]) -> int:
     return sum(row.speedup is not None for row in rows)
 
 
-def matched_cases(rows: Iterable[Row]) -> frozenset[RowSeries]:
-    """Return the cases with a speedup in every cell that has at least half as many as the best.
-
-    Means of cells are over these, wherever one is shown: a mean over whatever passed gets better
-    when the slowest case breaks. Cells of which only a few cases were run would leave nothing; they
-    have no mean.
-
-    Args:
-        rows: All rows of one machine and device.
-    """
-    passed: dict[str, set[RowSeries]] = defaultdict(set)
-    for row in rows:
-        if row.speedup is not None:
-            passed[row.cell].add(row.series)
-    most = max(map(len, passed.values()), default=0)
-    full = [found for found in passed.values() if 2 * len(found) >= most]
-    return frozenset(set.intersection(*full)) if full else frozenset()
-
-
-def cell_mean(rows: Iterable[Row], matched: frozenset[RowSeries]) -> float | None:
-    """Return the geometric mean of a cell's speedups over the matched cases.
-
-    ``None`` unless all of them passed.
-    """
-    logs = [
-        math.log(row.speedup) for row in rows if row.series in matched and row.speedup is not None
-    ]
-    return math.exp(fmean(logs)) if logs and len(logs) == len(matched) else None
-
-
-def worth_of(rows: Iterable[Row], matched: frozenset[RowSeries]) -> Worth:
+def worth_of(rows: Iterable[Row], matched: frozenset[CaseInCell]) -> Worth:
     """Return what the cases of a cell are worth."""
     run = [row for row in rows if row.status != "not_run"]
     slow = [row for row in run if row.status == "slow"]
@@ -245,8 +215,8 @@ def worth_of(rows: Iterable[Row], matched: frozenset[RowSeries]) -> Worth:
 
 
 def _is_short(row: Row) -> bool:
-    eager = row.record.eager if row.record else None
-    return eager is not None and median(eager.samples_s or (math.inf,)) < SHORT_CALL_S
+    eager_s = None if row.recorded is None else row.recorded.facts.eager_s
+    return eager_s is not None and eager_s < SHORT_CALL_S
 
 
 def _beside(found: Sequence[Comparison], mean: Mean | None) -> Beside:
@@ -303,7 +273,7 @@ def _builds(cells: Mapping[str, Sequence[Row]]) -> str:
 
 
 def _changed(
-    earlier: Sequence[Row], now: Sequence[Row], spreads: Spreads, disturbed: Collection[Key]
+    earlier: Sequence[Row], now: Sequence[Row], spreads: Spreads, disturbed: Collection[AtCommit]
 ) -> str:
     """Return what a release changed compared with the newest one tried before it."""
     if not earlier:
@@ -322,9 +292,13 @@ def _changed(
     return f"Since PyTorch {last}: {'; '.join(parts)}."
 
 
-def _compared(
-    before: Sequence[Row], after: Sequence[Row], spreads: Spreads, disturbed: Collection[Key]
+def compare_rows(
+    before: Sequence[Row], after: Sequence[Row], spreads: Spreads, disturbed: Collection[AtCommit]
 ) -> tuple[tuple[Comparison, ...], Mean | None]:
+    """Return how two Pythons differ on one release, and the change of the mean speedup.
+
+    ``None`` if that has no interval.
+    """
     sides = disturbed, disturbed
     found = compare(_records(before), _records(after), "python", spreads, sides)
     means = [one.means.get("speedup") for one in summarise(found)]

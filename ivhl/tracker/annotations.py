@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from ivhl.errors import ResultsError, SpecError
-from ivhl.records.files import append_line
+from ivhl.errors import SpecError
 from ivhl.tracker.compat import release_key
-from ivhl.tracker.kept import load_lines
+from ivhl.tracker.kept import keep_lines, load_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from ivhl.tracker.changes import Between
     from ivhl.tracker.regressions import Change
 
 NAME = "annotations.jsonl"
@@ -43,7 +42,7 @@ class Annotation:
     at: str
     until: str = ""
 
-    def is_of(self, change: Change) -> bool:
+    def is_of(self, change: Change | Between) -> bool:
         """Return whether this is about a change."""
         if change.along == "commit":
             there = change.place.startswith(self.place)
@@ -70,24 +69,17 @@ def annotate(results: Path, annotation: Annotation) -> None:
         ResultsError: If the file cannot be written.
         SpecError: If the text cannot be written as UTF-8.
     """
-    path = results / NAME
+    said = {name: value for name, value in asdict(annotation).items() if value}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        said = {name: value for name, value in asdict(annotation).items() if value}
-        append_line(path, json.dumps(said, ensure_ascii=False))
+        keep_lines(results / NAME, [said], in_ascii=False)
     except UnicodeEncodeError as error:
         raise SpecError(
             f"an annotation must be text (got {annotation.text!r} about {annotation.cases!r})",
             hint="write it in UTF-8",
         ) from error
-    except OSError as error:
-        raise ResultsError(
-            f"{path} cannot be written: {error}",
-            hint="it must be a plain file on a disk with room",
-        ) from error
 
 
-def note_of(change: Change, annotations: Iterable[Annotation]) -> str:
+def note_of(change: Change | Between, annotations: Iterable[Annotation]) -> str:
     """Return the last word on a change; empty if there is none."""
     words = [one.text for one in annotations if one.is_of(change)]
     return words[-1] if words else ""

@@ -45,13 +45,13 @@ FACTOR_WORDS: Final[dict[Factor, str]] = {
 ATTRIBUTED: Final[tuple[Metric, ...]] = ("eager", "compiled", "speedup")
 
 
-class Ends(NamedTuple):
-    """A cell at a commit.
+class Treatment(NamedTuple):
+    """What one arm of an experiment measures: a cell at a commit, perhaps with something changed.
 
     Attributes:
         commit: Full hash.
-        package: A package that is swapped at one of two ends, as it is pinned here; else empty.
-        flags: Settings of the compiler that are changed at one of two ends.
+        package: A package that is swapped in another arm, as it is pinned here; else empty.
+        flags: Settings of the compiler that are changed here.
     """
 
     python: str
@@ -59,6 +59,12 @@ class Ends(NamedTuple):
     commit: str
     package: str = ""
     flags: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return its cell, commit and what is changed."""
+        changed = " ".join(filter(None, (self.package, *self.flags)))
+        where = f"py{self.python}-torch{self.torch} at {self.commit[:8]}"
+        return f"{where} with {changed}" if changed else where
 
 
 class Corner(NamedTuple):
@@ -69,12 +75,11 @@ class Corner(NamedTuple):
     """
 
     setting: Setting
-    at: Ends
+    at: Treatment
 
     def __str__(self) -> str:
-        """Return its cell, commit and flags."""
-        flags = f" with {' '.join(self.at.flags)}" if self.at.flags else ""
-        return f"py{self.at.python}-torch{self.at.torch} at {self.at.commit[:8]}{flags}"
+        """Return its cell, commit and what is changed."""
+        return str(self.at)
 
 
 class Attributed(NamedTuple):
@@ -129,12 +134,12 @@ def _names(factors: Sequence[Factor], setting: Setting) -> str:
     return " and ".join(word.removeprefix("the ") for word in words)
 
 
-def factors_of(first: Ends, last: Ends) -> tuple[Factor, ...]:
+def factors_of(first: Treatment, last: Treatment) -> tuple[Factor, ...]:
     """Return the axes in which two ends differ."""
     return tuple(f for f in FACTORS if getattr(first, f) != getattr(last, f))
 
 
-def corners_of(first: Ends, last: Ends) -> tuple[Corner, ...]:
+def corners_of(first: Treatment, last: Treatment) -> tuple[Corner, ...]:
     """Return all settings of the axes that differ, the first end first and the last one last."""
     factors = factors_of(first, last)
     found = []
@@ -226,7 +231,7 @@ def attribute(
 def attribute_rounds(
     rounds: Sequence[Mapping[Corner, RunRecord]],
     factors: Sequence[Factor],
-    reach_of: Callable[[Metric, Sequence[float], Sequence[float]], tuple[float, float]],
+    reach_of: Callable[[Sequence[float], Sequence[float]], tuple[float, float]],
     noise_of: Callable[[Metric, Sequence[RunRecord], Sequence[float]], float],
 ) -> Attributed:
     """Return what each axis does to a case, by rounds in each of which all corners were measured.
@@ -254,7 +259,7 @@ def attribute_rounds(
             for records in rounds:
                 runs = {c.setting: r for c, r in records.items()}
                 noises.append(noise_of(metric, [runs[s] for s in weights], [*weights.values()]))
-            effects.append(_effect(names, metric, *reach_of(metric, moves, noises), held))
+            effects.append(_effect(names, metric, *reach_of(moves, noises), held))
     return Attributed(
         base.machine.name,
         base.conditions.device.split()[0],

@@ -28,6 +28,7 @@ from ivhl.tracker.wording import memory, seconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from ivhl.records.identity import CaseInCell
     from ivhl.records.record import RunRecord
     from ivhl.tracker.entries import Run
 
@@ -119,6 +120,22 @@ class QuantityChange:
         elif self.outcome == "inconclusive":
             text += ", too noisy to say beside so many cases"
         return text
+
+
+class Between(NamedTuple):
+    """What a case did between two commits, releases or Pythons, as its cause is looked up.
+
+    Attributes:
+        along: What ``before`` and ``place`` are: ``commit``, ``torch`` or ``python``.
+        reason: Of a failure, its class and message.
+    """
+
+    along: str
+    before: str
+    place: str
+    case: CaseInCell
+    kind: Kind
+    reason: str
 
 
 class CaseChange(NamedTuple):

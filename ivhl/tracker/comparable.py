@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal
 
 from ivhl.instrument import describe_instrument
-from ivhl.tracker.entries import Entry, made_of, subject_of
+from ivhl.tracker.entries import Entry, code_of, made_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,7 +30,7 @@ def differences(before: Run, after: Run, axis: Axis) -> list[str]:
         if one_code and before.benchmark == after.benchmark:
             return []
     old, new = made_of(before), made_of(after)
-    (was, benchmark), (now, other_benchmark) = subject_of(before), subject_of(after)
+    (was, benchmark), (now, other_benchmark) = code_of(before), code_of(after)
     of_one_code = axis in ("commit", "results") or was == now
     if old == new and of_one_code and benchmark == other_benchmark:
         return []

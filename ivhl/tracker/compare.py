@@ -12,27 +12,26 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ivhl.matrix.spec import CellSpec
 from ivhl.records.age import recorded_rank
+from ivhl.records.identity import case_of
 from ivhl.tracker.changes import KINDS
 from ivhl.tracker.comparable import Axis, differences
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.disturbed import judge_apart
-from ivhl.tracker.entries import Entry
 from ivhl.tracker.metrics import student
-from ivhl.tracker.store import case_name, key_of, newest_by
-from ivhl.tracker.wording import counted, marked, short_message, times
+from ivhl.tracker.store import newest_by
+from ivhl.tracker.wording import counted, failed_as, marked, times
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+    from ivhl.records.identity import AtCommit, CaseInCell
     from ivhl.records.record import RunRecord
     from ivhl.tracker.changes import CaseChange, Kind
-    from ivhl.tracker.entries import Run
+    from ivhl.tracker.entries import Entry
     from ivhl.tracker.expectations import Expectation
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
-    from ivhl.tracker.store import Key
 
 SUMMARISED: tuple[Metric, ...] = ("speedup", "eager", "compiled", "cold")
 _NORMAL_95 = NormalDist().inv_cdf(0.975)
@@ -42,43 +41,6 @@ BETWEEN_SESSIONS: Final[dict[Metric, float]] = {
     "speedup": 0.019, "eager": 0.086, "compiled": 0.093, "cold": 0.145, "warm": 0.127,
 }  # fmt: skip
 PAIRS_OF_SESSIONS: Final = 11
-
-
-class CaseInCell(NamedTuple):
-    """One case in one cell, on one device of one machine.
-
-    Of what is compared or put in a series, the field that varies is empty.
-    """
-
-    machine: str
-    device: str
-    python: str
-    torch: str
-    existing: bool
-    workload: str
-    workload_version: int
-    size: str
-    variant: str
-
-    @property
-    def name(self) -> str:
-        """Workload, size and variant."""
-        return case_name(self)
-
-    @property
-    def cell(self) -> str:
-        """Id of the cell."""
-        return CellSpec(self.python, self.torch).id
-
-    @property
-    def place(self) -> tuple[str, ...]:
-        """Where it ran, without the compared field."""
-        existing = "existing environment" if self.existing else ""
-        parts = (
-            self.machine, self.device, self.python and f"Python {self.python}",
-            self.torch and f"PyTorch {self.torch}", existing,
-        )  # fmt: skip
-        return tuple(part for part in parts if part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +160,7 @@ def compare(
     after: Iterable[RunRecord],
     axis: Axis,
     spreads: Spreads,
-    disturbed: tuple[Collection[Key], Collection[Key]] = ((), ()),
+    disturbed: tuple[Collection[AtCommit], Collection[AtCommit]] = ((), ()),
 ) -> tuple[Comparison, ...]:
     """Compare two sets of records, the worst case first.
 
@@ -307,25 +269,6 @@ def disturbed_cases(comparisons: Iterable[Comparison]) -> str:
     return f"{counted(n, 'case')} with a disturbed run" if n else ""
 
 
-def case_of(run: Run, axis: Axis | None) -> CaseInCell:
-    """Return the case of a run in its cell, without the field in which runs are compared."""
-    if isinstance(run, Entry):
-        key, python, torch = run.case, run.python, run.torch
-    else:
-        key, python, torch = key_of(run), run.cell.python, run.cell.torch
-    return CaseInCell(
-        machine="" if axis == "machine" else key.machine,
-        device=key.device,
-        python="" if axis == "python" else python,
-        torch="" if axis == "torch" else torch,
-        existing=key.existing,
-        workload=key.workload,
-        workload_version=key.workload_version,
-        size=key.size,
-        variant=key.variant,
-    )
-
-
 def session_reach(metric: Metric) -> float:
     """Return what another session of a machine may move the mean of all cases by, with 95 %.
 
@@ -357,26 +300,22 @@ def _sides(
     before: Iterable[RunRecord], after: Iterable[RunRecord], axis: Axis
 ) -> tuple[dict[CaseInCell, RunRecord], dict[CaseInCell, RunRecord]]:
     """Return the record of each case on both sides: of one commit, if they share one."""
-    if axis in ("commit", "results"):
-        one, other = (newest_by(side, lambda r: case_of(r, axis)) for side in (before, after))
-        return one, other
-    was, now = (_by_commit(side, axis) for side in (before, after))
     sides: tuple[dict[CaseInCell, RunRecord], dict[CaseInCell, RunRecord]] = ({}, {})
+    was, now = (_by_commit(records, axis) for records in (before, after))
     for case in was.keys() | now.keys():
-        mine, theirs = was.get(case, {}), now.get(case, {})
-        if shared := mine.keys() & theirs.keys():
-            commit = max(shared, key=lambda commit: recorded_rank(theirs[commit]))
-            sides[0][case], sides[1][case] = mine[commit], theirs[commit]
-            continue
-        for side, records in zip(sides, (mine, theirs), strict=True):
+        found = was.get(case, {}), now.get(case, {})
+        shared = found[0].keys() & found[1].keys() if axis not in ("commit", "results") else ()
+        commit = max(shared, key=lambda commit: recorded_rank(found[1][commit]), default=None)
+        for side, records in zip(sides, found, strict=True):
             if records:
-                side[case] = max(records.values(), key=recorded_rank)
+                newest = max(records.values(), key=recorded_rank)
+                side[case] = newest if commit is None else records[commit]
     return sides
 
 
 def _by_commit(records: Iterable[RunRecord], axis: Axis) -> dict[CaseInCell, dict[str, RunRecord]]:
     found: dict[CaseInCell, dict[str, RunRecord]] = defaultdict(dict)
-    newest = newest_by(records, lambda record: (case_of(record, axis), record.commit))
+    newest = newest_by(records, lambda r: (case_of(r).along(axis), r.commit))
     for (case, commit), record in newest.items():
         found[case][commit] = record
     return found
@@ -416,8 +355,7 @@ def _result(record: RunRecord | None) -> str:
     if record is None:
         return ""
     if record.failure is not None:
-        message = short_message(record.failure.message)
-        return marked(f"{record.failure.failure_class}: {message}".removesuffix(": "), record)
+        return marked(failed_as(record.failure), record)
     return marked(times(record.speedup.value), record) if record.speedup else ""
 
 

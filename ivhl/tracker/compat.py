@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from packaging.version import Version
 
+from ivhl.records.identity import CaseInCell, case_of
+from ivhl.records.record import RunRecord
+from ivhl.tracker.entries import Entry, Recorded, recorded
 from ivhl.tracker.expectations import Expectation, Expectations
-from ivhl.tracker.spread import SHIPPED, VERDICT_CONFIDENCE, Spreads
-from ivhl.tracker.store import device_type, is_existing, latest_per_case
-from ivhl.tracker.wording import STATUS_WORDS, Status, counted, eager_frames, times
+from ivhl.tracker.spread import CONFIDENCE, SHIPPED, VERDICT_CONFIDENCE, Spreads
+from ivhl.tracker.store import latest_of_cases
+from ivhl.tracker.wording import STATUS_WORDS, Status, counted, marks_with, times
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from ivhl.records.record import FailureClass, Interval, Reference, RunRecord
+    from ivhl.matrix.spec import CellSpec
+    from ivhl.records.record import FailureClass, Interval, Reference
+    from ivhl.tracker.wording import DynamoCounts
     from ivhl.workload import Case, Workload
 
 
@@ -41,17 +46,6 @@ NONE_EXPECTED = Expectations()
 _WIDE = 1.3
 
 
-class CellLike(Protocol):
-    """The attributes of a matrix cell (``ivhl.matrix.CellSpec``) that this module reads."""
-
-    @property
-    def id(self) -> str: ...  # noqa: D102
-    @property
-    def python(self) -> str: ...  # noqa: D102
-    @property
-    def torch(self) -> str: ...  # noqa: D102
-
-
 # Of ``compat_json``; docs/track.md has the fields.
 COMPAT_SCHEMA: Final = "ivhl.compat/1"
 
@@ -60,16 +54,6 @@ def compat_json(rows: Iterable[Row]) -> str:
     """Return the rows as JSON for programs, a line for each."""
     lines = ",\n".join(json.dumps(row.to_dict(), allow_nan=False) for row in rows)
     return f'{{"schema": "{COMPAT_SCHEMA}", "rows": [\n{lines}\n]}}\n'
-
-
-class RowSeries(NamedTuple):
-    """What the rows of one table or chart share, while Python and PyTorch vary."""
-
-    machine: str
-    device: str
-    workload: str
-    size: str
-    variant: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +71,7 @@ class Row:
         uncommitted: Whether the working tree differed from the commit.
         expectation: The known failure that this is; or, of a case that passes, the entry that still
             expects it to fail.
-        record: The record that the row shows; ``None`` if the case was not run.
+        recorded: What the row shows; ``None`` if the case was not run.
     """
 
     python: str
@@ -116,31 +100,63 @@ class Row:
     recorded_at: str | None = None
     command: str | None = None
     expectation: Expectation | None = None
-    record: RunRecord | None = field(default=None, repr=False, compare=False)
+    recorded: Recorded | None = field(default=None, repr=False, compare=False)
 
     @property
-    def series(self) -> RowSeries:
+    def record(self) -> RunRecord | None:
+        """The record with its samples, which is read now; ``None`` if the case was not run.
+
+        Raises:
+            ResultsError: If its file was changed since the index was brought up to date.
+        """
+        return None if self.recorded is None else self.recorded.record
+
+    @property
+    def engine(self) -> str:
+        """The engine that ran the case; empty if it was not run."""
+        return "" if self.recorded is None else self.recorded.facts.engine
+
+    @property
+    def exception(self) -> str:
+        """The exception of the failure; empty without one."""
+        return "" if self.recorded is None else self.recorded.entry.exception or ""
+
+    @property
+    def counts(self) -> DynamoCounts | None:
+        """What Dynamo counted."""
+        return None if self.recorded is None else self.recorded.facts.counts
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The marks of its verdict (``wording.marks_of``)."""
+        if self.recorded is None:
+            return ()
+        counts = None if self.speedup is None else self.counts
+        return marks_with(self.reference, counts, uncommitted=self.uncommitted)
+
+    @property
+    def series(self) -> CaseInCell:
         """The series that the row belongs to."""
-        return RowSeries(self.machine, self.device, self.workload, self.size, self.variant)
+        return _series(self.machine, self.device, self.workload, self.size, self.variant)
+
+    @property
+    def in_cell(self) -> CaseInCell:
+        """The case in its cell, of any version."""
+        return self.series._replace(python=self.python, torch=self.torch)
 
     def to_dict(self) -> dict[str, Any]:
         """Return every field but the record, and what was not compiled, ready for JSON."""
-        names = [
-            name for name in self.__dataclass_fields__ if name not in ("record", "expectation")
-        ]
-        entry = self.expectation
-        about = entry and {
+        entry, counts = self.expectation, self.counts
+        found: dict[str, Any] = {name: getattr(self, name) for name in _IN_JSON}
+        found["graph_breaks"] = counts and counts.graph_breaks
+        found["eager_frames"] = counts and counts.eager_frames
+        found["recompiles"] = counts and counts.recompiles
+        found["expectation"] = entry and {
             "class": entry.failure_class,
             "reason": entry.reason,
             "link": entry.link,
         }
-        facts = self.record and self.record.compile
-        compiling = {
-            "graph_breaks": facts and sum(one.count for one in facts.graph_breaks),
-            "eager_frames": facts and eager_frames(facts),
-            "recompiles": facts and sum(one.count for one in facts.recompiles),
-        }
-        return {name: getattr(self, name) for name in names} | compiling | {"expectation": about}
+        return found
 
     @property
     def passes(self) -> bool:
@@ -155,8 +171,13 @@ class Row:
     @property
     def is_failure(self) -> bool:
         """Whether PyTorch failed here: not the machine, the workload or a registry."""
-        decided = self.failure_class not in (None, "unavailable") and self.record is not None
+        decided = self.failure_class not in (None, "unavailable") and self.recorded is not None
         return decided and not _is_blameless(self)
+
+
+_IN_JSON: Final = tuple(
+    name for name in Row.__dataclass_fields__ if name not in ("recorded", "expectation")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +195,7 @@ class Support:
         not_run: Releases that were not run, of which nothing is known.
     """
 
-    series: RowSeries
+    series: CaseInCell
     python: str
     first_good: str | None
     last_bad: str | None
@@ -216,20 +237,31 @@ def is_free_threaded(python: str) -> bool:
     return python.endswith("t")
 
 
-def status_of(record: RunRecord, spreads: Spreads = SHIPPED) -> Status:
+def status_of(record: RunRecord | Recorded, spreads: Spreads = SHIPPED) -> Status:
     """Return the status that a record gives its case.
 
     *slow*: 99 of 100 other runs would find the variant slower than eager. *noisy*: this run did, and
     others may not; or even one slower by 1.3x would not show.
     """
-    if record.failure is not None:
-        return STATUS_OF.get(record.failure.failure_class, "failed")
-    another = spreads.another_run(record, confidence=VERDICT_CONFIDENCE)
-    if record.speedup is None or another is None or another.low >= 1:
+    if isinstance(record, RunRecord):
+        failure = None if record.failure is None else record.failure.failure_class
+        speedup = record.speedup
+    else:
+        failure, speedup = record.entry.failure_class, record.facts.speedup
+    return _status(failure, speedup, spreads.another_run(record, confidence=VERDICT_CONFIDENCE))
+
+
+def _status(
+    failure: FailureClass | None, speedup: Interval | None, another: Interval | None
+) -> Status:
+    """Return the status; ``another`` is the interval of another run for verdicts."""
+    if failure is not None:
+        return STATUS_OF.get(failure, "failed")
+    if speedup is None or another is None or another.low >= 1:
         return "works"
     if another.high < 1:
         return "slow"
-    return "noisy" if record.speedup.high < 1 or another.low < 1 / _WIDE else "works"
+    return "noisy" if speedup.high < 1 or another.low < 1 / _WIDE else "works"
 
 
 def format_speedup(interval: Interval) -> str:
@@ -239,9 +271,9 @@ def format_speedup(interval: Interval) -> str:
 
 
 def compat_rows(
-    records: Iterable[RunRecord],
+    records: Iterable[RunRecord | Recorded],
     *,
-    cells: Sequence[CellLike] = (),
+    cells: Sequence[CellSpec] = (),
     unavailable: Mapping[str, str] | None = None,
     cases: Sequence[Case] = (),
     workloads: Sequence[Workload] = (),
@@ -272,63 +304,122 @@ def compat_rows(
         pythons: Pythons that every machine is expected to have; ``None`` means all.
         unavailable: Cell id to why nothing can be installed; a record takes precedence.
         cases: Cases that should have been run.
-        workloads: Current workloads of the project; ``retired`` records have no row.
-        commit_order: Commits, oldest first; see ``latest_per_case``.
+        workloads: Current workloads of the project; records of other cases have no row.
+        commit_order: Commits, oldest first; see ``latest_of_cases``.
         spreads: Learnt differences between runs.
         expectations: Known failures.
     """
-    records = tuple(records)
-    gone = set(map(id, retired(records, workloads)))
-    newest = latest_per_case((r for r in records if id(r) not in gone), commit_order)
+    found = [recorded(one) if isinstance(one, RunRecord) else one for one in records]
+    declared = declared_cases(workloads)
+    kept = (one for one in found if is_declared(one.entry.case, declared))
+    newest = latest_of_cases(kept, lambda one: one.entry.case, commit_order)
     names = {cell.id: (cell.python, cell.torch) for cell in cells}
-    for record in newest:
-        names.setdefault(record.cell.id, (record.cell.python, record.cell.torch))
+    for one in newest:
+        names.setdefault(one.entry.case.cell, (one.entry.python, one.entry.torch))
     # A locked cell takes precedence over an existing environment: it can be reproduced anywhere.
-    locked_last = sorted(newest, key=is_existing, reverse=True)
-    found = {(record.cell.id, _series_of(record)): record for record in locked_last}
-    places = sorted({(r.machine.name, device_type(r)) for r in newest}) or [("", "cpu")]
-    in_cells = {(r.machine.name, device_type(r)) for r in newest if not is_existing(r)}
-    ran = {(r.machine.name, device_type(r), r.workload) for r in newest}
-    ran_anywhere = {workload for *_, workload in ran}
-    homes = _homes(r for r in newest if not is_existing(r)) if newest else {"cpu": ""}
-    wanted = {series for _, series in found} | {
-        RowSeries(machine, device, case.workload.name, case.size, case.variant.name)
-        for machine, device in places
-        for case in cases
-        if device in case.variant.devices
-        and ((machine, device) in in_cells or not newest)
-        and (
-            (machine, device, case.workload.name) in ran
-            or (case.workload.name not in ran_anywhere and homes.get(device) == machine)
-        )
-    }
-    tried = {(r.machine.name, device_type(r), r.workload, r.size, r.cell.torch) for r in newest}
-    has_run = {(r.machine.name, device_type(r), r.cell.python) for r in newest}
-    locked = {cell.id for cell in cells} | {r.cell.id for r in newest if not is_existing(r)}
+    locked_last = sorted(newest, key=lambda one: one.entry.case.existing, reverse=True)
+    of_series: dict[CaseInCell, dict[str, Recorded]] = defaultdict(dict)
+    for one in locked_last:
+        of_series[one.entry.case.row][one.entry.case.cell] = one
+    expected = _expected_cells([one.entry for one in newest], cells, names, releases, pythons)
+    for series in _wanted([one.entry for one in newest], cases):
+        of_series.setdefault(series, {})
     rows = []
-    for series in wanted:
-        for cell_id, (python, torch) in names.items():
-            here = (series.machine, series.device)
-            what = (*here, series.workload, series.size, torch)
-            if releases is not None and torch not in releases and what not in tried:
-                continue
-            if pythons is not None and python not in pythons and (*here, python) not in has_run:
-                continue
-            is_expected = cell_id in locked and (here in in_cells or not newest)
-            known = found.get((cell_id, series))
-            if not is_expected and known is None:
-                continue
-            rows.append(
-                _empty_row(cell_id, python, torch, series, (unavailable or {}).get(cell_id))
-                if known is None
-                else _with_expectation(_row(known, spreads), expectations)
-            )
-    return tuple(sorted(rows, key=_row_key))
+    for series in sorted(of_series):
+        known = of_series[series]
+        for name in expected(series):
+            if (here := known.get(name.cell)) is not None:
+                rows.append(_with_expectation(_row(here, series, spreads), expectations))
+            elif name.is_expected:
+                reason = (unavailable or {}).get(name.cell)
+                rows.append(_empty_row(name, series, reason))
+    return tuple(rows)
 
 
-def _homes(in_cells: Iterable[RunRecord]) -> Mapping[str, str]:
+class _CellOfSeries(NamedTuple):
+    """A cell in which a series may have a row; without a record only if it ``is_expected``."""
+
+    cell: str
+    python: str
+    torch: str
+    is_expected: bool
+
+
+def _wanted(newest: Sequence[Entry], cases: Iterable[Case]) -> Iterator[CaseInCell]:
+    """Yield the series of the cases that should have been run, machine by machine."""
+    places = sorted({_place_of(entry) for entry in newest}) or [("", "cpu")]
+    in_cells = {_place_of(entry) for entry in newest if not entry.case.existing}
+    ran = {(*_place_of(entry), entry.case.workload) for entry in newest}
+    ran_anywhere = {workload for *_, workload in ran}
+    homes = _homes(e for e in newest if not e.case.existing) if newest else {"cpu": ""}
+    for machine, device in places:
+        for case in cases:
+            name = case.workload.name
+            if (
+                device in case.variant.devices
+                and ((machine, device) in in_cells or not newest)
+                and (
+                    (machine, device, name) in ran
+                    or (name not in ran_anywhere and homes.get(device) == machine)
+                )
+            ):
+                yield _series(machine, device, name, case.size, case.variant.name)
+
+
+def _expected_cells(
+    newest: Sequence[Entry],
+    cells: Iterable[CellSpec],
+    names: Mapping[str, tuple[str, str]],
+    releases: Collection[str] | None,
+    pythons: Collection[str] | None,
+) -> Callable[[CaseInCell], Sequence[_CellOfSeries]]:
+    """Return what returns the cells in which a series may have a row, by Python and release.
+
+    Args:
+        newest: What was measured.
+        cells: Cells of the matrix.
+        names: Python and release of each cell.
+        releases: As for ``compat_rows``.
+        pythons: As for ``compat_rows``.
+    """
+    in_cells = {_place_of(entry) for entry in newest if not entry.case.existing}
+    tried: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for entry in newest:
+        tried[*_place_of(entry), entry.case.workload, entry.case.size].add(entry.torch)
+    has_run = {(*_place_of(entry), entry.python) for entry in newest}
+    locked = {cell.id for cell in cells}
+    locked.update(entry.case.cell for entry in newest if not entry.case.existing)
+    ordered = sorted(
+        names.items(), key=lambda item: (python_key(item[1][0]), release_key(item[1][1]), item[0])
+    )
+
+    @cache
+    def of_place(*here: str) -> Sequence[_CellOfSeries]:
+        is_cell = here in in_cells or not newest
+        return [
+            _CellOfSeries(cell, python, torch, cell in locked and is_cell)
+            for cell, (python, torch) in ordered
+            if pythons is None or python in pythons or (*here, python) in has_run
+        ]
+
+    @cache  # by machine, device, workload and size: variants have the same cells
+    def expected(*what: str) -> Sequence[_CellOfSeries]:
+        cells_here = of_place(*what[:2])
+        if releases is None:
+            return cells_here
+        known = tried[what].union(releases)
+        return [cell for cell in cells_here if cell.torch in known]
+
+    return lambda series: expected(series.machine, series.device, series.workload, series.size)
+
+
+def _place_of(entry: Entry) -> tuple[str, str]:
+    return entry.case.machine, entry.case.device
+
+
+def _homes(in_cells: Iterable[Entry]) -> Mapping[str, str]:
     """Return, for each device, the machine with most of these records."""
-    counts = Counter((record.machine.name, device_type(record)) for record in in_cells)
+    counts = Counter(map(_place_of, in_cells))
     homes: dict[str, str] = {}
     for machine, device in sorted(counts, key=lambda place: (-counts[place], place)):
         homes.setdefault(device, machine)
@@ -345,62 +436,66 @@ def declared_cases(workloads: Sequence[Workload]) -> frozenset[tuple[str, int, s
     )
 
 
-def retired(records: Iterable[RunRecord], workloads: Sequence[Workload]) -> tuple[RunRecord, ...]:
-    """Return the records of cases that the project no longer has; none if ``workloads`` is empty.
+def is_declared(case: CaseInCell, declared: frozenset[tuple[str, int, str, str]]) -> bool:
+    """Return whether the project still has a case; without declarations it has all.
 
-    These cases cannot be measured again, so the tables leave them out.
+    Others cannot be measured again, so tables and pages leave them out.
     """
+    return not declared or (
+        (case.workload, case.workload_version, case.variant, case.device) in declared
+    )
+
+
+def retired(records: Iterable[RunRecord], workloads: Sequence[Workload]) -> tuple[RunRecord, ...]:
+    """Return the records of cases that the project no longer has; none if ``workloads`` is empty."""
     declared = declared_cases(workloads)
-    return tuple(
-        record
-        for record in records
-        if workloads
-        and (record.workload, record.workload_version, record.variant, device_type(record))
-        not in declared
-    )
+    return tuple(record for record in records if not is_declared(case_of(record), declared))
 
 
-def _series_of(record: RunRecord) -> RowSeries:
-    return RowSeries(
-        record.machine.name, device_type(record), record.workload, record.size, record.variant
-    )
+def _series(machine: str, device: str, workload: str, size: str, variant: str) -> CaseInCell:
+    """Return what a row is about (``CaseInCell.row``)."""
+    return CaseInCell(machine, device, "", "", False, workload, 0, size, variant)  # noqa: FBT003
 
 
-def _row_key(row: Row) -> tuple[object, ...]:
-    return (*row.series, python_key(row.python), release_key(row.torch), row.cell)
-
-
-def _empty_row(
-    cell_id: str, python: str, torch: str, series: RowSeries, reason: str | None
-) -> Row:
+def _empty_row(name: _CellOfSeries, series: CaseInCell, reason: str | None) -> Row:
     return Row(
-        python=python,
-        torch=torch,
-        cell=cell_id,
-        **series._asdict(),
+        python=name.python,
+        torch=name.torch,
+        cell=name.cell,
+        machine=series.machine,
+        device=series.device,
+        workload=series.workload,
+        size=series.size,
+        variant=series.variant,
         status="not_run" if reason is None else "unavailable",
         failure_class=None if reason is None else "unavailable",
         message="no record" if reason is None else reason,
     )
 
 
-def _row(record: RunRecord, spreads: Spreads) -> Row:
-    status = status_of(record, spreads)
-    speedup, aa, failure = record.speedup, record.aa, record.failure
-    another = spreads.another_run(record)
-    message = "" if failure is None else failure.message
+def _row(found: Recorded, series: CaseInCell, spreads: Spreads) -> Row:
+    entry, facts = found.entry, found.facts
+    speedup, aa = facts.speedup, facts.aa
+    runs = spreads.another_runs(found, CONFIDENCE, VERDICT_CONFIDENCE)
+    another, verdict = runs or (None, None)
+    status = _status(entry.failure_class, speedup, verdict)
+    message = facts.message
     if status in ("slow", "noisy") and another is not None:
         what = "slower than eager" if status == "slow" else "too noisy to say whether slower"
         message = f"{what}: {format_speedup(another)}"
         if aa is not None:
             message += f"; noise alone gives {format_speedup(aa)}"
     return Row(
-        python=record.cell.python,
-        torch=record.cell.torch,
-        cell=record.cell.id,
-        **_series_of(record)._asdict(),
+        python=entry.python,
+        torch=entry.torch,
+        cell=entry.case.cell,
+        machine=series.machine,
+        device=series.device,
+        workload=series.workload,
+        size=series.size,
+        variant=series.variant,
         status=status,
-        failure_class=None if failure is None else failure.failure_class,
+        failure_class=entry.failure_class,
         message=message,
         speedup=None if speedup is None else speedup.value,
         speedup_low=None if another is None else another.low,
@@ -409,20 +504,20 @@ def _row(record: RunRecord, spreads: Spreads) -> Row:
         within_high=None if speedup is None else speedup.high,
         aa_low=None if aa is None else aa.low,
         aa_high=None if aa is None else aa.high,
-        quick=record.conditions.quick,
-        existing=is_existing(record),
-        reference=record.reference,
-        uncommitted=record.uncommitted,
-        commit=record.commit,
-        recorded_at=record.recorded_at,
-        command=record.command,
-        record=record,
+        quick=facts.quick,
+        existing=entry.case.existing,
+        reference=entry.shown.reference,
+        uncommitted=entry.shown.uncommitted,
+        commit=entry.commit,
+        recorded_at=entry.recorded_at,
+        command=facts.command,
+        recorded=found,
     )
 
 
 def _with_expectation(row: Row, expectations: Expectations) -> Row:
     # What no lock describes may hold anything: it is neither expected nor fixed.
-    found = None if row.existing else expectations.of(row, row.failure_class)
+    found = None if row.existing else expectations.of(row.in_cell, row.failure_class)
     return row if found is None else replace(row, expectation=found)
 
 
@@ -431,7 +526,7 @@ def support(rows: Iterable[Row]) -> tuple[Support, ...]:
 
     Ignores cases that were not run, and failures that PyTorch did not cause.
     """
-    groups: dict[tuple[RowSeries, str], list[Row]] = {}
+    groups: dict[tuple[CaseInCell, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.series, row.python), []).append(row)
     return tuple(
@@ -442,7 +537,7 @@ def support(rows: Iterable[Row]) -> tuple[Support, ...]:
     )
 
 
-def _support(series: RowSeries, python: str, rows: Iterable[Row]) -> Support:
+def _support(series: CaseInCell, python: str, rows: Iterable[Row]) -> Support:
     ordered = sorted(rows, key=lambda row: release_key(row.torch))
     run = [row for row in ordered if row.status != "not_run"]
     tried = [row for row in run if not _is_blameless(row)]
@@ -473,8 +568,7 @@ def _support(series: RowSeries, python: str, rows: Iterable[Row]) -> Support:
 
 def _is_blameless(row: Row) -> bool:
     """Return whether PyTorch did not cause the failure; a SIGKILL comes from outside."""
-    killed = row.record and row.record.failure and row.record.failure.exception == "SIGKILL"
-    return row.failure_class in _BLAMELESS or bool(killed)
+    return row.failure_class in _BLAMELESS or row.exception == "SIGKILL"
 
 
 def headline(rows: Sequence[Row]) -> str:

@@ -1,18 +1,16 @@
-"""What ``ivhl confirm`` decided, kept in ``results/confirmations.jsonl`` under version control."""
+"""What ``ivhl gate --confirm`` decided, kept in ``results/confirmations.jsonl`` with the records."""
 
 from __future__ import annotations
 
-import json
+import re
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
-from ivhl.errors import ResultsError
 from ivhl.matrix.spec import CellSpec
 from ivhl.records.age import recorded_rank
-from ivhl.records.files import append_line
 from ivhl.tracker.changes import KINDS, WORSE
-from ivhl.tracker.compare import case_of
-from ivhl.tracker.kept import load_lines
+from ivhl.tracker.kept import keep_lines, load_lines
 from ivhl.tracker.regressions import Change
 from ivhl.tracker.store import case_name
 
@@ -34,6 +32,7 @@ _FORMER: Final = {
     "failed": "inconclusive",
 }  # fmt: skip
 # What measuring again says of a change that went its way, and of one that it did not show.
+_HASH: Final = re.compile("[0-9a-f]{40}")
 CONFIRMED: Final = "confirmed"
 REFUTED: Final = "not confirmed"
 
@@ -89,7 +88,7 @@ def load_confirmations(results: Path) -> tuple[Confirmation, ...]:
     Raises:
         ResultsError: If a line is none; names the line.
     """
-    return load_lines(results / NAME, _confirmation, "confirmation", "ivhl confirm")
+    return load_lines(results / NAME, _confirmation, "confirmation", "ivhl gate --confirm")
 
 
 def keep_confirmations(results: Path, confirmations: Iterable[Confirmation]) -> None:
@@ -98,13 +97,7 @@ def keep_confirmations(results: Path, confirmations: Iterable[Confirmation]) -> 
     Raises:
         ResultsError: If the file cannot be written.
     """
-    path = results / NAME
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for one in confirmations:
-            append_line(path, json.dumps(asdict(one)))
-    except OSError as error:
-        raise ResultsError(f"{path} cannot be written: {error}", hint="free space") from error
+    keep_lines(results / NAME, map(asdict, confirmations))
 
 
 def confirmation_of(change: Change, confirmations: Iterable[Confirmation]) -> Confirmation | None:
@@ -121,6 +114,15 @@ def _confirmation(data: Any) -> Confirmation:  # noqa: ANN401  (JSON)
         value = getattr(found, name)
         if not isinstance(value, kind) or isinstance(value, bool):
             raise TypeError(f"{name} must be of type {kind.__name__} (got {value!r})")
+    for name in ("base", "head"):
+        if not _HASH.fullmatch(value := getattr(found, name)):
+            raise ValueError(f"{name} must be a full hash (got {value!r})")
+    if found.base == found.head:
+        raise ValueError(f"base and head must be two commits (got {found.base} twice)")
+    if found.rounds < 1:
+        raise ValueError(f"rounds must be at least 1 (got {found.rounds})")
+    if datetime.fromisoformat(found.at).tzinfo is None:
+        raise ValueError(f"at must have a time zone (got {found.at!r})")
     verdict = _FORMER.get(found.verdict, found.verdict)
     if verdict not in _VERDICTS:
         raise ValueError(f"verdict must be one of {', '.join(_VERDICTS)} (got {verdict!r})")
@@ -160,7 +162,8 @@ def with_confirmed(
             continue
         course = [e for e in history.entries if _is_measured_by(e, one) and wanted(e)]
         at_head = [entry for entry in course if entry.commit == one.head]
-        if not at_head or one.head not in commit_order:
+        # Of a base that does not precede the head, the same rounds say the opposite, or nothing.
+        if not at_head or not _leads(one.base, one.head, commit_order):
             continue
         entry = max(at_head, key=recorded_rank)
         later = commit_order[commit_order.index(one.head) + 1 :]
@@ -168,7 +171,7 @@ def with_confirmed(
         more.append(
             Change(
                 along="commit",
-                case=case_of(entry, "commit"),
+                case=entry.case,
                 before=one.base,
                 place=one.head,
                 kind=next(kind for kind in KINDS if kind == one.verdict),
@@ -180,6 +183,12 @@ def with_confirmed(
             )
         )
     return (*changes, *more)
+
+
+def _leads(base: str, head: str, commit_order: Sequence[str]) -> bool:
+    """Return whether the history has both commits, the base first."""
+    places = [commit_order.index(one) for one in (base, head) if one in commit_order]
+    return len(places) == 2 and places[0] < places[1]  # noqa: PLR2004  (both)
 
 
 def _is_measured_by(entry: Entry, one: Confirmation) -> bool:

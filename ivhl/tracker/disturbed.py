@@ -12,19 +12,20 @@ from collections import defaultdict
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from ivhl.records.identity import key_of
 from ivhl.tracker.changes import judge_changes
 from ivhl.tracker.metrics import DISTURBED, difference
-from ivhl.tracker.store import case_name, key_of
+from ivhl.tracker.store import case_name
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from ivhl.records.identity import AtCommit, CaseInCell
     from ivhl.records.record import RunRecord
     from ivhl.tracker.changes import CaseChange
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.spread import Spreads
-    from ivhl.tracker.store import Key
 
 K = TypeVar("K")
 _BY_CALIBRATION: Final = "{} disturbed, by the calibration: the times say nothing"
@@ -53,13 +54,13 @@ def disturbed_of(entries: Iterable[Entry]) -> frozenset[int]:
         J. W. Tukey, Exploratory Data Analysis (1977), section 2D.
     """
     entries = tuple(entries)
-    groups: dict[tuple[object, ...], dict[tuple[str, bool], dict[int, float]]] = {}
+    groups: dict[tuple[object, ...], dict[tuple[str, str, bool], dict[int, float]]] = {}
     for entry in entries:
         if entry.calibration is not None and entry.made.clock != "cuda_event":
             case, made, speed = entry.case, entry.made, entry.calibration
             machine = case.machine, made.instrument, made.threads, made.clock, speed.yardstick
             cells = groups.setdefault(machine, {})
-            cells.setdefault((case.cell, case.existing), {})[entry.id] = speed.value
+            cells.setdefault((case.python, case.torch, case.existing), {})[entry.id] = speed.value
     found: set[int] = set()
     for cells in groups.values():
         every = [seconds for runs in cells.values() for seconds in runs.values()]
@@ -86,11 +87,11 @@ def _unexplained(entries: Iterable[Entry], disturbed: Collection[int]) -> frozen
 
     Eager and compiled code of a run are timed side by side, so what slows the machine slows both.
     """
-    quiet: dict[Key, list[float]] = defaultdict(list)
-    loud: list[tuple[Key, Entry]] = []
+    quiet: dict[CaseInCell, list[float]] = defaultdict(list)
+    loud: list[tuple[CaseInCell, Entry]] = []
     for entry in entries:
         if "speedup" in entry.values:
-            case = entry.case._replace(cell="", existing=False)
+            case = entry.case.over_cells._replace(existing=False)
             if entry.id in disturbed:
                 loud.append((case, entry))
             else:
@@ -103,7 +104,7 @@ def _unexplained(entries: Iterable[Entry], disturbed: Collection[int]) -> frozen
     )
 
 
-def disturbed_keys(entries: Iterable[Entry]) -> frozenset[Key]:
+def disturbed_keys(entries: Iterable[Entry]) -> frozenset[AtCommit]:
     """Return the keys of the disturbed ones of all entries of a history (``disturbed_of``)."""
     entries = tuple(entries)
     found = disturbed_of(entries)
@@ -113,7 +114,7 @@ def disturbed_keys(entries: Iterable[Entry]) -> frozenset[Key]:
 def judge_apart(
     pairs: Mapping[K, tuple[RunRecord, RunRecord]],
     spreads: Spreads,
-    disturbed: tuple[Collection[Key], Collection[Key]],
+    disturbed: tuple[Collection[AtCommit], Collection[AtCommit]],
 ) -> dict[K, tuple[CaseChange, str]]:
     """Judge cases as ``judge_changes``, those with a disturbed run apart from the others.
 

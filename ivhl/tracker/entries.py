@@ -7,14 +7,18 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from ivhl.instrument import version_of
-from ivhl.records.record import RunRecord
+from ivhl.records.identity import case_of
+from ivhl.records.record import Interval, RunRecord
 from ivhl.tracker.facts import errors_of, facts_digest
-from ivhl.tracker.metrics import METRICS, Measured, Metric, Speed, measured, speed_of_machine
-from ivhl.tracker.store import is_existing, key_of
+from ivhl.tracker.metrics import Measured, Metric, Speed, quantities_of, speed_of_machine
+from ivhl.tracker.store import is_existing
+from ivhl.tracker.wording import DynamoCounts, counts_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ivhl.records.identity import AtCommit, CaseInCell
     from ivhl.records.record import FailureClass, Reference
-    from ivhl.tracker.store import Key
 
 
 class Made(NamedTuple):
@@ -64,7 +68,7 @@ class Entry(NamedTuple):
 
     Attributes:
         id: Its place in the index, for ``Index.read``.
-        case: Its key without the commit.
+        case: What it measured.
         benchmark: As in the record, as are ``sources`` and ``dtype``.
         compiled_s: Median seconds of a compiled call, over all processes.
         facts: Digest of what it says without noise (``facts.facts_digest``).
@@ -75,7 +79,7 @@ class Entry(NamedTuple):
     """
 
     id: int
-    case: Key
+    case: CaseInCell
     commit: str
     python: str
     torch: str
@@ -94,9 +98,9 @@ class Entry(NamedTuple):
     shown: Shown
 
     @property
-    def key(self) -> Key:
-        """What it measured; see ``store.Key``."""
-        return self.case._replace(commit=self.commit)
+    def key(self) -> AtCommit:
+        """What identifies its record."""
+        return self.case, self.commit
 
 
 class HeldValues(NamedTuple):
@@ -138,6 +142,64 @@ class Ran(NamedTuple):
     held: HeldValues
 
 
+class RowFacts(NamedTuple):
+    """What a row of a table shows of a record, beside its entry.
+
+    Attributes:
+        message: That of the failure; empty without one.
+        speedup: As in the record, as are ``aa``, ``command`` and ``engine``.
+        quick: As in its conditions, as is ``load``.
+        counts: What Dynamo counted; ``None`` where nothing was compiled.
+        eager_s: Median seconds of an eager call.
+    """
+
+    message: str
+    speedup: Interval | None
+    aa: Interval | None
+    quick: bool
+    command: str
+    engine: str
+    counts: DynamoCounts | None
+    load: float | None
+    eager_s: float | None
+
+
+class Recorded:
+    """A record as tables show it; the record itself is read when something asks for it.
+
+    Args:
+        entry: Its entry.
+        facts: What a row shows beside it.
+        read: Reads the record.
+    """
+
+    __slots__ = ("_read", "entry", "facts")
+
+    def __init__(self, entry: Entry, facts: RowFacts, read: Callable[[Entry], RunRecord]) -> None:
+        self.entry = entry
+        self.facts = facts
+        self._read = read
+
+    @property
+    def record(self) -> RunRecord:
+        """The record, with its samples.
+
+        Raises:
+            ResultsError: If its file was changed since the index was brought up to date.
+        """
+        return self._read(self.entry)
+
+    @property
+    def commit(self) -> str:
+        """As in the record."""
+        return self.entry.commit
+
+    @property
+    def recorded_at(self) -> str:
+        """As in the record."""
+        return self.entry.recorded_at
+
+
 # What can be compared and judged: a record, or what the index keeps of one.
 Run = RunRecord | Entry
 
@@ -149,12 +211,11 @@ def entry_of(record: RunRecord, number: int = 0) -> Entry:
         record: Any record.
         number: Its place in the index.
     """
-    key, failure = key_of(record), record.failure
-    found = ((metric, measured(record, metric)) for metric in METRICS)
+    failure = record.failure
     return Entry(
         id=number,
-        case=key._replace(commit=""),
-        commit=key.commit,
+        case=case_of(record),
+        commit=record.commit,
         python=record.cell.python,
         torch=record.cell.torch,
         dtype=record.dtype,
@@ -167,9 +228,30 @@ def entry_of(record: RunRecord, number: int = 0) -> Entry:
         compiled_s=None if record.compiled is None else median(record.compiled.samples_s),
         facts=facts_digest(record),
         errors=json.dumps(errors_of(record)),
-        values={metric: value for metric, value in found if value is not None},
+        values=quantities_of(record),
         calibration=speed_of_machine(record),
         shown=shown_of(record),
+    )
+
+
+def recorded(record: RunRecord) -> Recorded:
+    """Return a record that is in memory as tables show it."""
+    return Recorded(entry_of(record), row_facts_of(record), lambda _: record)
+
+
+def row_facts_of(record: RunRecord) -> RowFacts:
+    """Return what a row shows of a record, beside its entry."""
+    eager = record.eager
+    return RowFacts(
+        message="" if record.failure is None else record.failure.message,
+        speedup=record.speedup,
+        aa=record.aa,
+        quick=record.conditions.quick,
+        command=record.command,
+        engine=record.engine,
+        counts=counts_of(record.compile),
+        load=record.conditions.load_average,
+        eager_s=median(eager.samples_s) if eager is not None and eager.samples_s else None,
     )
 
 
@@ -233,6 +315,6 @@ def made_of(run: Run) -> Made:
     )
 
 
-def subject_of(run: Run) -> tuple[str, str | None]:
-    """Return the code that was measured: runs with equal subjects differ by noise only."""
+def code_of(run: Run) -> tuple[str, str | None]:
+    """Return the code that was measured: runs of equal code differ by noise only."""
     return run.sources or run.commit, run.benchmark

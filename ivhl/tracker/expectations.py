@@ -6,26 +6,27 @@ is *fixed*, and the entry must go, so that the same failure would be news again.
 
 from __future__ import annotations
 
-import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Protocol
+from typing import TYPE_CHECKING, Annotated, Final
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from ivhl.errors import SpecError
-from ivhl.matrix.spec import explain, read_plain
+from ivhl.matrix.spec import parse_toml, read_toml, validated
+from ivhl.records.identity import type_of
 from ivhl.records.record import FailureClass  # noqa: TC001  (pydantic reads it)
-from ivhl.tracker.store import type_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ivhl.records.identity import CaseInCell
+
 EXPECTATIONS: Final = Path("envs", "expectations.toml")
+_HINT = f"correct {EXPECTATIONS}; docs/expectations.md has the keys"
 TABLE: Final = "failure"
 # Matching takes longer than linearly, and no name is as long.
 _LONGEST_PATTERN = 200
@@ -50,25 +51,6 @@ Specifier = Annotated[str, AfterValidator(_specifier)]
 Pattern = Annotated[str, Field(min_length=1, max_length=_LONGEST_PATTERN)]
 Link = Annotated[str, AfterValidator(_link)]
 Reason = Annotated[str, Field(min_length=1)]
-
-
-class Measurable(Protocol):
-    """A case in a cell on a device of a machine, whatever else it knows."""
-
-    @property
-    def machine(self) -> str: ...  # noqa: D102
-    @property
-    def device(self) -> str: ...  # noqa: D102
-    @property
-    def python(self) -> str: ...  # noqa: D102
-    @property
-    def torch(self) -> str: ...  # noqa: D102
-    @property
-    def workload(self) -> str: ...  # noqa: D102
-    @property
-    def size(self) -> str: ...  # noqa: D102
-    @property
-    def variant(self) -> str: ...  # noqa: D102
 
 
 class Expectation(BaseModel):
@@ -100,14 +82,24 @@ class Expectation(BaseModel):
     reason: Reason
     link: Link | None = None
 
-    def covers(self, case: Measurable) -> bool:
+    def covers(self, case: CaseInCell) -> bool:
         """Return whether this says something about a case."""
+        cell = case.python, case.torch, type_of(case.device)
+        return self.covers_cell(*cell) and self.covers_case(case)
+
+    def covers_cell(self, python: str, torch: str, device: str) -> bool:
+        """Return whether this says something about cases of a cell on a type of device."""
         return (
-            self.free_threaded in (None, case.python.endswith("t"))
-            and within(self.torch, case.torch)
-            and within(self.python, case.python.removesuffix("t"))
-            and fnmatchcase(type_of(case.device), self.device)
-            and fnmatchcase(case.workload, self.workload)
+            self.free_threaded in (None, python.endswith("t"))
+            and within(self.torch, torch)
+            and within(self.python, python.removesuffix("t"))
+            and fnmatchcase(device, self.device)
+        )
+
+    def covers_case(self, case: CaseInCell) -> bool:
+        """Return whether this says something about a case, in a cell that it covers."""
+        return (
+            fnmatchcase(case.workload, self.workload)
             and fnmatchcase(case.variant, self.variant)
             and fnmatchcase(case.size, self.size)
             and fnmatchcase(case.machine, self.machine)
@@ -142,8 +134,11 @@ class Expectations:
     """All known failures of a project, in the order of the file."""
 
     entries: tuple[Expectation, ...] = ()
+    _of_cell: dict[tuple[str, str, str], tuple[Expectation, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
-    def of(self, case: Measurable, failure_class: FailureClass | None) -> Expectation | None:
+    def of(self, case: CaseInCell, failure_class: FailureClass | None) -> Expectation | None:
         """Return the entry that speaks of what a case did.
 
         Args:
@@ -154,8 +149,13 @@ class Expectations:
             For a failure the entry that expects it in this class; for a case that passed the one
             that expects it to fail: it is fixed.
         """
-        for entry in self.entries:
-            if failure_class in (None, entry.failure_class) and entry.covers(case):
+        cell = case.python, case.torch, type_of(case.device)
+        there = self._of_cell.get(cell)
+        if there is None:  # hundreds of cases of a cell are asked for
+            there = tuple(entry for entry in self.entries if entry.covers_cell(*cell))
+            self._of_cell[cell] = there
+        for entry in there:
+            if failure_class in (None, entry.failure_class) and entry.covers_case(case):
                 return entry
         return None
 
@@ -176,17 +176,7 @@ def load_expectations(root: Path) -> Expectations:
         SpecError: If the file cannot be read, is not TOML or breaks rules; reports every mistake.
     """
     path = root / EXPECTATIONS
-    try:
-        text = read_plain(path).decode()
-    except FileNotFoundError:
-        return Expectations()
-    except OSError as error:
-        raise SpecError(
-            f"{path}: cannot be read: {error.strerror}", hint="it must be a plain file"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise SpecError(f"{path}: must be UTF-8: {error}", hint=f"correct {path}") from error
-    return parse_expectations(text)
+    return _checked(read_toml(path, _HINT)) if path.exists() else Expectations()
 
 
 def parse_expectations(text: str) -> Expectations:
@@ -195,20 +185,15 @@ def parse_expectations(text: str) -> Expectations:
     Raises:
         SpecError: If it is not TOML or breaks rules; reports every mistake.
     """
-    hint = f"correct {EXPECTATIONS}; docs/expectations.md has the keys"
-    try:
-        raw = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also integers of 5,000 digits, deep nesting
-        raise SpecError(f"{EXPECTATIONS.name}: is not valid TOML: {error}", hint=hint) from error
-    try:
-        return Expectations(_File.model_validate(raw).failure)
-    except ValidationError as error:
-        lines = [f"{EXPECTATIONS.name}: {mistake}" for mistake in explain(error, _File)]
-        raise SpecError("\n".join(lines), hint=hint) from error
+    return _checked(parse_toml(text, EXPECTATIONS.name, _HINT))
+
+
+def _checked(raw: object) -> Expectations:
+    return Expectations(validated(_File, raw, EXPECTATIONS.name, _HINT).failure)
 
 
 def never_covering(
-    expectations: Expectations, cases: Iterable[Measurable]
+    expectations: Expectations, cases: Iterable[CaseInCell]
 ) -> tuple[Expectation, ...]:
     """Return the entries that speak of no case that was measured."""
     left = list(expectations.entries)

@@ -81,14 +81,14 @@ def standings(expectations: Expectations, rows: Iterable[Row]) -> tuple[Standing
     measured = _measured(rows)
     found = []
     for entry in expectations.entries:
-        here = [row for row in measured if entry.covers(row)]
+        here = [row for row in measured if entry.covers(row.in_cell)]
         occurs = tuple(row for row in here if row.failure_class == entry.failure_class)
         fixed = tuple(row for row in here if row.failure_class is None)
         otherwise = tuple(
             row
             for row in here
             if row.failure_class not in (None, entry.failure_class)
-            and expectations.of(row, row.failure_class) is None
+            and expectations.of(row.in_cell, row.failure_class) is None
         )
         found.append(Standing(entry, occurs, fixed, otherwise, not here))
     return tuple(found)
@@ -97,7 +97,7 @@ def standings(expectations: Expectations, rows: Iterable[Row]) -> tuple[Standing
 def unexpected(expectations: Expectations, rows: Iterable[Row]) -> tuple[Row, ...]:
     """Return the rows that PyTorch failed and no entry expects."""
     failed = (row for row in _measured(rows) if row.is_failure)
-    return tuple(row for row in failed if expectations.of(row, row.failure_class) is None)
+    return tuple(row for row in failed if expectations.of(row.in_cell, row.failure_class) is None)
 
 
 def updated(text: str, expectations: Expectations, rows: Sequence[Row]) -> Updated:
@@ -128,7 +128,7 @@ def updated(text: str, expectations: Expectations, rows: Sequence[Row]) -> Updat
 
 
 def _measured(rows: Iterable[Row]) -> list[Row]:
-    return [row for row in rows if row.record is not None and not row.existing]
+    return [row for row in rows if row.recorded is not None and not row.existing]
 
 
 def _by_cause(rows: Iterable[Row]) -> Iterator[list[Row]]:

@@ -6,19 +6,20 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from ivhl.records.identity import case_of
 from ivhl.tracker.changes import KINDS, MEANINGS, Kind
-from ivhl.tracker.compare import case_of, compare
+from ivhl.tracker.compare import compare
 from ivhl.tracker.compat import NONE_EXPECTED, python_key, release_key, retired
 from ivhl.tracker.expectations import EXPECTATIONS
 from ivhl.tracker.spread import SHIPPED, Spreads
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+    from ivhl.records.identity import AtCommit, CaseInCell
     from ivhl.records.record import RunRecord
     from ivhl.tracker.compare import Comparison
     from ivhl.tracker.expectations import Expectations
-    from ivhl.tracker.store import Key
     from ivhl.workload import Workload
 
 REGRESSIONS: Final[frozenset[Kind]] = frozenset({"fails", "degraded", "slower"})
@@ -36,11 +37,13 @@ class Verdict:
         elsewhere: Machine and device without any record of the head, to the number of cases that
             the base has there. They have no finding.
         undeclared: Number of cases with records of either commit that the project declares no more.
+        together: Number of cases over which the limits of the times are corrected.
     """
 
     findings: tuple[Comparison, ...]
     elsewhere: dict[tuple[str, str], int]
     undeclared: int = 0
+    together: int = 0
 
     def of(self, kinds: Collection[Kind]) -> tuple[Comparison, ...]:
         """Return the findings with one of these kinds, without expected failures."""
@@ -99,7 +102,8 @@ def judge(
     spreads: Spreads = SHIPPED,
     *,
     expectations: Expectations = NONE_EXPECTED,
-    disturbed: Collection[Key] = (),
+    disturbed: Collection[AtCommit] = (),
+    wanted: Callable[[CaseInCell], bool] = lambda _: True,
 ) -> Verdict:
     """Compare the newest records of two commits, case by case.
 
@@ -111,13 +115,15 @@ def judge(
         spreads: Learnt differences between runs.
         expectations: Known failures of the project.
         disturbed: The disturbed runs of the history (``disturbed_keys``).
+        wanted: Which cases the verdict has. All are judged, since limits are corrected for all.
     """
     records = tuple(records)
     gone = {id(record) for record in retired(records, workloads)}
     current = [record for record in records if id(record) not in gone]
     before, after = ([r for r in current if r.commit in side] for side in (base, head))
     measured = {_place(record) for record in after}
-    not_measured = {case_of(r, "commit") for r in before if _place(r) not in measured}
+    not_measured = {case_of(r) for r in before if _place(r) not in measured}
+    not_measured = {case for case in not_measured if wanted(case)}
     elsewhere = Counter((case.machine, case.device) for case in not_measured)
     found = compare(
         (record for record in before if _place(record) in measured),
@@ -126,16 +132,19 @@ def judge(
         spreads,
         (disturbed, disturbed),
     )
-    findings = sorted((_expecting(one, expectations) for one in found), key=_order)
-    undeclared = {
-        case_of(r, "commit") for r in records if id(r) in gone and r.commit in {*base, *head}
-    }
-    return Verdict(tuple(findings), dict(sorted(elsewhere.items())), len(undeclared))
+    mine = [_expecting(one, expectations) for one in found if wanted(one.case)]
+    undeclared = {case_of(r) for r in records if id(r) in gone and r.commit in {*base, *head}}
+    return Verdict(
+        tuple(sorted(mine, key=_order)),
+        dict(sorted(elsewhere.items())),
+        sum(map(wanted, undeclared)),
+        sum(one.change is not None for one in found),
+    )
 
 
 def _place(record: RunRecord) -> tuple[str, str]:
-    case = case_of(record, "commit")
-    return case.machine, case.device
+    subject = case_of(record)
+    return subject.machine, subject.device
 
 
 def _expecting(found: Comparison, expectations: Expectations) -> Comparison:

@@ -1,4 +1,4 @@
-"""Read the files that people and commands keep beside the records, one JSON value per line."""
+"""Read and write what people and commands keep beside the records, one JSON value to a line."""
 
 from __future__ import annotations
 
@@ -7,12 +7,30 @@ import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ivhl.errors import ResultsError
+from ivhl.records.files import append_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
 Line = TypeVar("Line")
+
+
+def keep_lines(path: Path, values: Iterable[Mapping[str, Any]], *, in_ascii: bool = True) -> None:
+    """Append values to a file, one to a line; texts of people stay readable outside of ASCII.
+
+    Raises:
+        ResultsError: If the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for value in values:
+            append_line(path, json.dumps(value, ensure_ascii=in_ascii))
+    except OSError as error:
+        raise ResultsError(
+            f"{path} cannot be written: {error}",
+            hint="it must be a plain file on a disk with room; then run the same again",
+        ) from error
 
 
 def load_lines(

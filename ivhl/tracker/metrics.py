@@ -95,7 +95,16 @@ def measured(record: Run, metric: Metric) -> Measured | None:
     )
 
 
-def _of_record(record: RunRecord, metric: Metric) -> Measured | None:
+def quantities_of(record: RunRecord) -> dict[Metric, Measured]:
+    """Return all quantities that a record has; what they share is computed once."""
+    quiet = _quiet(record)
+    found = ((metric, _of_record(record, metric, quiet)) for metric in METRICS)
+    return {metric: value for metric, value in found if value is not None}
+
+
+def _of_record(
+    record: RunRecord, metric: Metric, quiet: Sequence[bool] | None = None
+) -> Measured | None:
     if metric in ("speedup", "aa"):
         found: Interval | None = record.speedup if metric == "speedup" else record.aa
         return None if found is None else _positive(found.value, _interval_error(found))
@@ -103,7 +112,7 @@ def _of_record(record: RunRecord, metric: Metric) -> Measured | None:
         arm = record.eager if metric == "eager" else record.compiled
         if arm is None or record.failure is not None:
             return None
-        return _seconds(arm, record.rounds, _quiet(record))
+        return _seconds(arm, record.rounds, _quiet(record) if quiet is None else quiet)
     if metric == "memory":
         peak = record.memory.compiled_peak if record.memory else None
         return None if peak is None else _positive(float(peak), 0.0)
@@ -278,9 +287,12 @@ def _seconds(arm: Arm, rounds: Sequence[int], quiet: Sequence[bool]) -> Measured
         return _positive(median(arm.samples_s), 0.0)
     parts = _parts(arm.samples_s, rounds)
     if len(quiet) == len(parts) and any(quiet):
-        longest = max(median(part) for part in compress(parts, quiet))
-        parts = [part for part in parts if median(part) <= longest]
-    medians = [math.log(median(part)) for part in parts]
+        middles = [median(part) for part in parts]
+        longest = max(compress(middles, quiet))
+        parts = [part for part, middle in zip(parts, middles, strict=True) if middle <= longest]
+        medians = [math.log(middle) for middle in middles if middle <= longest]
+    else:
+        medians = [math.log(median(part)) for part in parts]
     error = _samples_error([seconds for part in parts for seconds in part])
     if len(medians) > 1:
         between = stdev(medians) / math.sqrt(len(medians))

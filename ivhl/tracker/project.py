@@ -10,11 +10,11 @@ from ivhl.git import commit_order
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
-from ivhl.tracker.compat import NONE_EXPECTED, compat_rows, retired
+from ivhl.tracker.compat import NONE_EXPECTED, compat_rows, declared_cases, is_declared
 from ivhl.tracker.expectations import load_expectations
 from ivhl.tracker.index import open_index
 from ivhl.tracker.spread import SHIPPED, Spreads
-from ivhl.tracker.store import case_name, device_type
+from ivhl.tracker.store import case_name
 from ivhl.workload import broken_benchmarks, core_cases, load_workloads
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ivhl.matrix.spec import CellSpec, Matrix
     from ivhl.records.record import RunRecord
     from ivhl.tracker.compat import Row
+    from ivhl.tracker.entries import Recorded
     from ivhl.tracker.expectations import Expectations
     from ivhl.tracker.regressions import Detect, History
     from ivhl.workload import Case, Workload
@@ -37,6 +38,7 @@ class State:
     """The current state of a project.
 
     Attributes:
+        recorded: The records; each is read when something asks for it.
         problems: A line for each file or record that could not be read.
         cells: Cells of the default tier, and all cells of other releases that have records.
         releases: Releases of the default tier; ``None`` without a matrix.
@@ -49,13 +51,13 @@ class State:
         pythons: Pythons of the default tier; ``None`` without a matrix.
         known_releases: All PyTorch releases of the matrix, so that one that was not run is a gap.
         root: Folder of the project, for its locks.
-        history: Reads what ``records`` lacks, if it has only the newest of each case.
+        history: Reads what ``recorded`` lacks, if it has only the newest of each case.
         expectations: Known failures.
         repository: See ``matrix.project.Project``.
     """
 
     name: str
-    records: tuple[RunRecord, ...]
+    recorded: tuple[Recorded, ...]
     problems: tuple[str, ...]
     cells: tuple[CellSpec, ...]
     releases: tuple[str, ...] | None
@@ -72,6 +74,15 @@ class State:
     expectations: Expectations = NONE_EXPECTED
     repository: str = ""
 
+    @property
+    def records(self) -> tuple[RunRecord, ...]:
+        """The records with their samples, which are read now.
+
+        Raises:
+            ResultsError: If a file of them was changed since the index was brought up to date.
+        """
+        return tuple(one.record for one in self.recorded)
+
 
 def load_state(root: Path, results: Path, *, history: bool = True) -> State:
     """Return the project at ``root`` with the records under ``results``.
@@ -87,7 +98,7 @@ def load_state(root: Path, results: Path, *, history: bool = True) -> State:
     order = commit_order(root)
     index = open_index(results)
     problems = [str(problem.seen_from(results.parent)) for problem in index.problems]
-    records = index.read(index.entries) if history else index.newest(order)
+    found = index.every() if history else index.newest(order)
     name, cells, workloads, repository = root.name, _NO_CELLS, _NO_WORKLOADS, ""
     releases: tuple[str, ...] | None = None
     pythons: tuple[str, ...] | None = None
@@ -102,7 +113,7 @@ def load_state(root: Path, results: Path, *, history: bool = True) -> State:
         problems.append(f"{error}; next: {error.hint}" if error.hint else str(error))
     try:
         matrix = load_matrix(root / MATRIX)
-        cells, releases = _cells(matrix, records), matrix.releases("default")
+        cells, releases = _cells(matrix, found), matrix.releases("default")
         pythons = matrix.pythons_of("default")
         known = matrix.every_release
     except SpecError as error:
@@ -122,14 +133,14 @@ def load_state(root: Path, results: Path, *, history: bool = True) -> State:
                 unavailable[cell.id] = state.message
     return State(
         name=name,
-        records=records,
+        recorded=found,
         problems=tuple(problems),
         cells=cells,
         releases=releases,
         pythons=pythons,
         unavailable=unavailable,
         workloads=workloads,
-        cases=_cases(workloads, records),
+        cases=_cases(workloads, found),
         commit_order=order,
         spreads=index.spreads,
         detect=index.detect,
@@ -144,7 +155,7 @@ def load_state(root: Path, results: Path, *, history: bool = True) -> State:
 def rows_of(state: State) -> tuple[Row, ...]:
     """Return the rows of this project; see ``compat_rows``."""
     return compat_rows(
-        state.records,
+        state.recorded,
         cells=state.cells,
         unavailable=state.unavailable,
         cases=state.cases,
@@ -159,17 +170,16 @@ def rows_of(state: State) -> tuple[Row, ...]:
 
 def retired_cases(state: State) -> tuple[str, ...]:
     """Return the cells with records that the project no longer has."""
-    gone = retired(state.records, state.workloads)
-    return tuple(
-        sorted({f"{case_name(record)} (version {record.workload_version})" for record in gone})
-    )
+    declared = declared_cases(state.workloads)
+    cases = {one.entry.case for one in state.recorded}
+    gone = [case for case in cases if not is_declared(case, declared)]
+    return tuple(sorted({f"{case_name(case)} (version {case.workload_version})" for case in gone}))
 
 
-def _cells(matrix: Matrix, records: Iterable[RunRecord]) -> tuple[CellSpec, ...]:
+def _cells(matrix: Matrix, found: Sequence[Recorded]) -> tuple[CellSpec, ...]:
     """Return the cells of the default tier, and those of other Pythons and releases with records."""
-    cells = [record.cell for record in records]
-    pythons = {*matrix.pythons_of("default"), *(cell.python for cell in cells)}
-    releases = {*matrix.releases("default"), *(cell.torch for cell in cells)}
+    pythons = {*matrix.pythons_of("default"), *(one.entry.python for one in found)}
+    releases = {*matrix.releases("default"), *(one.entry.torch for one in found)}
     return tuple(
         cell
         for cell in (*matrix.cells(tier="extended"), *matrix.cells(tier="next"))
@@ -177,7 +187,7 @@ def _cells(matrix: Matrix, records: Iterable[RunRecord]) -> tuple[CellSpec, ...]
     )
 
 
-def _cases(workloads: Sequence[Workload], records: Iterable[RunRecord]) -> tuple[Case, ...]:
-    devices = sorted({device_type(record) for record in records}) or ["cpu"]
+def _cases(workloads: Sequence[Workload], found: Iterable[Recorded]) -> tuple[Case, ...]:
+    devices = sorted({one.entry.case.device for one in found}) or ["cpu"]
     cases = {case.name: case for device in devices for case in core_cases(workloads, device)}
     return tuple(cases.values())

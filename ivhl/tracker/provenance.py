@@ -7,13 +7,11 @@ is not signed: who can push to ``results/`` can write one.
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ivhl.errors import ResultsError
-from ivhl.records.files import append_line
 from ivhl.records.record import to_json
+from ivhl.tracker.kept import keep_lines, load_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,27 +56,8 @@ def load_provenance(results: Path) -> Mapping[str, Provenance]:
     Raises:
         ResultsError: If a line is none; names the line.
     """
-    path = results / NAME
-    try:
-        if not path.is_file():
-            return {}
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise ResultsError(
-            f"{path}: cannot be read: {error.strerror}", hint="check its permissions"
-        ) from error
-    found: dict[str, Provenance] = {}
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            try:
-                one = _provenance(json.loads(line))
-            except (ValueError, TypeError, KeyError, RecursionError) as error:
-                raise ResultsError(
-                    f"{path}:{number}: no provenance: {error}",
-                    hint="correct or remove the line; ivhl import --attestation writes them",
-                ) from error
-            found |= dict.fromkeys(one.records, one)
-    return found
+    lines = load_lines(results / NAME, _provenance, "provenance", "ivhl import --attestation")
+    return {record: one for one in lines for record in one.records}
 
 
 def keep_provenance(results: Path, provenance: Provenance) -> None:
@@ -87,16 +66,12 @@ def keep_provenance(results: Path, provenance: Provenance) -> None:
     Raises:
         ResultsError: If the file cannot be written.
     """
-    path = results / NAME
-    try:
-        append_line(path, json.dumps(asdict(provenance)))
-    except OSError as error:
-        raise ResultsError(
-            f"{path} cannot be written: {error}", hint="make room, and import the same files again"
-        ) from error
+    keep_lines(results / NAME, [asdict(provenance)])
 
 
 def _provenance(data: Any) -> Provenance:  # noqa: ANN401  (JSON)
+    if not isinstance(data, dict) or "records" not in data:
+        raise TypeError(f"must be an object with records (got {data!r:.60})")
     found = Provenance(**data | {"records": tuple(data["records"])})
     for name, value in asdict(found).items():
         values = value if name == "records" else (value,)

@@ -17,7 +17,6 @@ from statistics import NormalDist, median
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from ivhl.records.age import rank_of
-from ivhl.tracker.changepoints import detect_all
 from ivhl.tracker.changes import (
     KINDS,
     MEDIUM,
@@ -28,23 +27,22 @@ from ivhl.tracker.changes import (
     limits_of,
     tests_of,
 )
-from ivhl.tracker.compare import case_of, session_reach
+from ivhl.tracker.compare import session_reach
 from ivhl.tracker.disturbed import disturbed_of, slowed_alone
 from ivhl.tracker.facts import changed_facts, is_still_worse
 from ivhl.tracker.metrics import RELEVANT, SECONDS, Metric
 from ivhl.tracker.series import ALONG, series_of
-from ivhl.tracker.wording import short_message
+from ivhl.tracker.wording import failed_as
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from ivhl.records.identity import CaseInCell
     from ivhl.records.record import RunRecord
     from ivhl.tracker.changes import QuantityChange, Tested
-    from ivhl.tracker.compare import CaseInCell
     from ivhl.tracker.entries import Entry, Ran
     from ivhl.tracker.series import Along, Point, Series
     from ivhl.tracker.spread import Spreads
-    from ivhl.tracker.store import Key
 
 ChangeState = Literal["suspected", "persists", "over"]
 
@@ -81,6 +79,8 @@ class Change:
         at: When the record at the place was made.
         command: Repeats that record.
         effect_of: What the effect is a factor of.
+        of_levels: Whether only the levels of several points before and behind it show it, and not
+            the two runs beside it (``ivhl compare`` of the two).
     """
 
     along: Along
@@ -94,6 +94,7 @@ class Change:
     at: str
     command: str
     effect_of: Metric = "speedup"
+    of_levels: bool = False
 
 
 class Incident(NamedTuple):
@@ -115,6 +116,13 @@ class Incident(NamedTuple):
     def at(self) -> str:
         """When the newest of its records was made."""
         return max((change.at for change in self.changes), key=rank_of)
+
+
+def detect_all(series: Sequence[Searched]) -> Sequence[Sequence[int]]:
+    """Return ``changepoints.detect_all``; NumPy, which takes 0.1 s to import, only where needed."""
+    from ivhl.tracker import changepoints  # noqa: PLC0415
+
+    return changepoints.detect_all(series)
 
 
 class History(Protocol):
@@ -165,17 +173,22 @@ def find_changes(
         spreads: What runs of the same code differ by.
         commit_order: Commits up to HEAD, oldest first.
         along: The fields.
-        wanted: Which entries count.
+        wanted: Which entries have their changes returned. All are judged beside the others, so that
+            a change is the same whatever is asked for.
         detect: Finds the steps of long segments.
     """
-    entries, along = tuple(filter(wanted, history.entries)), tuple(along)
-    disturbed = disturbed_of(history.entries)
+    entries, along = tuple(history.entries), tuple(along)
+    disturbed = disturbed_of(entries)
     found: list[_Suspect] = []
     for name in along:
         every = series_of(entries, name, commit_order)
         cells = _Cells(every, disturbed)
         suspects = _suspects(every, spreads, detect, disturbed)
-        found += [replace(one, slowed=cells.slowed(one)) for one in suspects]
+        found += [
+            replace(one, slowed=cells.slowed(one))
+            for one in suspects
+            if wanted(one.points[1].entry)
+        ]
     both = [point.entry for suspect in found for point in suspect.points]
     records = history.read(both)
     changes = (
@@ -184,24 +197,26 @@ def find_changes(
     )
     found_here = tuple(change for change in changes if change is not None)
     if "commit" in along and commit_order:
-        return (*found_here, *_stopped(entries, history, commit_order))
+        return (*found_here, *_stopped(entries, wanted, history, commit_order))
     return found_here
 
 
 def _stopped(
-    entries: Iterable[Entry], history: History, commit_order: Sequence[str]
+    entries: Sequence[Entry],
+    wanted: Callable[[Entry], bool],
+    history: History,
+    commit_order: Sequence[str],
 ) -> Iterator[Change]:
     """Yield the series along commits that get no more points, while others of their cell do.
 
     A series that ends quietly would never be in any list: nothing of it got worse.
     """
     position = {commit: i for i, commit in enumerate(commit_order)}
-    entries = tuple(entries)
     version: dict[str, int] = {}
     for entry in entries:
         case = entry.case
         version[case.workload] = max(version.get(case.workload, 0), case.workload_version)
-    last: dict[Key, Entry] = {}
+    last: dict[CaseInCell, Entry] = {}
     measured: dict[tuple[str, str, str, bool], set[int]] = defaultdict(set)
     for entry in entries:
         if entry.commit in position:
@@ -216,13 +231,13 @@ def _stopped(
         commits = measured[case.machine, case.device, case.cell, case.existing]
         later = sorted(at for at in commits if at > position[entry.commit])
         replaced = case.workload_version < version[case.workload]
-        if len(later) >= STOPPED_AFTER and not replaced:
+        if len(later) >= STOPPED_AFTER and not replaced and wanted(entry):
             ended.append((entry, later))
     records = history.read(entry for entry, _ in ended)
     for (entry, later), record in zip(ended, records, strict=True):
         yield Change(
             along="commit",
-            case=case_of(entry, "commit"),
+            case=entry.case,
             before=entry.commit,
             place=commit_order[later[0]],
             kind="missing",
@@ -296,7 +311,7 @@ class _Cells:
 
     @staticmethod
     def _key(series: Series) -> tuple[CaseInCell, str]:
-        return series.case._replace(python="", torch=""), series.dtype
+        return series.case.over_cells, series.dtype
 
 
 def _suspects(
@@ -330,15 +345,39 @@ def _suspects(
                 tests[ends].append((suspect, judged))
             elif _is_of_the_code(before, after):
                 yield suspect
-    for family in tests.values():
-        yield from _judged(family)
+    for ends, family in tests.items():
+        yield from _judged(family, _beside(ends, segments, spreads, disturbed))
+
+
+def _beside(
+    ends: tuple[str, ...],
+    segments: Sequence[tuple[Series, Sequence[Point]]],
+    spreads: Spreads,
+    disturbed: frozenset[int],
+) -> Iterator[dict[Metric, Tested]]:
+    """Yield the tests of two releases in series in which others lie between, as ``compare`` does."""
+    for _, segment in segments if ends else ():
+        names = [point.name for point in segment]
+        if not {*ends} <= {*names}:
+            continue
+        at, place = map(names.index, ends)
+        one, other = (segment[i].entry for i in (at, place))
+        if (
+            place - at > 1
+            and not (one.failure_class or other.failure_class)
+            and disturbed.isdisjoint((one.id, other.id))
+            # Where all between are disturbed, the two are neighbours.
+            and any(point.entry.id not in disturbed for point in segment[at + 1 : place])
+        ):
+            yield tests_of(one, other, spreads)
 
 
 def _judged(
     family: Sequence[tuple[_Suspect, Mapping[Metric, Tested]]],
+    beside: Iterable[Mapping[Metric, Tested]],
 ) -> Iterator[_Suspect]:
-    """Yield what differs of neighbours that are judged together."""
-    limits = limits_of(tested for _, tested in family)
+    """Yield what differs of neighbours that are judged together, and beside other tests."""
+    limits = limits_of([*(tested for _, tested in family), *beside])
     for suspect, tested in family:
         before, after = (point.entry for point in suspect.points)
         moved = any(test.p <= limits[metric] for metric, test in tested.items())
@@ -591,17 +630,19 @@ class _Happened(NamedTuple):
     effect: float | None = None
     effect_of: Metric = "speedup"
     metric: Metric = "speedup"
+    of_levels: bool = False
 
 
 def _kind_of(suspect: _Suspect, before: RunRecord, after: RunRecord) -> _Happened | None:
     """Return what happened between two neighbours, if anything."""
     if failure := after.failure or before.failure:
-        text = f"{failure.failure_class}: {short_message(failure.message)}".removesuffix(": ")
-        return _Happened("fails" if after.failure else "fixed", text)
+        return _Happened("fails" if after.failure else "fixed", failed_as(failure))
     change = CaseChange(changed_facts(before, after), suspect.changes)
     step = suspect.step
     if step is not None and change.kind in ("unchanged", "inconclusive"):
-        return _Happened(step.kind, step.text, step.effect, step.effect_of, step.metric)
+        return _Happened(
+            step.kind, step.text, step.effect, step.effect_of, step.metric, of_levels=True
+        )
     # A factor of the speedup, or, where it did not move that way, of the seconds that did.
     quantity: Metric = "eager" if change.kind == "eager slower" else "speedup"
     decided = "regressed" if change.kind == "slower" else "improved"
@@ -657,6 +698,7 @@ def _change(
         state=state,
         at=after.recorded_at,
         command=after.command,
+        of_levels=found.of_levels and suspect.series.along != "commit",
     )
 
 

@@ -12,7 +12,7 @@ from ivhl.records.answers import is_final
 from ivhl.tracker.changes import judge_changes
 from ivhl.tracker.comparable import differences
 from ivhl.tracker.compat import status_of
-from ivhl.tracker.entries import subject_of
+from ivhl.tracker.entries import code_of
 from ivhl.tracker.facts import changed_facts
 from ivhl.tracker.wording import STATUS_WORDS, short_message
 
@@ -145,7 +145,7 @@ def _unlike(recorded: RunRecord, again: RunRecord) -> list[str]:
     """Return what else differs between the two runs, so that their seconds cannot be compared."""
     found = [other_machine(recorded.machine, again.machine)]
     # Where the code is another one, both its hashes differ; older records count the benchmark in.
-    was, now = subject_of(recorded)[0], subject_of(again)[0]
+    was, now = code_of(recorded)[0], code_of(again)[0]
     if recorded.sources is not None and (recorded.benchmark is None) == (again.benchmark is None):
         found.append("" if was == now else "sources: the case reaches other code than then")
     found += differences(recorded, again, "commit")

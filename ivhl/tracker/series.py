@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from ivhl.records.age import recorded_rank
 from ivhl.tracker.comparable import differences
-from ivhl.tracker.compare import CaseInCell, case_of
 from ivhl.tracker.compat import is_free_threaded, python_key, release_key
-from ivhl.tracker.entries import subject_of
+from ivhl.tracker.entries import code_of
 from ivhl.tracker.store import newest_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from ivhl.records.identity import CaseInCell
     from ivhl.tracker.entries import Entry
-    from ivhl.tracker.store import Key
 
 Along = Literal["commit", "torch", "python"]
 ALONG: tuple[Along, ...] = get_args(Along)
@@ -78,13 +77,13 @@ def series_of(
         commit_order: Commits, oldest first. Others are left out of series along commits, since
             their place is unknown; without any order, time decides.
     """
-    by_key: dict[tuple[Key, str], list[Entry]] = defaultdict(list)
+    by_key: dict[tuple[CaseInCell, str], list[Entry]] = defaultdict(list)
     for entry in entries:
         if along != "python" or not is_free_threaded(entry.python):
             by_key[entry.case, entry.dtype].append(entry)
     groups: dict[tuple[CaseInCell, str], list[Entry]] = defaultdict(list)
     for (_, dtype), part in by_key.items():
-        groups[case_of(part[0], along), dtype] += part
+        groups[part[0].case.along(along), dtype] += part
     position = {commit: i for i, commit in enumerate(commit_order)}
     found = []
     for (case, dtype), group in sorted(groups.items(), key=itemgetter(0)):
@@ -111,7 +110,7 @@ def _of_one_subject(group: Iterable[Entry], along: Along) -> list[tuple[str, Ent
     subjects: dict[object, dict[str, Entry]] = defaultdict(dict)
     for entry in group:
         where = entry.torch if along == "torch" else entry.python
-        points = subjects[subject_of(entry)]
+        points = subjects[code_of(entry)]
         known = points.get(where)
         if known is None or recorded_rank(known) <= recorded_rank(entry):
             points[where] = entry

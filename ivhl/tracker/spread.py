@@ -24,10 +24,10 @@ from itertools import combinations
 from statistics import NormalDist, fmean, median
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from ivhl.records.identity import case_of
 from ivhl.records.record import Interval, RunRecord
-from ivhl.tracker.entries import Entry, entry_of, made_of, subject_of
+from ivhl.tracker.entries import Entry, code_of, entry_of, made_of
 from ivhl.tracker.metrics import JUDGED, SECONDS, difference, is_calibrated, within
-from ivhl.tracker.store import key_of
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
         Sequence,
     )
 
-    from ivhl.tracker.entries import Run
+    from ivhl.records.identity import CaseInCell
+    from ivhl.tracker.entries import Recorded, Run
     from ivhl.tracker.metrics import Metric
-    from ivhl.tracker.store import Key
 
 CONFIDENCE = 0.95
 # For verdicts that people act on: at most 1 % false ones in each direction.
@@ -157,7 +157,7 @@ class Learnt(NamedTuple):
     """What was learnt of one quantity: by machine and kind of case, and by case."""
 
     kinds: dict[tuple[str, CaseKind], Spread]
-    cases: dict[Key, Own]
+    cases: dict[CaseInCell, Own]
 
 
 class Spreads:
@@ -177,8 +177,8 @@ class Spreads:
         self._runs = runs
         self._repeats: tuple[tuple[Entry, ...], ...] | None = None
         self._learnt = {} if known is None else known
-        self._of: dict[tuple[Metric, bool, CaseKind, Key], Spread] = {}
-        self._asked: dict[int, tuple[Run, CaseKind, Key]] = {}
+        self._of: dict[tuple[Metric, bool, CaseKind, CaseInCell], Spread] = {}
+        self._asked: dict[int, tuple[Run, CaseKind, CaseInCell]] = {}
 
     def of(self, run: Run, metric: Metric = "speedup", *, calibrated: bool = False) -> Spread:
         """Return the spread of a run's case.
@@ -192,7 +192,7 @@ class Spreads:
         """
         known = self._asked.get(id(run))
         if known is None:
-            case = run.case if isinstance(run, Entry) else key_of(run)._replace(commit="")
+            case = run.case if isinstance(run, Entry) else case_of(run)
             # Pages ask many times of one run. It is kept, so that no other one gets its id.
             known = self._asked[id(run)] = run, kind_of(run), case
         key = metric, calibrated, *known[1:]
@@ -201,13 +201,14 @@ class Spreads:
             found = self._of[key] = self._find(*key)
         return found
 
-    def _find(self, metric: Metric, calibrated: bool, kind: CaseKind, case: Key) -> Spread:  # noqa: FBT001  (a key)
+    def _find(self, metric: Metric, calibrated: bool, kind: CaseKind, case: CaseInCell) -> Spread:  # noqa: FBT001  (a key)
         learnt = self._learnt_of(metric, calibrated=calibrated)
         found = learnt.kinds.get((case.machine, kind)) or shipped(
             kind, metric, calibrated=calibrated
         )
         own = learnt.cases.get(case)
-        return replace(found if own is None else found.corrected_by(own), calibrated=calibrated)
+        found = found if own is None else found.corrected_by(own)
+        return found if found.calibrated == calibrated else replace(found, calibrated=calibrated)
 
     def digest(self, metrics: Iterable[Metric]) -> str:
         """Return a digest of all that was learnt of some quantities."""
@@ -228,7 +229,7 @@ class Spreads:
         if self._repeats is None:
             self._repeats = tuple(repeats(self._runs() if callable(self._runs) else self._runs))
         pairs: dict[tuple[str, CaseKind], list[list[_Pair]]] = defaultdict(list)
-        own: dict[Key, list[Own]] = defaultdict(list)
+        own: dict[CaseInCell, list[Own]] = defaultdict(list)
         for runs in self._repeats:
             mine: list[_Pair] = []
             for one, other in combinations(runs, 2):
@@ -246,18 +247,36 @@ class Spreads:
         }
         return Learnt(kinds, {case: _together(found) for case, found in own.items()})
 
-    def another_run(self, record: RunRecord, *, confidence: float = CONFIDENCE) -> Interval | None:
+    def another_run(
+        self, record: RunRecord | Recorded, *, confidence: float = CONFIDENCE
+    ) -> Interval | None:
         """Return the speedup's interval for another run; ``None`` if the record has no speedup."""
-        found = record.speedup
+        found = self.another_runs(record, confidence)
+        return found[0] if found else None
+
+    def another_runs(
+        self, record: RunRecord | Recorded, *confidences: float
+    ) -> tuple[Interval, ...]:
+        """Return ``another_run`` at each confidence; empty if the record has no speedup."""
+        run: Run
+        if isinstance(record, RunRecord):
+            run, found = record, record.speedup
+        else:
+            run, found = record.entry, record.facts.speedup
         if found is None:
-            return None
-        factor = self.of(record).factor(record, confidence=confidence)
-        return Interval(
-            value=found.value,
-            low=found.value / factor,
-            high=found.value * factor,
-            confidence=confidence,
-            n=found.n,
+            return ()
+        spread = self.of(run)
+        scale = spread.scale(run)
+        factors = [(c, math.exp(spread.scores.of(c) * scale)) for c in confidences]
+        return tuple(
+            Interval(
+                value=found.value,
+                low=found.value / factor,
+                high=found.value * factor,
+                confidence=confidence,
+                n=found.n,
+            )
+            for confidence, factor in factors
         )
 
 
@@ -278,7 +297,7 @@ def kind_of(run: Run) -> CaseKind:
         seconds, device = run.compiled_s, run.case.device
     else:
         seconds = median(run.compiled.samples_s) if run.compiled else None
-        device = key_of(run).device
+        device = case_of(run).device
     length: Literal["short", "medium", "long"] = "long"
     if seconds is not None and seconds < LONG_S:
         length = "short" if seconds < SHORT_S else "medium"
@@ -300,7 +319,7 @@ def repeats(runs: Iterable[Run]) -> Iterator[tuple[Entry, ...]]:
         # Without what older records do not have.
         made = entry.made._replace(wheels=(), python_build=None)
         # Keyed by time: the same record in two files is one run.
-        groups[entry.case, subject_of(entry), made][entry.recorded_at] = entry
+        groups[entry.case, code_of(entry), made][entry.recorded_at] = entry
     for found in groups.values():
         if len(found) > 1:
             yield tuple(found[at] for at in sorted(found)[-MOST_RUNS:])

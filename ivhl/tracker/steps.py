@@ -17,7 +17,7 @@ from ivhl.records.age import recorded_rank
 from ivhl.tracker.changes import FALSE_ALARMS, largest_significant, probability, tests_of
 from ivhl.tracker.compare import session_reach
 from ivhl.tracker.compat import python_key, release_key
-from ivhl.tracker.entries import subject_of
+from ivhl.tracker.entries import code_of
 from ivhl.tracker.lasting import levels_of
 from ivhl.tracker.metrics import RELEVANT
 from ivhl.tracker.series import series_of
@@ -25,6 +25,7 @@ from ivhl.tracker.series import series_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from ivhl.records.identity import CaseInCell
     from ivhl.tracker.changes import Tested
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.metrics import Metric
@@ -39,19 +40,6 @@ QUANTITIES: Final[tuple[Metric, ...]] = (*SIDES, "speedup")
 
 # Of runs that repeat to the last digit, so that each has a weight.
 _LEAST_VARIANCE: Final = 1e-12
-
-
-class SubjectCase(NamedTuple):
-    """One case on one machine, over all cells."""
-
-    machine: str
-    device: str
-    workload: str
-    workload_version: int
-    size: str
-    variant: str
-    dtype: str
-    existing: bool
 
 
 class QuantityStep(NamedTuple):
@@ -206,16 +194,11 @@ class _Pooled(NamedTuple):
     p: float
 
 
-def cases_of(entries: Iterable[Entry]) -> dict[SubjectCase, list[Entry]]:
-    """Return the entries of each case, sorted by case."""
-    groups: dict[SubjectCase, list[Entry]] = defaultdict(list)
+def cases_of(entries: Iterable[Entry]) -> dict[tuple[CaseInCell, str], list[Entry]]:
+    """Return the entries of each case in each dtype, over all cells of a machine, sorted by case."""
+    groups: dict[tuple[CaseInCell, str], list[Entry]] = defaultdict(list)
     for entry in entries:
-        case = entry.case
-        subject = SubjectCase(
-            case.machine, case.device, case.workload, case.workload_version, case.size,
-            case.variant, entry.dtype, case.existing,
-        )  # fmt: skip
-        groups[subject].append(entry)
+        groups[entry.case.over_cells, entry.dtype].append(entry)
     return dict(sorted(groups.items()))
 
 
@@ -223,7 +206,7 @@ def of_one_code(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     """Return the newest run of each cell, of the code that ran in most cells, then the newest."""
     codes: dict[object, dict[tuple[str, str], Entry]] = defaultdict(dict)
     for entry in sorted(entries, key=recorded_rank):
-        codes[subject_of(entry)][entry.python, entry.torch] = entry
+        codes[code_of(entry)][entry.python, entry.torch] = entry
     chosen = max(
         codes.values(), key=lambda cells: (len(cells), max(map(recorded_rank, cells.values())))
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ivhl.errors import ResultsError
 from ivhl.records.age import Dated, recorded_rank
+from ivhl.records.identity import case_of, key_of, type_of
 from ivhl.records.reader import records_in
 from ivhl.tracker.reading import read_records_file, records_files
 
@@ -15,50 +16,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    from ivhl.records.identity import AtCommit, CaseInCell
     from ivhl.records.record import RunRecord
 
 K = TypeVar("K")
 R = TypeVar("R", bound=Dated)
+C = TypeVar("C", bound="Committed")
 
 
-class Key(NamedTuple):
-    """Identifies what a record measured: a later record with the same key replaces it.
-
-    The device is included because one machine can have two.
-
-    Attributes:
-        existing: Whether it was measured in an existing environment, which no lock describes and
-            which is not the cell with the same id.
-    """
-
-    machine: str
-    device: str
-    commit: str
-    cell: str
-    existing: bool
-    workload: str
-    workload_version: int
-    size: str
-    variant: str
-
-
-class OfCase(Protocol):
-    """A record, or a key of records: what belongs to one case."""
+class Committed(Dated, Protocol):
+    """A record, or what the index keeps of one: of a commit, made at a time."""
 
     @property
-    def workload(self) -> str:
-        """Name of the workload."""
-
-    @property
-    def size(self) -> str:
-        """Name of the size."""
-
-    @property
-    def variant(self) -> str:
-        """Name of the variant."""
+    def commit(self) -> str:
+        """The commit that was measured."""
 
 
-def case_name(one: OfCase) -> str:
+def case_name(one: RunRecord | CaseInCell) -> str:
     """Return the name of a case, as ``workload.Case.name`` has it."""
     return f"{one.workload}/{one.size}/{one.variant}"
 
@@ -106,30 +80,9 @@ def device_type(record: RunRecord) -> str:
     return type_of(record.conditions.device)
 
 
-def type_of(device: str) -> str:
-    """Return ``cuda`` for ``cuda NVIDIA H200``: the type without the name."""
-    end = next((i for i, c in enumerate(device) if not c.isalpha()), len(device))
-    return device[:end]
-
-
 def is_existing(record: RunRecord) -> bool:
     """Return whether it was measured in an existing environment, which no lock describes."""
     return record.cell.lock_sha256 is None
-
-
-def key_of(record: RunRecord) -> Key:
-    """Return the key of a record."""
-    return Key(
-        machine=record.machine.name,
-        device=device_type(record),
-        commit=record.commit,
-        cell=record.cell.id,
-        existing=is_existing(record),
-        workload=record.workload,
-        workload_version=record.workload_version,
-        size=record.size,
-        variant=record.variant,
-    )
 
 
 def load_records(results: Path) -> Loaded:
@@ -142,12 +95,12 @@ def load_records(results: Path) -> Loaded:
         results: Folder with ``<machine>/records/*.jsonl``; a missing folder has no records.
     """
     problems: list[Problem] = []
-    latest: dict[Key, tuple[tuple[tuple[bool, str], str], RunRecord]] = {}
+    latest: dict[AtCommit, tuple[tuple[tuple[bool, str], str], RunRecord]] = {}
     replaced: list[RunRecord] = []
     paths, unreadable = records_files(results)
     problems += (Problem(folder, None, rule) for folder, rule in unreadable)
     for path in paths:
-        in_file: dict[Key, RunRecord] = {}
+        in_file: dict[AtCommit, RunRecord] = {}
         for found in _read(path):
             if isinstance(found, Problem):
                 problems.append(found)
@@ -187,7 +140,7 @@ def newest_by(
     """Return the newest record of each key: the answer of everything that shows or judges one.
 
     Args:
-        records: Records, or entries of the index: the latest of each ``Key``.
+        records: Records, or entries of the index: the latest of each ``AtCommit``.
         key: What the records of one answer have in common.
         rank: What makes a record newer than another, by default ``recorded_rank``; the last of
             equals wins.
@@ -204,25 +157,29 @@ def newest_by(
 def latest_per_case(
     records: Iterable[RunRecord], commit_order: Sequence[str] = ()
 ) -> tuple[RunRecord, ...]:
+    """Return ``latest_of_cases`` of records."""
+    return latest_of_cases(records, case_of, commit_order)
+
+
+def latest_of_cases(
+    records: Iterable[C], case: Callable[[C], CaseInCell], commit_order: Sequence[str] = ()
+) -> tuple[C, ...]:
     """Return the newest record for each machine, device, cell, workload, size and variant.
 
     An existing environment and the locked cell with the same id each keep their own record. Only
     the newest version of a workload counts: versions are not comparable.
 
     Args:
-        records: Records of any commits.
+        records: Records of any commits, or what the index keeps of them.
+        case: Returns what a record measured.
         commit_order: Commits, oldest first. A commit that it lacks (another branch) counts as older
             than all others. Time decides between such commits, and if the order is empty.
     """
     position = {commit: i for i, commit in enumerate(commit_order)}
-    records = list(records)
-    version: dict[str, int] = {}
-    for record in records:
-        known = version.get(record.workload, 0)
-        version[record.workload] = max(known, record.workload_version)
     newest = newest_by(
-        (r for r in records if r.workload_version == version[r.workload]),
-        lambda r: key_of(r)._replace(commit=""),
-        rank=lambda r: (position.get(r.commit, -1), recorded_rank(r), r.commit),
+        records, case, rank=lambda r: (position.get(r.commit, -1), recorded_rank(r), r.commit)
     )
-    return tuple(newest[key] for key in sorted(newest))
+    version: dict[str, int] = {}
+    for one in newest:
+        version[one.workload] = max(version.get(one.workload, 0), one.workload_version)
+    return tuple(newest[c] for c in sorted(newest) if c.workload_version == version[c.workload])

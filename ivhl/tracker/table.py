@@ -22,7 +22,6 @@ from ivhl.tracker.wording import (
     STATUS_WORDS,
     UNCOMMITTED_MARK,
     UNCOMMITTED_MEANING,
-    marks_of,
     short_message,
 )
 
@@ -31,8 +30,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
+    from ivhl.matrix.spec import CellSpec
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.compat import CellLike, Row
+    from ivhl.tracker.compat import Row
     from ivhl.tracker.expectations import Expectations
     from ivhl.tracker.wording import Status
 
@@ -87,7 +87,7 @@ class ResultsTable:
 
 def render_results(
     records: Iterable[RunRecord],
-    cells: Sequence[CellLike],
+    cells: Sequence[CellSpec],
     *,
     unavailable: Mapping[str, str] | None = None,
     spreads: Spreads = SHIPPED,
@@ -172,8 +172,7 @@ def _entry(row: Row, reasons: dict[str, int]) -> Segment:
         word = f" {STATUS_WORDS[row.status]}" if row.status in ("slow", "noisy") else ""
         interval = f"[{row.speedup_low:.2f}, {row.speedup_high:.2f}]"
         return Segment(f"{row.speedup:.2f}x {interval}{word}{_mark(row)}", style)
-    exception = row.record.failure.exception if row.record and row.record.failure else ""
-    reason = f"{row.failure_class}: {exception}{': ' if exception else ''}"
+    reason = f"{row.failure_class}: {row.exception}{': ' if row.exception else ''}"
     reason += short_message(row.message)
     if row.expectation is not None:
         reason += f"\nexpected: {row.expectation.why}"
@@ -182,7 +181,7 @@ def _entry(row: Row, reasons: dict[str, int]) -> Segment:
 
 
 def _mark(row: Row) -> str:
-    found = marks_of(row.record)
+    found = row.marks
     if row.expectation is not None:
         found = (*found, FIXED_MARK if row.is_fixed else EXPECTED_MARK)
     return "".join(f" · {mark}" for mark in found)

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 if TYPE_CHECKING:
-    from ivhl.records.record import CompileFacts, FailureClass, Passes, Reference, RunRecord
+    from ivhl.records.record import (
+        CompileFacts,
+        Failure,
+        FailureClass,
+        Passes,
+        Reference,
+        RunRecord,
+    )
 
 Status = Literal[
     "works", "noisy", "slow", "wrong", "unsupported", "unavailable", "failed", "not_run"
@@ -144,15 +151,22 @@ def marks_of(record: RunRecord | None) -> tuple[str, ...]:
     """
     if record is None:
         return ()
-    found = marks(record.reference, uncommitted=record.uncommitted)
-    facts = record.compile
-    if facts is None or record.speedup is None:
+    counts = None if record.speedup is None else counts_of(record.compile)
+    return marks_with(record.reference, counts, uncommitted=record.uncommitted)
+
+
+def marks_with(
+    reference: Reference | None, counts: DynamoCounts | None, *, uncommitted: bool | None
+) -> tuple[str, ...]:
+    """Return the marks of a verdict (``marks_of``); ``counts`` only if there is a speedup."""
+    found = marks(reference, uncommitted=uncommitted)
+    if counts is None:
         return found
-    breaks, again = (sum(c.count for c in some) for some in (facts.graph_breaks, facts.recompiles))
+    breaks, eager, total, again = counts
     return (
         *found,
         *([counted(breaks, "graph break")] if breaks else []),
-        *([f"{n} of {facts.frames_total} frames eager"] if (n := eager_frames(facts)) else []),
+        *([f"{eager} of {total} frames eager"] if eager else []),
         *([counted(again, "recompile")] if again else []),
     )
 
@@ -163,6 +177,23 @@ COMPILING_MEANINGS: dict[str, str] = {
     "frames eager": "functions that Dynamo saw and did not compile",
     "recompile": "the same code was compiled again, before it was timed",
 }
+
+
+class DynamoCounts(NamedTuple):
+    """What Dynamo counted while it compiled a case, of all causes."""
+
+    graph_breaks: int
+    eager_frames: int
+    frames_total: int | None
+    recompiles: int
+
+
+def counts_of(facts: CompileFacts | None) -> DynamoCounts | None:
+    """Return what Dynamo counted; ``None`` where nothing was compiled."""
+    if facts is None:
+        return None
+    breaks, again = (sum(c.count for c in some) for some in (facts.graph_breaks, facts.recompiles))
+    return DynamoCounts(breaks, eager_frames(facts), facts.frames_total, again)
 
 
 def eager_frames(facts: CompileFacts) -> int:
@@ -230,6 +261,11 @@ def without_other_advice(text: str) -> str:
     if _OF_INSERTED_BREAKS.search(reason):
         return text
     return "\n".join([reason, *(one for one in lines if not _OF_INSERTED_BREAKS.search(one))])
+
+
+def failed_as(failure: Failure) -> str:
+    """Return the class of a failure and its message in one line."""
+    return f"{failure.failure_class}: {short_message(failure.message)}".removesuffix(": ")
 
 
 def short_message(text: str, longest: int = _LONGEST_MESSAGE) -> str:

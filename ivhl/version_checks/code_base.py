@@ -22,6 +22,7 @@ from ivhl.tracker.wording import STATUS_WORDS, counted, times
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from ivhl.records.identity import AtCommit
     from ivhl.records.record import RunRecord
     from ivhl.tracker.advice import Advice
     from ivhl.tracker.changes import Kind
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.compat import Row
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
-    from ivhl.tracker.store import Key
 
 # Of so few cases each is shown: their mean would hardly have an interval.
 _EACH: Final = 3
@@ -60,12 +60,12 @@ class CodeEvidence:
     allowed: tuple[CellName, ...]
     unavailable: frozenset[CellName] = frozenset()
     spreads: Spreads
-    disturbed: Collection[Key] = ()
+    disturbed: Collection[AtCommit] = ()
 
     @property
     def measured(self) -> tuple[Row, ...]:
         """The rows that have a record."""
-        return tuple(row for row in self.rows if row.record is not None)
+        return tuple(row for row in self.rows if row.recorded is not None)
 
     def __str__(self) -> str:
         """Return how many records of what, where, and at which commits."""
@@ -122,7 +122,7 @@ def support_lines(evidence: CodeEvidence) -> tuple[SupportLine, ...]:
     for row in evidence.rows:
         if evidence.own:
             groups[names[_case(row)]].append(row)
-        elif row.record is None or row.record.engine == "compile":
+        elif row.engine in ("", "compile"):
             groups["torch.compile"].append(row)
     found = []
     for what, group in groups.items():

@@ -7,14 +7,13 @@ releases later nobody looks. Found by the syntax tree, without running or import
 from __future__ import annotations
 
 import ast
-import gc
 import re
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal
 
 from ivhl.syntax import UNPARSED, SourceFile, SourceText, parsed, read_texts, why_unparsed
+from ivhl.tracker.index import collector_paused
+from ivhl.version_checks.checks import edit_of
 from ivhl.version_checks.classes import Classes
 from ivhl.version_checks.compiling import (
     asks_whether_compiling,
@@ -26,78 +25,29 @@ from ivhl.version_checks.compiling import (
     speaks_of_compiling,
     turned_off,
 )
-from ivhl.version_checks.names import Names, bindings, last_name, shared, whole_names
+from ivhl.version_checks.names import bindings, last_name, shared, whole_names
+from ivhl.version_checks.scope import Scope, leaves
+from ivhl.version_checks.skips import IDENTITY, NO_EFFECT, Skips, first_text
 from ivhl.version_checks.values import CaseTest
 from ivhl.version_checks.version_conditions import (
     Always,
     Condition,
-    Unknown,
-    condition_of,
     joined,
-    of_version,
     speaks_of_versions,
 )
-from ivhl.version_checks.walks import FIELDS, blocks_of, statements_in
+from ivhl.version_checks.walks import FIELDS, statements_in
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Sequence
+    from pathlib import Path
 
     from ivhl.syntax import Trees
-
-CheckKind = Literal["skip", "xfail", "branch", "disable"]
-
-_SKIPS: Final = frozenset(
-    {"skip", "skipif", "skipIf", "skipUnless", "xfail", "RunIf", "withPackage"}
-)
-_CONDITIONAL: Final = frozenset({"skipif", "skipIf", "skipUnless", "xfail"})
-# What a mark becomes that is switched off: a decorator, one of a list, the only one, one that a
-# test gives to itself (of any mark without effect, the name).
-_IDENTITY: Final = "(lambda function: function)"
-_NONE_OF_A_LIST: Final = "*()"
-_EMPTY: Final = "[]"
-_NO_EFFECT: Final = '"usefixtures"'
-
+    from ivhl.version_checks.checks import FoundCheck
+    from ivhl.version_checks.scope import Definition
+    from ivhl.version_checks.version_conditions import Condition
 
 # Most nodes of a tree.
 _HOLD_NOTHING: Final = frozenset({ast.Name, ast.Constant})
-
-
-class Edit(NamedTuple):
-    """A piece of a file to replace: from line and column to line and column, in UTF-8 bytes."""
-
-    line: int
-    column: int
-    end_line: int
-    end_column: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundCheck:
-    """A place that keeps code from being compiled, or a test of it from being run.
-
-    Attributes:
-        path: The file, from the folder that was searched.
-        name: Function, class or module that it checks, dotted.
-        excludes: Where it does so.
-        reason: What it says itself.
-        source: Its first line.
-        edits: What switches it off; empty if that cannot be done by replacing its condition.
-    """
-
-    path: str
-    line: int
-    kind: CheckKind
-    name: str
-    excludes: Condition
-    reason: str
-    source: str
-    edits: tuple[Edit, ...]
-
-    @property
-    def place(self) -> str:
-        """File and line."""
-        return f"{self.path}:{self.line}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,29 +70,16 @@ class Found:
 def find_checks(folder: Path) -> Found:
     """Return the checks in the Python files, stubs and notebooks of a folder, or in one file."""
     texts, problems = read_texts(folder, beside=True)
-    with _collector_off():
-        return _found_in(texts, problems)
+    return _found_in(texts, problems)
 
 
 def checks_in(code: Trees) -> Found:
     """Return the checks in files that were read."""
-    texts = [SourceText(one.name, one.text, one.editable) for one in code.files]
-    with _collector_off():
-        return _found_in(texts, list(code.problems))
+    texts = [SourceText(file.name, file.text, file.editable) for file in code.files]
+    return _found_in(texts, list(code.problems))
 
 
-@contextmanager
-def _collector_off() -> Iterator[None]:
-    """Let nobody look for cycles: trees have none, and to look through them takes long."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
+@collector_paused()  # trees have no cycles, and to look through them takes long
 def _found_in(texts: Iterable[SourceText], problems: list[str]) -> Found:
     """Return the checks in texts, each of which is parsed twice: no two trees are kept.
 
@@ -171,13 +108,13 @@ def _found_in(texts: Iterable[SourceText], problems: list[str]) -> Found:
     others: list[FoundCheck] = []
     for one, own in zip(read, bound, strict=True):
         source = SourceFile(one.name, _tree_of(one.text), one.text, one.editable)
-        finder = _Finder(source, own, known, classes, disables)
+        scope = Scope(source, own, known)
         try:
-            finder.visit(source.tree)
+            _Finder(scope, classes, _disables_in(source, disables)).visit(source.tree)
         except RecursionError:
             problems.append(f"{one.name}: is nested too deeply to be read whole")
-        checks += finder.checks
-        others += finder.others
+        checks += scope.checks
+        others += scope.others
     files = len({one.name.partition("#")[0] for one in read})
     return Found(tuple(checks), tuple(others), tuple(sorted(problems)), files)
 
@@ -209,16 +146,6 @@ def _disables_in(source: SourceFile, known: Collection[str]) -> frozenset[str]:
     return names_of_disable(source.tree).union(imported)
 
 
-def _skip_in(node: ast.expr | None) -> ast.Call | None:
-    if isinstance(node, ast.Lambda):  # a decorator of the project that returns what skips
-        node = node.body
-    while isinstance(node, ast.Call):
-        if last_name(node.func) in _SKIPS:
-            return node
-        node = node.func  # of `unittest.skipIf(...)(test)`
-    return None
-
-
 class _WithoutMatch(ast.NodeTransformer):
     """Writes each ``match`` as the ``if`` and ``elif`` that it means."""
 
@@ -238,76 +165,19 @@ class _WithoutMatch(ast.NodeTransformer):
         return ast.copy_location(ast.If(ast.Constant(value=True), chain or [ast.Pass()], []), node)
 
 
-class _Place(NamedTuple):
-    """Where a statement is.
+class _Finder(ast.NodeVisitor):
+    """Visits a file, and adds its checks to the scope.
 
-    Attributes:
-        block: The statements of its block.
-        number: Its own among them.
-        around: The statement whose block it is, in the same function; or ``None``.
+    Args:
+        scope: Of the file, at its beginning.
+        classes: Those of all files.
+        disables: Names in this file that mean ``torch.compiler.disable``.
     """
 
-    block: list[ast.stmt]
-    number: int
-    around: ast.stmt | None
-
-
-def _places(tree: ast.AST) -> dict[int, _Place]:
-    """Return the place of each statement, by ``id``."""
-    found: dict[int, _Place] = {}
-    left: list[tuple[ast.AST, ast.stmt | None]] = [(tree, None)]
-    while left:
-        node, around = left.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            around = None
-        elif isinstance(node, ast.stmt):
-            around = node
-        for block in blocks_of(node):
-            for number, child in enumerate(block):
-                if isinstance(child, ast.stmt):
-                    found[id(child)] = _Place(block, number, around)
-                left.append((child, around))
-    return found
-
-
-class _Finder(ast.NodeVisitor):
-    """Collects the checks of a file."""
-
-    def __init__(
-        self,
-        source: SourceFile,
-        own: Mapping[str, ast.expr],
-        known: Mapping[str, ast.expr],
-        classes: Classes,
-        disables: Collection[str],
-    ) -> None:
-        self._classes = classes
-        self._disables = _disables_in(source, disables)
-        self.checks: list[FoundCheck] = []
-        self.others: list[FoundCheck] = []
-        self._source = source
-        self._lines = source.lines
-        self._own = [dict(own)]
-        self._known = known
-        self._places = _places(source.tree)
-        # Conditions on versions that hold where the visit is: of blocks around, and of those that
-        # have left the block before.
-        self._given: list[Condition] = []
-        self._inside: list[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef] = []
-        self._seen: set[int] = set()
-        self._conditions: dict[int, Condition] = {}
-        self._bindings: dict[int, dict[str, ast.expr]] = {}
-
-    def _condition(self, node: ast.expr) -> Condition:
-        """Return the condition that an expression is in the scope that is visited, its own."""
-        found = self._conditions.get(id(node))
-        if found is None:
-            found = self._conditions[id(node)] = condition_of(node, self._names)
-        return found
-
-    @property
-    def _names(self) -> Names:
-        return Names(self._own[-1], self._known)
+    def __init__(self, scope: Scope, classes: Classes, disables: Collection[str]) -> None:
+        self._scope, self._classes, self._disables = scope, classes, disables
+        self._skips = Skips(scope)
+        self._seen: set[int] = set()  # nodes of checks that were added, or that never run
 
     def generic_visit(self, node: ast.AST) -> None:
         """Visit what is inside, blocks with what holds in them."""
@@ -323,98 +193,45 @@ class _Finder(ast.NodeVisitor):
 
     def _block(self, statements: Sequence[ast.stmt], *conditions: Condition) -> None:
         """Visit statements that run where conditions hold."""
-        before = len(self._given)
-        self._given += filter(speaks_of_versions, conditions)
-        for one in statements:
-            self.visit(one)
-            left = self._left_by(one)
+        given = self._scope.given
+        before = len(given)
+        given += filter(speaks_of_versions, conditions)
+        for statement in statements:
+            self.visit(statement)
+            left = self._scope.left_by(statement)
             if left is not None and speaks_of_versions(left):
-                self._given.append(~left)
-        del self._given[before:]
+                given.append(~left)
+        del given[before:]
 
-    def _left_by(self, node: ast.stmt) -> Condition | None:
-        """Return where a statement leaves its block; ``None`` if it does not, or nobody can tell."""
-        if _leaves(node):
-            return Always()
-        if not isinstance(node, ast.If):
-            return None
-        condition = self._condition(node.test)
-        sides = []
-        for side, holds in ((node.body, condition), (node.orelse, ~condition)):
-            lefts = [left for one in side if (left := self._left_by(one)) is not None]
-            if lefts:
-                sides.append(joined("and", holds, joined("or", *lefts)))
-        return joined("or", *sides) if sides else None
-
-    def _after(self, node: ast.stmt) -> list[ast.stmt]:
-        """Return what runs after a statement if it does not leave, to the end of its function."""
-        found: list[ast.stmt] = []
-        one: ast.stmt | None = node
-        while one is not None:
-            place = self._places[id(one)]
-            found += place.block[place.number + 1 :]
-            one = place.around
-        return found
-
-    def _definition(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
-        self._inside.append(node)
-        for decorator in node.decorator_list:
-            if _stance_in(decorator) is not None:
-                continue  # a call as others
-            self._seen.add(id(decorator))
-            if self._is_disable(decorator):
-                edit = _edit(decorator, _IDENTITY)
-                self._add(decorator, "disable", Always(), "", (edit,), about=True)
-                continue
-            self._skip(decorator, self._segment(node), _IDENTITY)
-        inner = (
-            self._classes.attributes(node, self._names_in)
-            if isinstance(node, ast.ClassDef)
-            else self._by_default(node) | self._names_in(node)
-        )
-        self._own.append(self._own[-1] | inner)
-        self.generic_visit(node)
-        self._own.pop()
-        self._inside.pop()
+    def _definition(self, node: Definition) -> None:
+        scope = self._scope
+        with scope.inside(node):
+            for decorator in node.decorator_list:
+                if _stance_in(decorator) is not None:
+                    continue  # a call as others
+                self._seen.add(id(decorator))
+                if self._is_disable(decorator):
+                    scope.add(decorator, "disable", Always(), edit_of(decorator, IDENTITY))
+                else:
+                    self._skips.mark(decorator, scope.segment(node), IDENTITY)
+            names = (
+                self._classes.attributes(node, scope.names_in)
+                if isinstance(node, ast.ClassDef)
+                else scope.defaults_of(node) | scope.names_in(node)
+            )
+            with scope.naming(names):
+                self.generic_visit(node)
 
     visit_FunctionDef = _definition  # noqa: N815  (ast's name)
     visit_AsyncFunctionDef = _definition  # noqa: N815
     visit_ClassDef = _definition  # noqa: N815
-
-    def _by_default(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, ast.expr]:
-        """Return what the parameters mean that ask for versions if nobody gives another value."""
-        given = node.args
-        plain = [*given.posonlyargs, *given.args]
-        pairs = [
-            *zip(plain[len(plain) - len(given.defaults) :], given.defaults, strict=True),
-            *(
-                (one, value)
-                for one, value in zip(given.kwonlyargs, given.kw_defaults, strict=True)
-            ),
-        ]
-        asking = {
-            one.arg: value
-            for one, value in pairs
-            if value is not None and speaks_of_versions(self._condition(value))
-        }
-        for one in ast.walk(node) if asking else ():
-            if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
-                asking.pop(one.id, None)
-        return asking
-
-    def _names_in(self, node: ast.AST) -> dict[str, ast.expr]:
-        """Return ``bindings`` of a function, which a class asks for before its methods are."""
-        found = self._bindings.get(id(node))
-        if found is None:
-            found = self._bindings[id(node)] = bindings(node)
-        return found
 
     def _is_disable(self, node: ast.expr) -> bool:
         """Return whether a decorator is ``torch.compiler.disable``, also by a name for it."""
         name = last_name(getattr(node, "func", node))
         if is_disable(node) or (name in self._disables and isinstance(node, ast.Name)):
             return True
-        named = self._names.find(name)
+        named = self._scope.names.find(name)
         if isinstance(named, ast.Lambda):  # a function of the project that hands it on
             named = named.body
         return named is not None and is_disable(named)
@@ -422,15 +239,13 @@ class _Finder(ast.NodeVisitor):
     def visit_Assign(self, node: ast.Assign) -> None:
         """Look at ``pytestmark = pytest.mark.skipif(...)``, which checks the whole file."""
         if any(isinstance(t, ast.Name) and t.id == "pytestmark" for t in node.targets):
-            self._marks(node.value, self._source.text)
+            self._skips.all_of(node.value, self._scope.source.text)
         elif (value := off_switch(node)) is not None and id(node) not in self._seen:
             off = "False" if value.value is True else '"0"'
-            self._add(node, "disable", Always(), "", (_edit(value, off),), about=True)
+            self._scope.add(node, "disable", Always(), edit_of(value, off))
         elif (given := off_value(node)) is not None and not isinstance(given, ast.Constant):
             self._disabled(given)
-        elif _sets_disable(node) and compiles(
-            self._inside[-1] if self._inside else self._source.tree
-        ):
+        elif _sets_disable(node) and compiles(self._scope.definition or self._scope.source.tree):
             self._disabled(node.value)
         self.generic_visit(node)
 
@@ -438,17 +253,17 @@ class _Finder(ast.NodeVisitor):
         """Look at ``torch.compiler.disable(f)`` that is no decorator, and at marks of parameters."""
         name = last_name(node.func)
         if is_disable(node) and id(node) not in self._seen:
-            given = self._segment(node.args[0]) if node.args else ""
-            text = f"({given})" if given else _IDENTITY
-            self._add(node, "disable", Always(), "", (_edit(node, text),), about=True)
+            given = self._scope.segment(node.args[0]) if node.args else ""
+            text = f"({given})" if given else IDENTITY
+            self._scope.add(node, "disable", Always(), edit_of(node, text))
         elif name == "param":
             for word in node.keywords:
                 if word.arg == "marks":
-                    self._marks(word.value, self._around())
+                    self._skips.all_of(word.value, self._scope.text_around())
         elif name in ("applymarker", "add_marker") and node.args:
-            self._skip(node.args[0], self._around(), _NO_EFFECT)
+            self._skips.mark(node.args[0], self._scope.text_around(), NO_EFFECT)
         elif name == "importorskip":
-            self._importorskip(node)
+            self._skips.importorskip(node)
         elif name == "compile" or (name == "partial" and any(map(compiles, node.args[:1]))):
             self._options(node)
         elif name == "set_stance":
@@ -462,13 +277,9 @@ class _Finder(ast.NodeVisitor):
         for word in node.keywords:
             value: ast.expr | None = word.value if word.arg == "disable" else None
             if word.arg is None:
-                value = _item(self._meant(word.value), "disable")
+                value = _item(self._scope.meant(word.value), "disable")
             if value is not None:
                 self._disabled(value)
-
-    def _meant(self, node: ast.expr) -> ast.expr:
-        """Return what a name of this file means, or the expression itself."""
-        return self._own[-1].get(last_name(node), node) if isinstance(node, ast.Name) else node
 
     def _stance(self, node: ast.Call) -> None:
         """Look at ``torch.compiler.set_stance("force_eager")``, also where a condition chooses."""
@@ -476,14 +287,13 @@ class _Finder(ast.NodeVisitor):
         if stance is None or id(node) in self._seen:
             return
         if _is_eager(stance):
-            edits: tuple[Edit, ...] = (_edit(stance, '"default"'),)
-            self._add(node, "disable", Always(), "", edits, about=True)
+            self._scope.add(node, "disable", Always(), edit_of(stance, '"default"'))
         elif isinstance(stance, ast.IfExp) and _is_eager(stance.body) != _is_eager(stance.orelse):
-            condition, off = self._condition(stance.test), _is_eager(stance.body)
+            condition, off = self._scope.condition(stance.test), _is_eager(stance.body)
             if speaks_of_versions(condition):
-                edits = _switched(stance.test, self._names, to=not off)
+                edits = self._scope.switched(stance.test, to=not off)
                 excluded = condition if off else ~condition
-                self._add(node, "branch", excluded, "", edits, about=True)
+                self._scope.add(node, "branch", excluded, *edits)
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
         """Look at ``{(3, 12): torch.compile, (3, 13): eager}[sys.version_info[:2]]``."""
@@ -494,14 +304,14 @@ class _Finder(ast.NodeVisitor):
         self, node: ast.expr, table: ast.expr, key: ast.expr, default: ast.expr | None = None
     ) -> None:
         """Look at a table of functions, of which a version chooses one that compiles or another."""
-        table = self._meant(table)
+        table = self._scope.meant(table)
         if not isinstance(table, ast.Dict) or None in table.keys:
             return
         compiling = [compiles(value) for value in table.values]
         otherwise = default is not None and compiles(default)
         if not any(compiling) and not otherwise:
             return
-        rows = [self._condition(_is(key, one)) for one in table.keys if one is not None]
+        rows = [self._scope.condition(_is(key, one)) for one in table.keys if one is not None]
         where = joined(
             "or", *(row for row, on in zip(rows, compiling, strict=True) if on),
             *((~joined("or", *rows),) if otherwise else ()),
@@ -509,50 +319,30 @@ class _Finder(ast.NodeVisitor):
         if speaks_of_versions(where):
             values = [*table.values, *([default] if default is not None else [])]
             chosen = values[[*compiling, otherwise].index(True)]
-            edit = _edit(node, f"({ast.unparse(chosen)})")
-            self._add(node, "branch", ~where, "", (edit,), about=True)
-
-    def _marks(self, value: ast.expr, about_code: str) -> None:
-        listed = isinstance(value, ast.List | ast.Tuple)
-        for mark in value.elts if isinstance(value, ast.List | ast.Tuple) else [value]:
-            self._skip(mark, about_code, _NONE_OF_A_LIST if listed else _EMPTY)
-
-    def _importorskip(self, node: ast.Call) -> None:
-        """Look at ``pytest.importorskip("torch", minversion="2.6")``."""
-        first = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else ""
-        for least in (word.value for word in node.keywords if word.arg == "minversion"):
-            if (
-                first == "torch"
-                and isinstance(least, ast.Constant)
-                and isinstance(least.value, str)
-            ):
-                excluded = of_version("PyTorch", "<", least.value)
-                reason = _text_of(ast.Call(node.func, [], node.keywords))
-                about = speaks_of_compiling(f"{self._around()} {reason}")
-                edit = _edit(least, "None")
-                self._add(node, "skip", excluded, reason, (edit,), about=about)
+            edit = edit_of(node, f"({ast.unparse(chosen)})")
+            self._scope.add(node, "branch", ~where, edit)
 
     def _disabled(self, value: ast.expr) -> None:
         """Look at ``torch.compile(f, disable=...)``, or what ``config.disable`` is set to."""
-        condition = self._condition(value)
+        condition = self._scope.condition(value)
         if isinstance(value, ast.Constant) and value.value is True:
-            self._add(value, "disable", Always(), "", (_edit(value, "False"),), about=True)
+            self._scope.add(value, "disable", Always(), edit_of(value, "False"))
         elif speaks_of_versions(condition):
-            edits = _switched(value, self._names, to=False)
-            self._add(value, "branch", condition, "", edits, about=True)
+            edits = self._scope.switched(value, to=False)
+            self._scope.add(value, "branch", condition, *edits)
 
     def visit_If(self, node: ast.If) -> None:
         """Look at a condition of which one side compiles, or which leaves a function that does."""
-        condition = self._condition(node.test)
+        condition = self._scope.condition(node.test)
         body: Sequence[ast.stmt] = node.body
         other: Sequence[ast.stmt] = node.orelse
         if speaks_of_versions(condition):
             # What comes after runs on the side that does not leave.
             leaves = _ends(body) or _leaves_where_it_compiles(body)
             if not leaves and (_ends(other) or _leaves_where_it_compiles(other)):
-                body = [*body, *self._after(node)]
+                body = [*body, *self._scope.after(node)]
             elif leaves and not _ends(other):
-                other = [*other, *self._after(node)]
+                other = [*other, *self._scope.after(node)]
         self._branch(node, body, other)
         self.visit(node.test)
         self._block(node.body, condition)
@@ -560,7 +350,7 @@ class _Finder(ast.NodeVisitor):
 
     def visit_While(self, node: ast.While) -> None:
         """Look at ``while torch.__version__ >= "2.6":``, whose body compiles."""
-        condition = self._condition(node.test)
+        condition = self._scope.condition(node.test)
         self._branch(node, node.body, node.orelse or [ast.Pass()])
         self.visit(node.test)
         self._block(node.body, condition)
@@ -594,10 +384,10 @@ class _Finder(ast.NodeVisitor):
         self, node: ast.expr | ast.stmt, test: ast.expr, body: Sequence[ast.AST], *, runs: bool
     ) -> None:
         """Add code that compiles and runs only where a condition holds, or only where not."""
-        condition = self._condition(test)
+        condition = self._scope.condition(test)
         if speaks_of_versions(condition) and any(map(compiles, body)):
-            edits = _switched(test, self._names, to=runs)
-            self._add(node, "branch", ~condition if runs else condition, "", edits, about=True)
+            edits = self._scope.switched(test, to=runs)
+            self._scope.add(node, "branch", ~condition if runs else condition, *edits)
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
         """Look at ``torch.compile(f) if ... else f``."""
@@ -610,22 +400,22 @@ class _Finder(ast.NodeVisitor):
             called = isinstance(value, ast.Call) and compiles(value)
             if number and called and isinstance(node.op, ast.And):
                 before = node.values[:number]
-                condition = joined("and", *(self._condition(one) for one in before))
+                condition = joined("and", *(self._scope.condition(one) for one in before))
                 if speaks_of_versions(condition):
-                    edits = tuple(e for b in before for e in _switched(b, self._names, to=True))
-                    self._add(node, "branch", ~condition, "", edits, about=True)
+                    edits = tuple(e for b in before for e in self._scope.switched(b, to=True))
+                    self._scope.add(node, "branch", ~condition, *edits)
                 break
         self.generic_visit(node)
 
     def visit_Assert(self, node: ast.Assert) -> None:
         """Look at ``assert torch.__version__ >= "2.6"`` before what compiles."""
-        condition = self._condition(node.test)
+        condition = self._scope.condition(node.test)
         if speaks_of_versions(condition):
             reason = _message([node.msg] if node.msg else [])
-            after = self._after(node)
+            after = self._scope.after(node)
             about = any(map(compiles, after)) or speaks_of_compiling(reason)
-            edits = _switched(node.test, self._names, to=True)
-            self._add(node, "branch", ~condition, reason, edits, about=about)
+            edits = self._scope.switched(node.test, to=True)
+            self._scope.add(node, "branch", ~condition, *edits, reason=reason, about=about)
         self.generic_visit(node)
 
     def _branch(
@@ -634,111 +424,26 @@ class _Finder(ast.NodeVisitor):
         body: Sequence[ast.AST],
         orelse: Sequence[ast.AST],
     ) -> None:
-        condition = self._condition(node.test)
+        condition = self._scope.condition(node.test)
         if isinstance(condition, Always):  # what is never run turns nothing off
             _side(orelse if condition.value else body, self._seen)
         if not speaks_of_versions(condition):
             return
         yes, no = (_side(side, self._seen) for side in (body, orelse))
-        if yes == no and isinstance(body[-1], ast.Raise | ast.Expr) and _leaves(body[-1]):
-            around = self._inside[-1] if self._inside else None
+        if yes == no and isinstance(body[-1], ast.Raise | ast.Expr) and leaves(body[-1]):
+            around = self._scope.definition
             told = any(speaks_of_compiling(ast.unparse(one)) for one in body)
             yes = "off" if told or (around is not None and compiles(around)) else yes
         if yes == no:
             about = asks_whether_compiling(node.test)
-            self._add(node, "branch", condition, "", (), about=about)
+            self._scope.add(node, "branch", condition, about=about)
         elif yes == "off" or no == "compiles":
-            edits = _switched(node.test, self._names, to=False)
+            edits = self._scope.switched(node.test, to=False)
             reason = _message(body) if isinstance(node, ast.If) else ""
-            self._add(node, "branch", condition, reason, edits, about=True)
+            self._scope.add(node, "branch", condition, *edits, reason=reason)
         else:
-            edits = _switched(node.test, self._names, to=True)
-            self._add(node, "branch", ~condition, "", edits, about=True)
-
-    def _skip(self, mark: ast.expr, about_code: str, gone: str) -> None:
-        call, direct = (mark, True) if isinstance(mark, ast.Call) else (None, False)
-        if isinstance(mark, ast.Attribute) and last_name(mark.value) == "mark":
-            call = ast.Call(mark, [], [])
-        if call is None or last_name(call.func) not in _SKIPS:
-            found = self._names.find(last_name(getattr(mark, "func", mark)))
-            call, direct = _skip_in(found), False
-        if call is None:
-            return
-        excluded, kind = self._excluded(call)
-        reason = _text_of(call)
-        about = speaks_of_compiling(f"{about_code} {reason}")
-        # Without a condition of its own it holds wherever the code around it runs.
-        everywhere = isinstance(excluded, Always) and excluded.value
-        if not speaks_of_versions(excluded) and not (everywhere and (about or self._given)):
-            return
-        given = _condition_in(call)
-        if direct and given is not None and last_name(call.func) in _CONDITIONAL:
-            stays = last_name(call.func) == "skipUnless"
-            if isinstance(given, ast.Constant):
-                edits: tuple[Edit, ...] = (_edit(given, str(stays)),)
-            else:
-                edits = _switched(given, self._names, to=stays)
-        else:  # the mark itself goes, other uses of it stay
-            edits = (_edit(mark, gone),)
-        self._add(mark, kind, excluded, reason, edits, about=about)
-
-    def _excluded(self, call: ast.Call) -> tuple[Condition, CheckKind]:
-        """Return where a mark skips."""
-        name = last_name(call.func)
-        if name == "RunIf":
-            asked = {word.arg: word.value for word in call.keywords}
-            signs = {"min_torch": "<", "max_torch": ">=", "min_python": "<"}
-            parts = tuple(
-                of_version("Python" if "python" in key else "PyTorch", sign, value.value)
-                for key, sign in signs.items()
-                if isinstance(value := asked.get(key), ast.Constant)
-                and isinstance(value.value, str)
-            )
-            return joined("or", *parts), "skip"
-        if name == "withPackage":
-            each = (ast.Call(call.func, [one], []) for one in call.args)
-            return ~joined("and", *(condition_of(one, self._names) for one in each)), "skip"
-        given = _condition_in(call)
-        if given is None:
-            return Always(), "xfail" if name == "xfail" else "skip"
-        condition = _read_condition(given, self._names)
-        if name == "skipUnless":
-            return ~condition, "skip"
-        return condition, "xfail" if name == "xfail" else "skip"
-
-    def _add(
-        self,
-        node: ast.expr | ast.stmt,
-        kind: CheckKind,
-        excludes: Condition,
-        reason: str,
-        edits: tuple[Edit, ...],
-        *,
-        about: bool,
-    ) -> None:
-        check = FoundCheck(
-            path=self._source.name,
-            line=node.lineno,
-            kind=kind,
-            name=".".join(one.name for one in self._inside) or "(module)",
-            excludes=joined("and", *self._given, excludes),
-            reason=reason,
-            source=self._lines[node.lineno - 1].strip()[:120],
-            edits=edits if self._source.editable else (),
-        )
-        (self.checks if about else self.others).append(check)
-
-    def _around(self) -> str:
-        """Return the source of the function or class that is visited, or else of the file."""
-        return self._segment(self._inside[-1]) if self._inside else self._source.text
-
-    def _segment(self, node: ast.expr | ast.stmt) -> str:
-        """Return the source of a node; ``ast.get_source_segment`` splits the file each time."""
-        last = node.end_lineno or node.lineno
-        lines = [line.encode() for line in self._lines[node.lineno - 1 : last]]
-        lines[-1] = lines[-1][: node.end_col_offset]
-        lines[0] = lines[0][node.col_offset :]
-        return b"\n".join(lines).decode()
+            edits = self._scope.switched(node.test, to=True)
+            self._scope.add(node, "branch", ~condition, *edits)
 
 
 def _item(table: ast.expr, name: str) -> ast.expr | None:
@@ -784,14 +489,6 @@ def _is(left: ast.expr, right: ast.expr) -> ast.expr:
     return ast.copy_location(ast.Compare(left, [ast.Eq()], [right]), left)
 
 
-def _condition_in(call: ast.Call) -> ast.expr | None:
-    """Return the condition of a mark; ``None`` if it has none."""
-    if last_name(call.func) == "skip":
-        return None
-    named = (word.value for word in call.keywords if word.arg == "condition")
-    return call.args[0] if call.args else next(named, None)
-
-
 def _side(side: Sequence[ast.AST], seen: set[int]) -> Literal["compiles", "off", "neither"]:
     """Return what one side of a condition does with compiling; note what it turns off as seen."""
     off = [one for node in side for one in turned_off(node)]
@@ -801,47 +498,11 @@ def _side(side: Sequence[ast.AST], seen: set[int]) -> Literal["compiles", "off",
     return "off" if off else "neither"
 
 
-def _read_condition(given: ast.expr, names: Names) -> Condition:
-    """Return the condition of a mark, which pytest also takes as a text."""
-    if not isinstance(given, ast.Constant) or not isinstance(given.value, str):
-        return condition_of(given, names)
-    try:
-        return condition_of(ast.parse(given.value, mode="eval").body, names)
-    except (SyntaxError, ValueError):
-        return Unknown(given.value)
-
-
-def _edit(node: ast.expr, text: str) -> Edit:
-    end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or 0
-    return Edit(node.lineno, node.col_offset, end_line, end_column, text)
-
-
-def _switched(test: ast.expr, names: Names, *, to: bool) -> tuple[Edit, ...]:
-    """Return what makes a condition have a value, as far as versions decide it.
-
-    What else it asks, such as whether there is a GPU, stays.
-    """
-    if isinstance(test, ast.BoolOp):
-        return tuple(e for value in test.values for e in _switched(value, names, to=to))
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return _switched(test.operand, names, to=not to)
-    if speaks_of_versions(condition_of(test, names)):
-        return (_edit(test, f"_ if {to}" if isinstance(test, CaseTest) else str(to)),)
-    return ()
-
-
-def _leaves(node: ast.AST) -> bool:
-    """Return whether what comes after a statement is not run."""
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        return last_name(node.value.func) in ("skip", "skipTest", "exit")
-    return isinstance(node, ast.Raise | ast.Return | ast.Continue)
-
-
 def _ends(block: Sequence[ast.stmt]) -> bool:
     """Return whether nothing runs after a block, whatever its conditions are."""
     while block and isinstance(last := block[-1], ast.If) and _ends(last.body):
         block = last.orelse
-    return bool(block) and _leaves(block[-1])
+    return bool(block) and leaves(block[-1])
 
 
 def _leaves_where_it_compiles(body: Sequence[ast.stmt]) -> bool:
@@ -852,50 +513,14 @@ def _leaves_where_it_compiles(body: Sequence[ast.stmt]) -> bool:
         for one in ast.walk(node)
         if isinstance(one, ast.stmt) and not hasattr(one, "body") and compiles(one)
     ]
-    return bool(compiling) and all(map(_leaves, compiling))
+    return bool(compiling) and all(map(leaves, compiling))
 
 
 def _message(body: Sequence[ast.AST]) -> str:
     """Return the first text that code raises with, skips with or prints."""
-    texts = (
-        _text(one)
+    return first_text(
+        child
         for node in body
         if not isinstance(node, ast.stmt) or isinstance(node, ast.Raise | ast.Expr)
-        for one in ast.walk(node)
+        for child in ast.walk(node)
     )
-    return " ".join(next(filter(None, texts), "").split())[:200]
-
-
-def _text(node: ast.AST) -> str:
-    """Return a text, or one with values in braces; empty for anything else."""
-    if isinstance(node, ast.Constant):
-        return node.value if isinstance(node.value, str) else ""
-    if not isinstance(node, ast.JoinedStr):
-        return ""
-    return "".join(
-        f"{{{ast.unparse(part.value)}}}" if isinstance(part, ast.FormattedValue) else _text(part)
-        for part in node.values
-    )
-
-
-def _text_of(call: ast.Call) -> str:
-    """Return the reason that a mark gives."""
-    others = call.args[last_name(call.func) != "skip" :]
-    given = [*(word.value for word in call.keywords if word.arg == "reason"), *others]
-    return " ".join(next(filter(None, map(_text, given)), "").split())[:200]
-
-
-def switched_off(text: str, edits: Iterable[Edit]) -> str:
-    """Return the text of a file with its check switched off."""
-    lines = text.encode("utf-8").splitlines(keepends=True)
-    for edit in sorted(edits, reverse=True):
-        first, last = lines[edit.line - 1], lines[edit.end_line - 1]
-        joined = first[: edit.column] + edit.text.encode() + last[edit.end_column :]
-        lines[edit.line - 1 : edit.end_line] = [joined]
-    return b"".join(lines).decode("utf-8")
-
-
-def at(checks: Iterable[FoundCheck], place: str) -> tuple[FoundCheck, ...]:
-    """Return the checks at a place, ``FILE:LINE``."""
-    name, _, line = place.rpartition(":")
-    return tuple(g for g in checks if line == str(g.line) and Path(g.path).match(name or g.path))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ivhl.tracker.compat import Row
-    from ivhl.version_checks.find import FoundCheck
+    from ivhl.version_checks.checks import FoundCheck
 
 CellState = Literal["works", "refused", "unavailable"]
 
@@ -56,8 +56,7 @@ def evidence_of(rows: Iterable[Row]) -> dict[tuple[str, str], CellEvidence]:
     """Return what the records say of `torch.compile` in each cell, over all machines."""
     groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
-        engine = row.record.engine if row.record is not None else ""
-        if engine == "compile" or row.status == "unavailable":
+        if row.engine == "compile" or row.status == "unavailable":
             groups[row.python, row.torch].append(row)
     found: dict[tuple[str, str], CellEvidence] = {}
     for cell, group in groups.items():

@@ -19,7 +19,7 @@ from ivhl.measure.process import run_tree
 from ivhl.syntax import decoded
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.wording import counted
-from ivhl.version_checks.find import switched_off
+from ivhl.version_checks.checks import switched_off
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ivhl.matrix.spec import CellSpec
-    from ivhl.version_checks.find import FoundCheck
+    from ivhl.version_checks.checks import FoundCheck
 
 TrialVerdict = Literal["passes", "fails", "flaky", "undecided"]
 # Packages of the cell that the project's requirements must not replace; without torch, nothing asks

@@ -1,4 +1,4 @@
-"""How often ``ivhl confirm`` is wrong: the same code against itself, and against 5 % more work.
+"""How often ``ivhl gate --confirm`` is wrong: the same code, and 5 % more work.
 
 ``python -m studies.confirmation --minutes 60`` measures, ``python -m studies.tables confirmation``
 makes the tables of docs/regressions.md from what is stored.

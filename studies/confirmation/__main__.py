@@ -1,4 +1,4 @@
-"""Measure sessions of ``ivhl confirm``; append what they said to ``comparisons.jsonl``."""
+"""Measure sessions of ``ivhl gate --confirm``; append what they said to ``comparisons.jsonl``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ivhl.bench.confirm import WEIGHED
-from ivhl.cli.confirm import confirm_cells
+from ivhl.bench.confirm import confirm
+from ivhl.bench.experiment import Runs
+from ivhl.bench.experiment.evidence import WEIGHED
+from ivhl.bench.request import Request
 from ivhl.tracker.changes import judge_changes
 from ivhl.tracker.metrics import differences_in_turns
 from ivhl.tracker.spread import SHIPPED
@@ -61,19 +63,16 @@ def session(
     head = getattr(commits, planted)
     load, start = os.getloadavg()[0], time.monotonic()
     began = datetime.now(UTC).isoformat(timespec="seconds")
-    found = confirm_cells(
-        root,
-        results,
-        (commits.base, head),
-        {(PYTHON, TORCH): CASES},
-        machine,
-        Terminal(stderr=True),
-    )
+    request = Request(root=root, python=PYTHON, machine=machine, results=results)
+    runs = Runs(request, Terminal(stderr=True))
+    found = confirm(runs, (commits.base, head), {(PYTHON, TORCH): CASES})
     loaded = load_records(results)
-    runs = (*loaded.records, *loaded.replaced)
+    every = (*loaded.records, *loaded.replaced)
     judged = [one.case for one in found if one.rounds]
     # The first runs are all that there is before ``confirm``.
-    pairs = {case: (_of(runs, commits.base, case)[0], _of(runs, head, case)[0]) for case in judged}
+    pairs = {
+        case: (_of(every, commits.base, case)[0], _of(every, head, case)[0]) for case in judged
+    }
     before = judge_changes(pairs, SHIPPED)
     for one in found:
         yield {
@@ -84,7 +83,7 @@ def session(
             "verdict": one.verdict,
             "rounds": one.rounds,
             "text": one.text,
-            "moves": moves(pairs_of(runs, (commits.base, head), one.case)),
+            "moves": moves(pairs_of(every, (commits.base, head), one.case)),
             "load": round(load, 1),
             "session_s": round(time.monotonic() - start),
         }

@@ -1,4 +1,4 @@
-"""Draw sessions of ``ivhl confirm`` from stored pairs of processes, and count its verdicts.
+"""Draw sessions of ``ivhl gate --confirm`` from stored pairs of processes, and count its verdicts.
 
 ``python -m studies.confirmation.drawn`` writes ``drawn.json``. A session has the noise of one case
 in one measured session: a round is one of its rounds, each pair with a random sign, since which
@@ -13,7 +13,7 @@ import random
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from ivhl.bench.confirm import ROUNDS, WEIGHED, evidence_of, verdict_of
+from ivhl.bench.experiment.evidence import ROUNDS, WEIGHED, evidence_of, verdict_of
 from studies.confirmation.report import DRAWN, STORED
 
 if TYPE_CHECKING:

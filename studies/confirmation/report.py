@@ -1,4 +1,4 @@
-"""Tables of what ``ivhl confirm`` says of the stored sessions, and of what their processes did.
+"""Tables of what ``ivhl gate --confirm`` says of stored sessions, and what processes did.
 
 The rule is today's, on the pairs that a session kept, round by round. An earlier rule may have ended
 a session where today's would go on.
@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from ivhl.bench.confirm import ROUNDS, WEIGHED, evidence_of, verdict_of
+from ivhl.bench.experiment.evidence import ROUNDS, WEIGHED, evidence_of, verdict_of
 from studies.tables.layout import markdown
 
 if TYPE_CHECKING:

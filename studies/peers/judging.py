@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from ivhl.measure.accuracy import flatten, judge_compiled, judge_eager
+from ivhl.measure.accuracy import judge_compiled, judge_eager
 from ivhl.measure.draws import cast
 from ivhl.measure.imports import SEED
+from ivhl.measure.leaves import leaves_of
 from ivhl.workload import resolve
 
 if TYPE_CHECKING:
@@ -132,3 +133,15 @@ def _relative_error(errors: Sequence[OutputError]) -> float | None:
             return None
         found.append(error.compiled_rmse / (error.scale or 1.0))
     return max(found)
+
+
+def flatten(outputs: Any) -> list[torch.Tensor]:  # noqa: ANN401  (any pytree)
+    """Return all tensors of a pytree, in order.
+
+    Raises:
+        ValueError: If it has no tensor.
+    """
+    tensors = list(leaves_of(outputs).tensors.values())
+    if not tensors:
+        raise ValueError(f"no tensor among the outputs (got {type(outputs).__name__})")
+    return tensors

@@ -328,7 +328,7 @@ def _short(text: str) -> str:
 
 
 def confirmation(root: Path) -> list[str]:
-    """Return what ``ivhl confirm`` said of the same code, and of 5 % more work."""
+    """Return what ``ivhl gate --confirm`` said of the same code, and of 5 % more work."""
     from studies.confirmation.report import report  # noqa: PLC0415  (imports ivhl.bench)
 
     path = root / "studies" / "confirmation" / "comparisons.jsonl"

@@ -17,6 +17,7 @@ from ivhl.pages.build import write_pages
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Calibration
 from ivhl.tracker.compare import SUMMARISED, choose, compare, summarise
+from ivhl.tracker.entries import recorded
 from ivhl.tracker.memory_history import MemoryHistory
 from ivhl.tracker.metrics import WORDS
 from ivhl.tracker.project import State, load_state
@@ -571,8 +572,8 @@ def wide_site(tmp_path: Path) -> Path:
         for name in (LONG, LONG.replace("_", ""), "ops.short")
     ]
     state = State(
-        name="demo", records=tuple(records), problems=(), cells=(), releases=None, unavailable={},
-        workloads=(), cases=(), commit_order=(),
+        name="demo", recorded=tuple(map(recorded, records)), problems=(), cells=(), releases=None,
+        unavailable={}, workloads=(), cases=(), commit_order=(),
     )  # fmt: skip
     write_pages(Source(state), tmp_path)
     return tmp_path

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ivhl.instrument import INSTRUMENT
+from ivhl.matrix.spec import CellSpec
 from ivhl.records.record import (
     Arm,
     Cell,
@@ -61,19 +62,6 @@ UNSEEN = (
 )
 
 
-@dataclass(frozen=True)
-class FakeCell:
-    """An environment of the matrix."""
-
-    python: str
-    torch: str
-
-    @property
-    def id(self) -> str:
-        """The id made from the fields, as in the real class."""
-        return f"py{self.python}-torch{self.torch}"
-
-
 def interval(value: float, width: float = 0.02) -> Interval:
     return Interval(
         value=value,
@@ -97,7 +85,7 @@ def make_record(
     **changes: Any,  # noqa: ANN401  (any field of the record)
 ) -> RunRecord:
     """Return a measured record; ``changes`` replace its fields."""
-    cell = FakeCell(python, torch)
+    cell = CellSpec(python, torch)
     eager_s = 1.2e-3
     record = RunRecord(
         recorded_at="2026-11-01T12:00:00+00:00",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ivhl.instrument import INSTRUMENT
-from ivhl.measure.run import MEASURING_CODE
+from ivhl.measure.harness import harness
 from ivhl.measure.syntax import syntax_digest
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ LEFT_OUT: Final = {
     "measure/rehearsal.py": "prints what a case does, and makes no record",
     "measure/outcome.py:failed_everywhere": "makes records without numbers",
     "measure/outcome.py:installed_packages": "says what is installed",
-    "measure/run.py:MEASURING_CODE": "which files are copied into a cell",
     "measure/run.py:repeat_command": "a text",
     "measure/run.py:this_cell": "says where it ran",
     "measure/runner.py:CaseEvent": "a type",
+    "measure/harness.py": "says what is copied into a cell",
     "measure/imports.py:gil_is_on": "says how it ran, before anything is measured",
     "measure/stages.py": "asks which stage shows a symptom, and makes no record",
     "measure/settings.py": "hands on what was asked for, which is in the record",
@@ -67,6 +67,8 @@ LEFT_OUT: Final = {
     "records/answers.py": "decides whether and in which order to measure, not how",
     "records/bounds.py": "says what cannot be a record, where records are read",
     "records/lines.py": "says what cannot be a file of records",
+    "records/store.py": "reads folders of records, not in a cell",
+    "records/identity.py": "tells cases apart, once they are measured",
     "records/reader.py": "says what cannot be a record",
     "records/files.py:replaced_whole": "replaces files whole; records are appended",
     "records/files.py:write_whole": "replaces files whole; records are appended",
@@ -94,8 +96,8 @@ LEFT_OUT: Final = {
 def digests(package: Path = PACKAGE) -> dict[str, str]:
     """Return a digest for each file of measuring code, without the parts in ``LEFT_OUT``."""
     found = {}
-    for part in MEASURING_CODE:
-        place = package / part
+    for part in (Path("__init__.py"), *harness().values()):
+        place = package / part.name
         for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
             name = path.relative_to(package).as_posix()
             if name not in LEFT_OUT:

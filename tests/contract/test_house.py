@@ -11,12 +11,12 @@ from studies.house import measure, rows, words
 ROOT: Final = Path(__file__).parents[2]
 # What `python -m studies.house` printed last. Lower a limit with the work that lowers its number.
 LIMITS: Final = {
-    "lines of code of the tool": 40_053,
+    "lines of code of the tool": 40_372,
     "commands": 39,
     "declarations of options": 210,
     "import cycles in the tool": 0,
-    "lines of the longest class": 469,
-    "functions over 50 lines, in percent": 1.72,
+    "lines of the longest class": 374,
+    "functions over 50 lines, in percent": 1.71,
     "rows of the glossary": 37,
     "words of README": 484,
     "words of the documents": 34_992,

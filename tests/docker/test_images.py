@@ -40,7 +40,7 @@ from ivhl.matrix.locks import LockState, lock_state
 from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import Effort
-from ivhl.measure.run import MEASURING_CODE
+from ivhl.measure.harness import harness
 from ivhl.measure.settings import Settings
 from ivhl.tracker.store import load_records
 from ivhl.workload import Case, load_workloads, select_cases
@@ -218,8 +218,8 @@ def test_a_container_without_an_engine_proves_by_a_bill_which_image_it_is(
         held["package"]["filelock"] = version
     archive = BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
-        for name in (*(f"ivhl/{part}" for part in MEASURING_CODE), "benchmarks"):
-            tar.add(ROOT / name, name)
+        for part in (ROOT / "ivhl" / "__init__.py", *harness().values(), ROOT / "benchmarks"):
+            tar.add(part, part.relative_to(ROOT))
         bill = json.dumps(make_bill(image, held)).encode()
         entry = tarfile.TarInfo("bill.json")
         entry.size = len(bill)

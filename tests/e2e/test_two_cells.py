@@ -242,25 +242,43 @@ def test_a_wrong_argument_gives_one_error(
     assert "Traceback" not in said
 
 
-def test_two_commits_take_turns_in_one_cell(clone: Path, measured: dict[str, str]) -> None:
-    assert measured
-    text = ivhl(
-        "confirm", "--base", "HEAD~1", "--python", "3.12", "--torch", "2.5.1", "--rounds", "1",
-        "--case", f"{WORKLOAD}/small/real-compiled", "--results", "turns", "--machine", "here",
-        "--json", cwd=clone,
-    )  # fmt: skip
-    (outcome,) = json.loads(text[text.index("[\n") :])
+GATE = (
+    "gate", "--base", "HEAD~1", "--confirm", "--workload", WORKLOAD, "--python", "3.12", "--torch",
+    "2.5.1", "--rounds", "1", "--results", "turns", "--machine", "here", "--format", "json",
+    "--allow-missing",
+)  # fmt: skip
+
+
+def confirmed(text: str) -> dict[str, Any]:
+    """Return the only case that the gate confirmed, from all that it printed."""
+    verdict: dict[str, Any] = json.loads(text[text.index('{\n "headline"') :])
+    (outcome,) = verdict["confirmed"]
+    return dict(outcome)
+
+
+def test_the_gate_interleaves_two_commits_in_one_cell(clone: Path) -> None:
+    text = ivhl(*GATE, "--measure", cwd=clone)
+    outcome = confirmed(text)
     # Noise may say anything of the times, but both commits were measured.
-    assert outcome["verdict"] != "failed"
+    assert outcome["case"].startswith(f"{WORKLOAD}/medium/")
     assert outcome["rounds"] == 1
+    assert "less what both commits have" in text
+    assert "py3.12-torch2.5.1: expected: 1 run of 1 case, of " in text
+    assert "after round 1, settled: " in text
     records = [
         json.loads(line)
         for path in sorted((clone / "turns" / "here" / "records").glob("*.jsonl"))
         for line in path.read_text(encoding="utf-8").splitlines()
     ]
     head, base = (run("git", "rev-parse", rev, cwd=clone).strip() for rev in ("HEAD", "HEAD~1"))
-    assert {record["commit"] for record in records} == {head, base}
-    assert [len(record["rounds"]) for record in records] == [6, 6]
+    # First the code that both have, once; then both, interleaved.
+    assert [record["commit"] for record in records] in (
+        [head] * 2 + [base] * 2,
+        [base] * 2 + [head] * 2,
+    )
+    processes = {(r["commit"], r.get("same_as")): len(r["rounds"]) for r in records}
+    assert processes[head, None] == processes[base, None] == 6
+    assert processes[head, base] < 6
     # Both were found in folders of their own, of which no record tells.
     assert len({record["sources"] for record in records}) == 1
     assert "projects/" not in json.dumps(records)
@@ -270,6 +288,25 @@ def test_two_commits_take_turns_in_one_cell(clone: Path, measured: dict[str, str
         "real-compiled", "--results", "turns", "--machine", "here", "--force", cwd=clone,
     )  # fmt: skip
     assert f"{WORKLOAD}/medium/real-compiled: " in said
+
+
+def test_a_gate_that_is_killed_goes_on(clone: Path) -> None:
+    journals = clone / ".asv" / "confirm"
+    with subprocess.Popen(
+        [sys.executable, "-m", "ivhl", *GATE],
+        cwd=clone,
+        env=os.environ | {"PYTHONPATH": str(clone)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as process:
+        wait_until(lambda: any(path.read_bytes().count(b"\n") > 1 for path in journals.glob("*")))
+        process.kill()
+    wait_until(lambda: not running(clone))
+    text = ivhl(*GATE, cwd=clone)
+    assert "goes on in round 1: " in text
+    assert confirmed(text)["rounds"] == 1
+    assert not list(journals.glob("*"))
 
 
 def test_a_full_results_folder_is_refused_before_measuring(clone: Path, tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from ivhl.records.reader import read_record, records_in
 from ivhl.records.record import to_json
 from ivhl.records.text import visible
 from ivhl.tracker.compare import compare
+from ivhl.tracker.entries import recorded
 from ivhl.tracker.gate import judge
 from ivhl.tracker.index import Index
 from ivhl.tracker.memory_history import MemoryHistory
@@ -245,8 +246,8 @@ def _show(loaded: Loaded) -> None:
     records = loaded.records
     spreads = Spreads((*records, *loaded.replaced))
     state = State(
-        name="x", records=records, problems=(), cells=(), releases=None, unavailable={},
-        workloads=(), cases=(), commit_order=(COMMIT,), spreads=spreads,
+        name="x", recorded=tuple(map(recorded, records)), problems=(), cells=(), releases=None,
+        unavailable={}, workloads=(), cases=(), commit_order=(COMMIT,), spreads=spreads,
     )  # fmt: skip
     assert without_broken(state).problems == ()
     rows = rows_of(state)

@@ -20,10 +20,27 @@ settings.register_profile("any time", deadline=None)
 settings.load_profile("any time")
 
 
+@pytest.fixture(scope="session")
+def _made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder for what the tests of a process share."""
+    return tmp_path_factory.mktemp("made once")
+
+
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep indexes of test results out of the user's cache."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+def _own_cache(
+    _made_once: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keep indexes of test results out of the user's cache.
+
+    The index of the committed records and the compiled templates take two seconds and half a second,
+    so they are made once. Each lies under a digest of what it is made from.
+    """
+    cache = tmp_path_factory.mktemp("cache")
+    (cache / "ivhl").mkdir()
+    for name in ("index", "templates"):
+        (_made_once / name).mkdir(exist_ok=True)
+        (cache / "ivhl" / name).symlink_to(_made_once / name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
 
 
 @pytest.fixture(autouse=True)

@@ -19,11 +19,11 @@ from ivhl.cli import app
 from ivhl.errors import ResultsError, SpecError
 from ivhl.init.allowed import read_allowed
 from ivhl.matrix.project import load_project
+from ivhl.records.identity import key_of
 from ivhl.syntax import read_trees
 from ivhl.tracker.compare import session_reach
 from ivhl.tracker.compat import compat_rows
 from ivhl.tracker.spread import SHIPPED
-from ivhl.tracker.store import key_of
 from ivhl.version_checks.code_base import (
     CodeEvidence,
     recommendation,
@@ -421,7 +421,7 @@ def test_the_command_keeps_own_records_apart_from_those_of_others(
         ),
         ({"a__py": "", "requirements__txt": "torch >>2\n"}, [], "does not parse"),
         ({"a__py": "", "setup__cfg": "no section\n"}, [], "setup.cfg: cannot be read"),
-        ({"a__py": "", "pyproject__toml": "["}, [], "cannot be read"),
+        ({"a__py": "", "pyproject__toml": "["}, [], "is not valid TOML"),
         ({"a__py": ""}, ["--own", "."], "neither is"),
         ({"a__py": ""}, ["--own", "results"], "has no envs/matrix.toml"),
         ({"a__py": ""}, ["--machine", "beach"], "unknown machine 'beach'"),

@@ -19,7 +19,7 @@ import pytest
 from ivhl.asv.configuration import load_configuration
 from ivhl.asv.publish import _failed, publish
 from ivhl.asv.unreadable import foreign_files
-from ivhl.errors import ResultsError, SpecError, explained
+from ivhl.errors import ResultsError, explained
 from ivhl.pages.build import MADE_FROM
 from ivhl.records.files import append_record, record_file
 from ivhl.tracker.annotations import Annotation, annotate
@@ -264,13 +264,6 @@ def test_a_project_in_a_folder_of_its_repository_is_built_there(root: Path) -> N
         (inner / name).write_text((root / name).read_text())
     conf = load_configuration(inner)
     assert (conf["repo"], conf["repo_subdir"]) == (str(root), "packages/demo")
-
-
-def test_the_error_for_an_old_configuration_says_what_to_write(root: Path) -> None:
-    configure(root, plugins=[".ivhl.asv_plugins"])
-    with pytest.raises(SpecError, match=r"'\.ivhl\.asv_plugins' is now '\.ivhl\.asv'") as error:
-        publish(root, root / "site")
-    assert '"plugins": [".ivhl.asv"]' in error.value.hint
 
 
 def test_an_unwritable_output_is_named(root: Path) -> None:

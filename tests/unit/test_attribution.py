@@ -21,12 +21,16 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
-from ivhl.bench.attribution import RecordedLocks, attribute_measured, measure_corners
+from ivhl.bench.attribution import (
+    RecordedLocks,
+    attribute_measured,
+    measure_corners,
+    measure_swap,
+)
+from ivhl.bench.experiment import Runs
 from ivhl.bench.request import Request
-from ivhl.bench.swap import measure_swap
 from ivhl.cli import app
 from ivhl.cli.attribute import _print_effects, _warn_of_disturbance
-from ivhl.cli.declared import declared
 from ivhl.errors import LockError, ResultsError, SpecError
 from ivhl.matrix.locks import ensure_lock, lock_path, lock_state, write_missing_sums
 from ivhl.matrix.spec import CellSpec, load_matrix
@@ -38,7 +42,7 @@ from ivhl.records.reader import read_record
 from ivhl.records.record import Arm, to_json
 from ivhl.tracker.attribution import (
     Attributed,
-    Ends,
+    Treatment,
     attribute,
     contrasts,
     corners_of,
@@ -55,7 +59,6 @@ from ivhl.tracker.effects import Effect
 from ivhl.tracker.interaction import reported
 from ivhl.tracker.store import load_records
 from ivhl.tracker.terminal import Terminal
-from ivhl.workload import named_cases
 from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
 from tests.builders.project import git
 from tests.builders.records import Known, make_failure, make_record
@@ -67,7 +70,7 @@ if TYPE_CHECKING:
     from ivhl.records.record import RunRecord
     from ivhl.tracker.attribution import Corner
 
-FIRST, LAST = Ends("3.12", "2.5.1", "a" * 40), Ends("3.13", "2.6.0", "a" * 40)
+FIRST, LAST = Treatment("3.12", "2.5.1", "a" * 40), Treatment("3.13", "2.6.0", "a" * 40)
 CASE = "ops.one/small/a"
 
 
@@ -129,7 +132,7 @@ def test_what_both_do_only_together_is_the_interaction() -> None:
     assert effects[("python",)] == effects[("torch",)] == pytest.approx(math.sqrt(2))
 
 
-def in_words(found: Attributed, ends: tuple[Ends, Ends]) -> str:
+def in_words(found: Attributed, ends: tuple[Treatment, Treatment]) -> str:
     console = Terminal(file=StringIO(), width=400)
     _print_effects(console, ends, reported(found.effects, found.local), found.local, "")
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
@@ -191,7 +194,7 @@ def test_a_case_is_listed_with_the_setting_at_which_its_axis_does_nothing(projec
 
 
 def test_of_three_axes_the_third_is_not_in_what_two_do_only_together() -> None:
-    first, last = FIRST, Ends("3.13", "2.6.0", "b" * 40)
+    first, last = FIRST, Treatment("3.13", "2.6.0", "b" * 40)
     records = {
         corner: timed(corner, 2e-3 if corner.setting[:2] == (True, True) else 1e-3)
         for corner in corners_of(first, last)
@@ -223,7 +226,7 @@ def test_an_effect_of_an_axis_that_noise_lets_be_anywhere_says_what_it_is_in_eac
 @settings(deadline=None)
 @given(st.lists(st.floats(0.2, 5), min_size=3, max_size=3))
 def test_without_interactions_the_effects_multiply_to_the_whole(factors: list[float]) -> None:
-    first, last = FIRST, Ends("3.13", "2.6.0", "b" * 40)
+    first, last = FIRST, Treatment("3.13", "2.6.0", "b" * 40)
     logs = {
         corner.setting: sum(
             math.log(f) for f, on in zip(factors, corner.setting, strict=True) if on
@@ -285,8 +288,9 @@ def test_where_all_cells_fail_alike_nothing_is_attributed_and_the_commits_are_na
     reason = f"environment: {'no such wheel ' * 20}"
 
     def fail(
-        _: Request, corners: Sequence[Corner], *__: object, **___: object
+        _: Runs, ends: tuple[Treatment, Treatment], *__: object, **___: object
     ) -> list[Attributed]:
+        corners = corners_of(*ends)
         return [Attributed("box", "cpu", CASE, dict.fromkeys(corners, reason), ())]
 
     monkeypatch.setattr("ivhl.cli.attribute.measure_corners", fail)
@@ -299,8 +303,14 @@ def test_where_all_cells_fail_alike_nothing_is_attributed_and_the_commits_are_na
         assert line.endswith("…")
     monkeypatch.setattr(
         "ivhl.cli.attribute.measure_corners",
-        lambda _, corners, *__, **___: [
-            Attributed("box", "cpu", CASE, dict(zip(corners, ("works", reason), strict=True)), ())
+        lambda _, ends, *__, **___: [
+            Attributed(
+                "box",
+                "cpu",
+                CASE,
+                dict(zip(corners_of(*ends), ("works", reason), strict=True)),
+                (),
+            )
         ],
     )
     text, error = run(*cells, "--case", CASE, "--rounds", "1")
@@ -330,7 +340,7 @@ def test_one_round_has_the_intervals_of_another_run(project: Path) -> None:
 def test_a_failure_in_a_corner_leaves_no_effects_and_says_whose_it_is() -> None:
     records = by_effects(1.0, 1.0)
     for corner in records:
-        if corner.at == Ends("3.13", "2.5.1", "a" * 40):
+        if corner.at == Treatment("3.13", "2.5.1", "a" * 40):
             records[corner] = make_failure(python="3.13", torch="2.5.1", commit="a" * 40)
     found = attribute(records, ("python", "torch"), Known(0.01))
     assert found.effects == ()
@@ -381,7 +391,7 @@ def test_of_many_cases_only_what_stands_out_of_all_is_said() -> None:
 def test_edges_differ_in_one_axis_and_other_measuring_is_refused() -> None:
     corners = corners_of(FIRST, LAST)
     assert len(edges_of(corners)) == 4
-    assert len(edges_of(corners_of(FIRST, Ends("3.13", "2.6.0", "b" * 40)))) == 12
+    assert len(edges_of(corners_of(FIRST, Treatment("3.13", "2.6.0", "b" * 40)))) == 12
     records = by_effects(1.0, 1.0)
     assert not_matched(records, ("python", "torch"), lambda *_: []) == []
     corner = corners[-1]
@@ -548,11 +558,9 @@ def test_corners_are_measured_in_turns_and_each_round_is_one_comparison(project:
             record_file(project / "results", "box", record.commit, record.cell.id), record
         )
 
-    found: list[Attributed] = measure_corners(
-        Request(root=project, python="3.12", machine="box"),
-        corners, ("python", "torch"), [CASE], rounds=2, results=project / "results",
-        console=Console(file=StringIO()), check=lambda _: None, measure=measure,
-    )  # fmt: skip
+    request = Request(root=project, python="3.12", machine="box", results=project / "results")
+    runs = Runs(request, Console(file=StringIO()), measure)
+    found = measure_corners(runs, (FIRST, LAST), [CASE], rounds=2, check=lambda _: None)
     cells = [(c.at.python, c.at.torch) for c in corners]
     assert asked == [*cells, *cells[1:], cells[0]]
     effects = {(e.factors, e.metric): e for e in found[0].effects}
@@ -562,10 +570,38 @@ def test_corners_are_measured_in_turns_and_each_round_is_one_comparison(project:
     assert effects[("python",), "compiled"].word == "unchanged"
 
 
+def test_corners_that_were_measured_before_a_kill_are_not_measured_again(project: Path) -> None:
+    asked: list[tuple[str, tuple[str, ...]]] = []
+    ends = FIRST, FIRST._replace(torch="2.6.0", flags=("inductor.cpp.simdlen=1",))
+    last = 3
+
+    def measure(request: Request, _: Console) -> None:
+        if len(asked) == last:
+            raise KeyboardInterrupt
+        (torch,) = request.releases
+        asked.append((torch, request.effort.flags))
+        record = timed_record(project, request.python, torch, 1.0)
+        conditions = replace(record.conditions, flags=request.effort.flags)
+        record = replace(record, commit=request.commit, conditions=conditions)
+        assert request.results is not None
+        append_record(record_file(request.results, "box", record.commit, record.cell.id), record)
+
+    request = Request(root=project, python="3.12", machine="box", results=project / "results")
+    runs = Runs(request, Console(file=(printed := StringIO()), width=300), measure)
+    with pytest.raises(KeyboardInterrupt):
+        measure_corners(runs, ends, [CASE], rounds=2, check=lambda _: None)
+    assert printed.getvalue().endswith("stopped: the same command goes on from there\n")
+    last = 99
+    measure_corners(runs, ends, [CASE], rounds=2, check=lambda _: None)
+    assert "goes on in round 1: " in printed.getvalue()
+    # Four corners in each of two rounds, those with flags among them; nothing is left over.
+    assert len(asked) == len(set(asked)) * 2 == 8
+    assert [*(project / ".asv" / "attribute").glob("*")] == []
+
+
 def test_flags_are_an_axis_whose_records_answer_for_no_others(project: Path) -> None:
     flags = ("inductor.cpp.simdlen=1",)
     ends = FIRST, FIRST._replace(torch="2.6.0", flags=flags)
-    corners = corners_of(*ends)
     assert factors_of(*ends) == ("torch", "flags")
     asked: list[tuple[str, tuple[str, ...]]] = []
 
@@ -587,14 +623,13 @@ def test_flags_are_an_axis_whose_records_answer_for_no_others(project: Path) -> 
         assert not not_matched(records, ("torch", "flags"), lambda *_: ())
 
     printed = StringIO()
-    (found,) = measure_corners(
-        Request(root=project, python="3.12", machine="box", results=project / "results"),
-        corners, ("torch", "flags"), [CASE],
-        rounds=2, results=project / "results", console=Console(file=printed, width=200),
-        check=check, measure=measure,
-    )  # fmt: skip
+    request = Request(root=project, python="3.12", machine="box", results=project / "results")
+    runs = Runs(request, Console(file=printed, width=200), measure)
+    (found,) = measure_corners(runs, ends, [CASE], rounds=2, check=check)
     assert "expected: 8 runs of 1 case; no record says what a run takes: " in printed.getvalue()
-    assert re.search(r"left: 4 runs, .* by the first round\nround 2 of 2", printed.getvalue())
+    assert re.search(
+        r"left: 4 runs, of .* by the first round: .*\nround 2 of 2", printed.getvalue()
+    )
     assert len(set(asked)) == 4
     compiled = {e.factors: e.ratio for e in found.effects if e.metric == "compiled"}
     assert compiled["torch",] == pytest.approx(1.1)
@@ -719,7 +754,7 @@ def test_a_flag_gets_only_what_it_can_hold(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_flag_that_cannot_be_set_ends_the_comparison_at_once(project: Path) -> None:
-    corners = corners_of(FIRST, FIRST._replace(flags=("inductor.nope=1",)))
+    ends = FIRST, FIRST._replace(flags=("inductor.nope=1",))
     asked: list[tuple[str, ...]] = []
 
     def measure(request: Request, _: Console) -> None:
@@ -737,12 +772,10 @@ def test_a_flag_that_cannot_be_set_ends_the_comparison_at_once(project: Path) ->
         assert request.results is not None
         append_record(record_file(request.results, "box", record.commit, record.cell.id), record)
 
+    request = Request(root=project, python="3.12", machine="box", results=project / "results")
+    runs = Runs(request, Console(file=StringIO()), measure)
     with pytest.raises(SpecError, match=r"--flag: this release has no .*nope \(PyTorch 2\.5\.1\)"):
-        measure_corners(
-            Request(root=project, python="3.12", machine="box"),
-            corners, ("flags",), [CASE], rounds=2, results=project / "results",
-            console=Console(file=StringIO()), check=lambda _: None, measure=measure,
-        )  # fmt: skip
+        measure_corners(runs, ends, [CASE], rounds=2, check=lambda _: None)
     assert asked == [("inductor.nope=1",)]
 
 
@@ -756,7 +789,9 @@ def test_flags_need_rounds_and_results_of_their_own(project: Path) -> None:
     assert "would take the place of those without" in str(done.exception)
 
 
-def test_a_swapped_package_is_measured_in_turns_each_in_its_own_lock(project: Path) -> None:
+def test_a_swapped_package_is_measured_in_turns_each_in_its_own_lock(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_missing_sums(project)
     commit(project, "hashes of the locks")
     cell = CellSpec("3.12", "2.5.1")
@@ -765,12 +800,12 @@ def test_a_swapped_package_is_measured_in_turns_each_in_its_own_lock(project: Pa
     text = own.replace(b"other==1.0", b"other==2.0")
     swap = Swap("other==1.0", "other==2.0", text, state)
     head = git(project, "rev-parse", "HEAD")
-    end = Ends(cell.python, cell.torch, head)
+    end = Treatment(cell.python, cell.torch, head)
     ends = end._replace(package=swap.before), end._replace(package=swap.after)
-    (case,) = named_cases(declared(project), [CASE], "cpu")
     order: list[str] = []
 
-    def measure(tree: Path, arguments: Sequence[str], _: Console) -> None:
+    def measure(tree: Path, arguments: Sequence[str], _: Console, *, hint: str) -> None:
+        assert "ivhl bench in the cell as it is" in hint
         # As `ivhl bench` does: it refuses a lock that was edited since it was made.
         state = ensure_lock(tree, load_matrix(tree / "envs" / "matrix.toml"), cell)
         lock = state.path.read_bytes()
@@ -785,17 +820,17 @@ def test_a_swapped_package_is_measured_in_turns_each_in_its_own_lock(project: Pa
         append_record(record_file(Path(at["--results"]), "box", head, cell.id), made)
 
     def measured() -> list[Attributed]:
-        return measure_swap(
-            project, cell, swap, ends, [case], rounds=2, machine="box",
-            console=Console(file=printed, width=200), measure=measure,
-        )  # fmt: skip
+        monkeypatch.setattr("ivhl.bench.repetition.run_ivhl", measure)
+        request = Request(root=project, python=cell.python, machine="box")
+        runs = Runs(request, Console(file=printed, width=200))
+        return measure_swap(runs, swap, ends, [CASE], rounds=2)
 
     printed = StringIO()
     sound = True
     (found,) = measured()
     assert order == ["own", "swapped", "swapped", "own"]
-    assert "expected: 4 runs; no record says what a run takes" in printed.getvalue()
-    assert re.search(r"\nleft: 2 runs, [\d.]+ s by the first round\n", printed.getvalue())
+    assert "expected: 4 runs of 1 case; no record says what a run takes" in printed.getvalue()
+    assert re.search(r"\nleft: 2 runs, of [\d.]+ s each by the first round: ", printed.getvalue())
     ratios = {e.metric: e.ratio for e in found.effects if e.factors == ("package",)}
     assert ratios["compiled"] == pytest.approx(1.4)
     assert ratios["eager"] == pytest.approx(1.0)

@@ -6,6 +6,7 @@ import math
 import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
@@ -14,27 +15,28 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from ivhl.bench.confirm import (
+    Confirmed,
+    confirm,
+    confirmed_only,
+    judge_rounds,
+    suspects_on,
+)
+from ivhl.bench.experiment import Runs
+from ivhl.bench.experiment.evidence import (
     CONFIRMS,
     PROCESSES_PER_RUN,
     REFUTES,
     ROUNDS,
-    Confirmed,
     Evidence,
-    confirm,
     evidence_of,
-    judge_rounds,
     weigh,
 )
 from ivhl.bench.request import Done, Request
 from ivhl.cli import app
-from ivhl.cli.confirm import confirmed_only, suspects_on
-from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Arm, Calibration, Counted
 from ivhl.tracker.gate import judge
-from ivhl.tracker.store import key_of
-from tests.builders.fleet import a_record, make_fleet_project, write_records
-from tests.builders.project import git
+from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
 from tests.builders.records import Known, make_failure, make_record
 
 if TYPE_CHECKING:
@@ -42,10 +44,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.gate import Verdict
 
 BASE, HEAD = "a" * 40, "b" * 40
 CASE = "ops.gp_evolve/small/naive-compiled"
+CELL = "3.12", "2.6.0"
 FIXED = Calibration(compute_s=(5e-5,), memory_s=(6e-4,))
 
 
@@ -108,8 +110,8 @@ class Bench:
         assert (request.base, request.commit, request.effort.force) == (BASE, HEAD, True)
         for case in request.selection.cases:
             machine = [self._draw.gauss(0, self.of_machine) for _ in range(PROCESSES_PER_RUN)]
-            for commit in (BASE, HEAD):
-                self._write(case, commit, machine)
+            for which in (BASE, HEAD):
+                self._write(case, which, machine)
 
     def _write(self, case: str, commit: str, machine: list[float]) -> None:
         workload, size, variant = case.split("/")
@@ -133,29 +135,36 @@ class Bench:
         )
 
 
-def run(bench: Bench) -> dict[str, Any]:
-    found = confirm(
-        Request(root=bench.results, python="3.12"), BASE, HEAD, bench.slower,
-        results=bench.results, console=Console(file=StringIO()), measure=bench,
-    )  # fmt: skip
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("project")
+    make_fleet_project(folder)
+    return folder
+
+
+def run(root: Path, bench: Bench, printed: StringIO | None = None) -> dict[str, Confirmed]:
+    request = Request(root=root, python="3.12", machine="bench", results=bench.results)
+    runs = Runs(request, Console(file=printed or StringIO(), width=500), bench)
+    found = confirm(runs, (BASE, HEAD), {CELL: tuple(bench.slower)})
     return {one.case: one for one in found}
 
 
-def test_only_cases_in_doubt_are_measured_again(tmp_path: Path) -> None:
+def test_only_cases_in_doubt_are_measured_again(root: Path, tmp_path: Path) -> None:
     other = "ops.other/small/a"
     bench = Bench(tmp_path, {CASE: 2.0, other: 1.0}, of_processes=0.03)
-    found = run(bench)
+    found = run(root, bench)
     assert found[CASE].verdict == "slower"
     assert bench.measured[0] == (CASE, other)
     assert bench.measured[-1] == (other,)
     assert found[CASE].rounds < found[other].rounds <= ROUNDS
 
 
-def test_a_true_change_is_confirmed_and_no_change_is_not(tmp_path: Path) -> None:
+def test_a_true_change_is_confirmed_and_no_change_is_not(root: Path, tmp_path: Path) -> None:
     verdicts = []
     for factor in (1.05, 1.0):
         found = [
-            run(Bench(tmp_path / f"{factor}-{n}", {CASE: factor}, seed=n))[CASE] for n in range(40)
+            run(root, Bench(tmp_path / f"{factor}-{n}", {CASE: factor}, seed=n))[CASE]
+            for n in range(40)
         ]
         verdicts.append(Counter(one.verdict for one in found))
     assert verdicts[0]["slower"] >= 38
@@ -163,7 +172,7 @@ def test_a_true_change_is_confirmed_and_no_change_is_not(tmp_path: Path) -> None
     assert verdicts[1]["unchanged"] >= 36
 
 
-def test_a_case_that_was_not_measured_is_undecided_and_named(tmp_path: Path) -> None:
+def test_a_case_that_was_not_measured_is_undecided_and_named(root: Path, tmp_path: Path) -> None:
     printed = StringIO()
 
     def nothing(request: Request, _: Console) -> Done:
@@ -172,23 +181,104 @@ def test_a_case_that_was_not_measured_is_undecided_and_named(tmp_path: Path) -> 
             missing=(f"py3.12-torch2.6.0: {CASE}",), log=tmp_path / "asv.log", seconds=1.0,
         )  # fmt: skip
 
-    found = confirm(
-        Request(root=tmp_path, python="3.12", releases=("2.6.0",)), BASE, HEAD, [CASE],
-        results=tmp_path, console=Console(file=printed, width=500),
-        measure=nothing,
-    )  # fmt: skip
+    request = Request(root=root, python="3.12", machine="bench", results=tmp_path)
+    runs = Runs(request, Console(file=printed, width=500), nothing)
+    assert confirm(runs, (BASE, HEAD), {CELL: [CASE]}) == [
+        Confirmed("py3.12-torch2.6.0", CASE, "inconclusive", 0, "no record of both commits")
+    ]
     assert "warning: 1 case without a record: py3.12-torch2.6.0" in printed.getvalue()
-    assert found == ((
-        "py3.12-torch2.6.0", CASE, "inconclusive", 0, "no record of both commits"
-    ),)  # fmt: skip
+    assert not (tmp_path / "confirmations.jsonl").exists()
 
 
-def test_earlier_runs_do_not_count(tmp_path: Path) -> None:
+def test_what_it_costs_is_printed_first_and_after_each_round_what_is_settled(
+    root: Path, tmp_path: Path
+) -> None:
+    other = "ops.other/small/a"
+    bench = Bench(tmp_path, {CASE: 2.0, other: 1.0}, of_processes=0.03)
+    run(root, bench, printed := StringIO())
+    lines = printed.getvalue().splitlines()
+    assert lines[0] == (
+        "py3.12-torch2.6.0: expected: 1 run of 2 cases, seldom more than 5; no record says what "
+        "a run takes: the first one will"
+    )
+    told = [line for line in lines if "after round" in line]
+    assert told[0] == "py3.12-torch2.6.0: after round 1, settled: 1 slower; 1 case open"
+    assert len(told) == len(bench.measured)
+    assert any(line.startswith(f"  slower: {CASE}: compiled 2.0") for line in lines)
+    # Records of these rounds say what the next session takes.
+    run(root, replace(bench, seed=3, measured=[]), printed := StringIO())
+    assert "each by earlier records: " in printed.getvalue().splitlines()[0]
+
+
+@pytest.mark.parametrize("written", [0, 1, 2, 3])
+def test_a_session_that_was_killed_goes_on_and_pairs_no_runs_of_two_rounds(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    """Killed after so many records of the second round, in which two cases have two each."""
+    cases = {f"ops.{name}/small/a": 1.0 for name in ("one", "two")}
+    whole = run(root, Bench(tmp_path / "whole", dict(cases), of_processes=0.05, seed=5))
+    assert {one.rounds for one in whole.values()} == {ROUNDS}  # noise keeps both open
+    bench = Bench(tmp_path / "killed", dict(cases), of_processes=0.05, seed=5)
+    write, left = bench._write, [4 + written]
+
+    def dies(*arguments: Any) -> None:  # noqa: ANN401
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        write(*arguments)
+
+    bench._write = dies  # type: ignore[method-assign, assignment]
+    with pytest.raises(KeyboardInterrupt):
+        run(root, bench)
+    bench._write = write  # type: ignore[method-assign]
+    again = len(bench.measured)
+    pairs: list[tuple[RunRecord, RunRecord]] = []
+
+    def judged(key: tuple[str, str], rounds: list[tuple[RunRecord, RunRecord]]) -> Confirmed:
+        pairs.extend(rounds)
+        return judge_rounds(key, rounds)
+
+    monkeypatch.setattr("ivhl.bench.confirm.judge_rounds", judged)
+    found = run(root, bench, printed := StringIO())
+    assert "goes on in round 2: " in printed.getvalue()
+    # Of the round that was cut off, what it lacks.
+    assert bench.measured[again] == tuple(list(cases)[written // 2 :])
+    assert all(one.rounds > 2 for one in found.values())
+    assert len(bench.measured) <= again + 4
+    # The head of a pair is the record after its base: both are of one run.
+    for base, head in pairs:
+        times = [datetime.fromisoformat(one.recorded_at) for one in (base, head)]
+        assert (times[1] - times[0]).total_seconds() == 1
+        assert (base.commit, head.commit) == (BASE, HEAD)
+    assert [*root.glob(".asv/confirm/*")] == []
+
+
+def test_runs_of_the_base_and_the_head_swapped_are_another_session(
+    root: Path, tmp_path: Path
+) -> None:
+    """It must measure anew: what was a slowdown would be a speedup."""
+    request = Request(root=root, python="3.12", machine="bench", results=tmp_path)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    runs = Runs(request, Console(file=StringIO()), killed)
+    with pytest.raises(KeyboardInterrupt):
+        confirm(runs, (BASE, HEAD), {CELL: [CASE]})
+    with pytest.raises(KeyboardInterrupt):
+        confirm(runs, (HEAD, BASE), {CELL: [CASE]})
+    names = {path.name for path in root.glob(".asv/confirm/*.jsonl")}
+    assert len(names) == 2
+    for path in root.glob(".asv/confirm/*.jsonl"):
+        path.unlink()
+
+
+def test_earlier_runs_do_not_count(root: Path, tmp_path: Path) -> None:
     before = Bench(tmp_path, {CASE: 3.0})
-    run(before)
+    run(root, before)
     bench = Bench(tmp_path, {CASE: 1.0}, sigma=0.001)
     bench._clock = 5000
-    assert run(bench)[CASE].verdict in {"unchanged", "inconclusive"}
+    assert run(root, bench)[CASE].verdict in {"unchanged", "inconclusive"}
 
 
 def test_five_looks_together_keep_the_level() -> None:
@@ -382,68 +472,42 @@ def test_less_is_measured_again_where_both_runs_are_of_one_hour(
     assert bool(suspects_on("bench", verdict)) == suspected
 
 
-def test_the_command_refuses_what_it_cannot_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = tmp_path / "project"
-    root.mkdir()
-    make_fleet_project(root)
-    monkeypatch.chdir(root)
-    git(root, "commit", "--allow-empty", "-q", "-m", "next")
-    for arguments, error, text in (
-        (["--base", "HEAD"], SpecError, "are the same commit"),
-        (["--base", "HEAD~1", "--case", CASE], SpecError, "--case: needs --python and --torch"),
-        (["--base", "HEAD~1", "--python", "3.21"], UnknownNameError, "unknown Python '3.21'"),
-        (["--base", "HEAD~1"], ResultsError, "no records of both commits"),
-    ):
-        done = CliRunner().invoke(app, ["confirm", *arguments])
-        assert isinstance(done.exception, error)
-        assert text in str(done.exception)
+def test_the_old_command_names_the_new_one() -> None:
+    done = CliRunner().invoke(app, ["confirm", "--base", "main"])
+    assert str(done.exception) == "ivhl confirm: the command is now ivhl gate --confirm"
 
 
-def test_the_suspects_are_those_of_the_gate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It had not known of disturbed runs, nor of known failures."""
-    make_fleet_project(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    usual, loud = (Calibration(compute_s=(s,) * 4, memory_s=(6e-4,) * 4) for s in (5e-5, 8e-5))
-    records = [a_record(tmp_path, size=f"s{n}", calibration=usual) for n in range(9)]
-    git(tmp_path, "commit", "--allow-empty", "-q", "-m", "next")
-    slow = a_record(tmp_path, minute=5, size="s1", speedup=1.5, calibration=loud)
-    write_records(tmp_path / "results", *records, slow)
-    (tmp_path / "envs" / "expectations.toml").write_text(
-        '[[failure]]\npython = ""\ntorch = ""\nworkload = "ops.two"\nclass = "compile"\n'
-        'reason = "a known failure"\n'
-    )
-    given: list[dict[str, object]] = []
-
-    def judged(*arguments: Any, **named: Any) -> Verdict:  # noqa: ANN401
-        given.append(named)
-        return judge(*arguments, **named)
-
-    for name in ("confirm", "gate"):
-        monkeypatch.setattr(f"ivhl.cli.{name}.judge", judged)
-        CliRunner().invoke(app, [name, "--base", "HEAD~1", "--machine", "box"])
-    confirms, gates = given
-    assert confirms == gates
-    assert confirms["disturbed"] == {key_of(slow)}
-    assert confirms["expectations"]
-
-
-def test_a_series_of_releases_means_the_newest_of_it_in_the_matrix(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ([], {("3.12", "2.6.0"): ("ops.one/small/a",)}),
+        (["--workload", "ops.two"], {("3.12", "2.6.0"): ("ops.two/small/a",)}),
+        (["--workload", "ops.two", "--torch", "2.5"], {}),
+    ],
+)
+def test_suspects_of_the_gate_are_confirmed_or_all_cases_of_a_named_workload(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    asked: dict[tuple[str, str], tuple[str, ...]],
 ) -> None:
     make_fleet_project(tmp_path)
     monkeypatch.chdir(tmp_path)
-    git(tmp_path, "commit", "--allow-empty", "-q", "-m", "next")
-    asked: list[object] = []
+    was = [a_record(tmp_path), a_record(tmp_path, workload="ops.two")]
+    (tmp_path / "code.py").write_text("new")
+    commit(tmp_path, "next")
+    now = [
+        a_record(tmp_path, minute=5, failure=make_failure("wrong").failure, speedup=None),
+        a_record(tmp_path, minute=5, workload="ops.two"),
+    ]
+    write_records(tmp_path / "results", *was, *now)
+    found: list[object] = []
 
-    def confirm_cells(*arguments: object) -> list[Confirmed]:
-        asked.append(arguments[3])
+    def confirmed(runs: Runs, _: object, cells: object, rounds: int) -> list[Confirmed]:
+        found.append((runs.request.machine, cells, rounds))
         return []
 
-    monkeypatch.setattr("ivhl.cli.confirm.confirm_cells", confirm_cells)
-    command = ["confirm", "--base", "HEAD~1", "--case", CASE, "--python", "3.12", "--torch", "2.6"]
-    assert CliRunner().invoke(app, command).exit_code == 0
-    assert asked == [{("3.12", "2.6.0"): (CASE,)}]
+    monkeypatch.setattr("ivhl.bench.confirm.confirm", confirmed)
+    words = ["gate", "--base", "HEAD~1", "--machine", "box", "--confirm", "--rounds", "2"]
+    CliRunner().invoke(app, [*words, *options])
+    assert found == [("box", asked, 2)]

@@ -20,12 +20,10 @@ from typer.testing import CliRunner
 
 from ivhl.bench.bisection.bisect import bisect
 from ivhl.bench.bisection.cost import Expected, announce
-from ivhl.bench.bisection.journal import log_of_search
-from ivhl.bench.bisection.question import Position, Question, seen_in
-from ivhl.bench.confirm import PROCESSES_PER_RUN, ROUNDS
-from ivhl.bench.foretold import AROUND_S
+from ivhl.bench.bisection.question import Position, Question, log_of_search, seen_in
+from ivhl.bench.experiment.estimate import AROUND_S
+from ivhl.bench.experiment.evidence import PROCESSES_PER_ROUND, PROCESSES_PER_RUN, ROUNDS
 from ivhl.bench.request import Request
-from ivhl.bench.rounds import PROCESSES_PER_ROUND
 from ivhl.cli import app
 from ivhl.cli.bisection import lacking_releases
 from ivhl.errors import IvhlError, LockError, ResultsError, SpecError
@@ -293,7 +291,7 @@ def test_seconds_of_compiling_are_as_noisy_as_repeated_runs_have_shown(tmp_path:
     with pytest.raises(SpecError):
         search(Bench(tmp_path, lambda _: make_record()), asked)
     request = Request(root=tmp_path, python="3.12", machine="bench")
-    lines = log_of_search(tmp_path, asked, request).read_text().splitlines()
+    _, *lines = log_of_search(tmp_path, asked, request).read_text().splitlines()
     expected = shipped(kind_of(make_record()), "cold", calibrated=True).tau
     assert {json.loads(line)["noise"] for line in lines} == {expected}
     assert expected > 0.05
@@ -339,7 +337,7 @@ def test_without_records_of_this_machine_others_or_the_first_run_tell_what_is_le
     def lasting(number: int) -> RunRecord:
         return replace(slower_from(23, 1.3)(number), duration_s=10.0 * PROCESSES_PER_ROUND)
 
-    assert told().endswith("\nno record says what a run takes: the first one will\n")
+    assert "; no record says what a run takes: the first one will\n" in told()
     made = lasting(1)
     there = replace(made, machine=replace(made.machine, name="elsewhere"), commit="1" * 40)
     append_record(
@@ -351,7 +349,7 @@ def test_without_records_of_this_machine_others_or_the_first_run_tell_what_is_le
     search(Bench(tmp_path, lasting), question(), printed)
     # Once, and in the seconds of the record: what an environment takes to make is not in it.
     (line,) = [one for one in printed.getvalue().splitlines() if "by the first one" in one]
-    assert re.match(rf"left: \d+ runs, of {each[1]} each by the first one: .* min", line)
+    assert re.match(rf"left: \d+ runs, .*of {each[1]} each by the first one: .* min", line)
     search(Bench(tmp_path, lasting), replace(question(), effect=1.04), printed := StringIO())
     assert "by the first one" not in printed.getvalue()
 
@@ -408,10 +406,24 @@ def test_an_answer_about_another_place_is_refused_with_the_file(tmp_path: Path) 
     bench = Bench(tmp_path, fails_from(23))
     search(bench, question("failure"))
     (log,) = (tmp_path / ".asv" / "bisect").glob("*.jsonl")
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    log.write_text("".join(json.dumps(line | {"place": "elsewhere"}) + "\n" for line in lines))
+    head, *answers = log.read_text().splitlines()
+    lines = [json.dumps(json.loads(line) | {"place": "elsewhere"}) for line in answers]
+    log.write_text("\n".join([head, *lines, ""]))
     with pytest.raises(SpecError, match="an answer names 'elsewhere', which is not between"):
         search(bench, question("failure"))
+
+
+def test_a_journal_from_before_is_refused_by_name_and_kept(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, fails_from(23))
+    search(bench, question("failure"))
+    (log,) = (tmp_path / ".asv" / "bisect").glob("*.jsonl")
+    head, *answers = log.read_text().splitlines()
+    # An ivhl of before wrote no first line; a later one may mean something else by the others.
+    for first in ([], [head.replace('"experiment": 1', '"experiment": 2')]):
+        log.write_text(before := "\n".join([*first, *answers, ""]))
+        with pytest.raises(SpecError, match=rf"{log.name}: is the journal of .* from before"):
+            search(bench, question("failure"))
+        assert log.read_text() == before
 
 
 def test_a_search_that_was_killed_goes_on_and_asks_nothing_twice(tmp_path: Path) -> None:

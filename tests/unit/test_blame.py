@@ -645,7 +645,7 @@ def test_only_logs_that_the_release_has_are_switched_on(
 @pytest.mark.parametrize(
     ("good", "said"),
     [
-        (None, "runs in py3.12-torch2.5.1: what is not there yet of 1 environment is made, 4.5"),
+        (None, "runs in py3.12-torch2.5.1: what is not there yet of 1 environment is made: 4.5"),
         (CellSpec("3.12", "2.6.0"), "py3.12-torch2.6.0: what is not there yet of 2 environments"),
     ],
 )

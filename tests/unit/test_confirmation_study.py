@@ -1,4 +1,4 @@
-"""The study of ``ivhl confirm`` judges stored pairs again, and draws sessions from them."""
+"""The study of ``ivhl gate --confirm`` judges stored pairs again, and draws sessions from them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ivhl.bench.confirm import ROUNDS, WEIGHED
+from ivhl.bench.experiment.evidence import ROUNDS, WEIGHED
 from studies.confirmation.drawn import draw_sessions
 from studies.confirmation.report import GOES_ON, judge_again
 

@@ -15,18 +15,19 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
-from ivhl.bench.turns import measure_both
+from ivhl.bench.confirm import measure_pair, suspects_on
+from ivhl.bench.experiment import Runs
+from ivhl.bench.request import Request
 from ivhl.cli import app
-from ivhl.cli.confirm import suspects_on
 from ivhl.cli.gate import GapsError
 from ivhl.errors import IvhlError, SpecError, UnknownNameError, WorseError
 from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.spec import CellSpec
+from ivhl.records.identity import key_of
 from ivhl.records.record import Arm, Calibration, Counted, Wheel
 from ivhl.tracker.changes import KINDS
 from ivhl.tracker.gate import REGRESSIONS, judge, noise
 from ivhl.tracker.spread import SHIPPED, Spreads
-from ivhl.tracker.store import key_of
 from tests.builders.fleet import WORKLOADS, a_record, commit, make_fleet_project, write_records
 from tests.builders.project import git
 from tests.builders.records import COMMIT, Known, interval, make_failure, make_record
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ivhl.bench.request import Request
     from ivhl.records.record import RunRecord
 
 BASE, HEAD = COMMIT, "f" * 40
@@ -524,20 +524,69 @@ def test_junit_and_annotations_name_what_is_worse(root: Path) -> None:
     assert "100 %25" in error
 
 
-def test_both_commits_are_measured_in_each_cell_and_the_first_alternates(tmp_path: Path) -> None:
+def test_both_commits_are_measured_in_one_run_of_each_cell(root: Path) -> None:
     cells = [CellSpec("3.12", "2.5.1"), CellSpec("3.12", "2.6.0")]
-    asked: list[tuple[str, ...]] = []
+    asked: list[tuple[object, ...]] = []
 
-    def measure(one: Request, console: Console) -> None:
-        del console
-        asked.append((one.python, *one.releases, one.commit))
+    def measure(one: Request, _: Console) -> None:
+        assert not one.effort.force
+        assert one.selection.chosen_suite == "core"
+        asked.append((one.python, *one.releases, one.base, one.commit, one.selection.workloads))
 
-    measure_both(
-        tmp_path, cells, ("b", "h"), Console(file=StringIO()),
-        machine="here", results=tmp_path / "results", measure=measure,
-    )  # fmt: skip
-    old, new = ("3.12", "2.5.1"), ("3.12", "2.6.0")
-    assert asked == [(*old, "b"), (*old, "h"), (*new, "h"), (*new, "b")]
+    printed = StringIO()
+    request = Request(root=root, python="", machine="here", results=root / "results")
+    runs = Runs(request, Console(file=printed, width=300), measure)
+    measure_pair(runs, cells, ("b", "h"), ["ops.one"])
+    named = ("ops.one",)
+    assert asked == [("3.12", "2.5.1", "b", "h", named), ("3.12", "2.6.0", "b", "h", named)]
+    assert printed.getvalue().startswith(
+        "expected: 2 runs of 1 case, less what both commits have; no record says"
+    )
+
+
+@pytest.mark.usefixtures("root")
+def test_a_slurm_job_runs_the_whole_gate_so_both_commits_share_its_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[object] = []
+
+    def run(_: Path, words: Sequence[str], options: dict[str, object], __: object) -> int:
+        asked.extend((list(words), options))
+        return 7
+
+    monkeypatch.setattr("ivhl.bench.slurm.run_on_slurm", run)
+    own = ["--base", "main", "--workload", "ops.one", "--format", "json", "--measure", "--confirm"]
+    words = ["gate", *own, "--executor", "slurm", "--slurm", "partition=gpu"]
+    assert CliRunner().invoke(app, words).exit_code == 7
+    (job, options), arguments = asked, own
+    assert options == {"partition": "gpu"}
+    assert isinstance(job, list)
+    assert sorted(job) == sorted(["gate", *arguments])
+    error = gate("--base", "main", "--slurm", "partition=gpu")[1]
+    assert str(error) == "--slurm: needs --executor slurm"
+
+
+def test_a_filter_of_cases_changes_no_verdict_and_the_correction_is_named(root: Path) -> None:
+    """Among many cases a small change is no discovery; alone it would be one."""
+    base = git(root, "rev-parse", "HEAD")
+    names = [f"s{number}" for number in range(12)]
+    write_records(root / "results", *(a_record(root, size=name) for name in names))
+    write_records(root / "results", a_record(root, workload="ops.two", width=0.001))
+    (root / "code.py").write_text("new")
+    commit(root, "code")
+    now = [a_record(root, minute=1, size=name) for name in names]
+    slow = a_record(root, minute=1, workload="ops.two", speedup=1.9, width=0.001)
+    write_records(root / "results", *now, slow)
+    every = json.loads(gate("--base", base, "--format", "json")[0])
+    text, _ = gate("--base", base, "--workload", "ops.two")
+    one = json.loads(gate("--base", base, "--workload", "ops.two", "--format", "json")[0])
+    assert [f["workload"] for f in one["findings"]] == ["ops.two"]
+    assert one["findings"] == [f for f in every["findings"] if f["workload"] == "ops.two"]
+    assert one["corrected_over"] == every["corrected_over"] == 13
+    assert "times are corrected over 13 cases" in text
+    error = gate("--base", base, "--workload", "ops.tow")[1]
+    assert isinstance(error, UnknownNameError)
+    assert "ops.two" in error.hint
 
 
 def test_a_comment_has_base_eager_head_eager_and_head_compiled(root: Path) -> None:

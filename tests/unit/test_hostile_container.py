@@ -30,9 +30,10 @@ from ivhl.image.executor import DockerExecutor, _Cell, run_label
 from ivhl.measure.settings import Settings
 from ivhl.records.record import Machine, to_json
 from ivhl.tracker.store import load_records
-from tests.builders.records import make_record
+from tests.builders.records import make_failure, make_record
 
 if TYPE_CHECKING:
+    from ivhl.measure.run import Run
     from ivhl.records.record import RunRecord
 
 ROOT = Path(__file__).parents[2]
@@ -44,8 +45,8 @@ def ordered() -> RunRecord:
     return make_record(machine=MACHINE, project="demo")
 
 
-def a_cell(folder: Path) -> _Cell:
-    """Return a cell whose container was asked for one case."""
+def a_cell(folder: Path, base: str | None = None) -> _Cell:
+    """Return a cell whose container was asked for one case, at the head and perhaps its base."""
     record = ordered()
     settings = Settings(
         root=str(folder),
@@ -56,6 +57,7 @@ def a_cell(folder: Path) -> _Cell:
         scratch=str(folder / "scratch"),
         interpreters={},
         events=str(folder / "events.jsonl"),
+        base=base,
     )
     order = Order(
         root=folder,
@@ -75,15 +77,53 @@ def a_cell(folder: Path) -> _Cell:
 
 def said(record: RunRecord | str, case: str = "ops.gp_evolve/small/naive-compiled") -> Any:  # noqa: ANN401
     line = record if isinstance(record, str) else to_json(record)
-    return {"event": "case-finished", "case": case, "record": line}
+    return {"event": "case-record", "case": case, "record": line}
 
 
 def test_the_record_that_was_ordered_is_kept(tmp_path: Path) -> None:
     cell = a_cell(tmp_path)
     cell._receive(said(ordered()))
+    assert cell.left
+    cell._receive({"event": "case-finished", "case": said("")["case"]})
     (kept,) = load_records(tmp_path / "results").records
     assert kept.conditions.image == IMAGE
     assert cell.left == ()
+
+
+def test_records_of_both_commits_are_kept_where_both_were_ordered(tmp_path: Path) -> None:
+    base, name = "b" * 40, said("")["case"]
+    cell = a_cell(tmp_path, base)
+    cell._receive(said(replace(ordered(), commit=base)))
+    with pytest.raises(EngineError, match="has no record that could be kept"):
+        cell._receive({"event": "case-unchanged", "case": name})
+    cell._receive(said(replace(ordered(), same_as=base)))
+    cell._receive({"event": "case-unchanged", "case": name})
+    assert cell.left == ()
+    kept = load_records(tmp_path / "results").records
+    assert {(one.commit, one.same_as) for one in kept} == {(base, None), (ordered().commit, base)}
+    with pytest.raises(EngineError, match="same_as: must be b"):
+        cell._receive(said(replace(ordered(), same_as="c" * 40)))
+
+
+def test_a_commit_that_could_not_be_built_leaves_the_cases_of_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(run: Run, *_: object, **__: object) -> RunRecord:
+        return replace(
+            ordered(), commit=run.commit, failure=make_failure("build").failure, speedup=None
+        )
+
+    monkeypatch.setattr("ivhl.image.executor.failed_everywhere", failing)
+    base, name = "b" * 40, said("")["case"]
+    cell = a_cell(tmp_path, base)
+    failed = {"event": "build-failed", "message": "no compiler", "output": "..."}
+    with pytest.raises(EngineError, match="commit: was not ordered"):
+        cell._receive(failed | {"commit": "c" * 40})
+    cell._receive(failed | {"commit": base})
+    assert cell.left == (name,)
+    (kept,) = load_records(tmp_path / "results").records
+    assert kept.failure is not None
+    assert (kept.commit, kept.failure.failure_class) == (base, "build")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +166,7 @@ def test_a_case_without_a_record_is_not_kept_and_a_build_that_ended_does_not_fai
     cell._receive({"event": "cell-measuring"})
     cell._receive(said(ordered()))
     with pytest.raises(EngineError, match="cannot fail once cases are measured"):
-        cell._receive({"event": "cell-failed", "message": "x", "output": ""})
+        cell._receive({"event": "cell-failed", "commit": "x", "message": "x", "output": ""})
     (kept,) = load_records(tmp_path / "results").records
     assert kept.failure is None
 
@@ -153,7 +193,7 @@ def test_a_case_that_was_not_ordered_is_refused(tmp_path: Path) -> None:
         b'{"event": 5}',
         b'{"event": []}',
         b'{"event": "case-finished"}',
-        b'{"event": "case-finished", "case": 1, "record": "x"}',
+        b'{"event": "case-record", "case": 1, "record": "x"}',
         b'{"event": "no-such-event"}',
         b"[" * 5000,
         b"\xff",

@@ -570,7 +570,7 @@ def test_what_a_cell_reads_of_results_survives_a_line_of_any_types(
     path.parent.mkdir(parents=True)
     path.write_text("[" * 100_000 + "\n" + "\n".join(map(json.dumps, lines)), encoding="utf-8")
     made = (good.commit, good.cell.id, good.cell.lock_sha256, 1, str(INSTRUMENT), None, ())
-    assert [case[2] for case in newest_keys(path)][-1:] == ["large"]
+    assert [case.size for case, _ in newest_keys(path)][-1:] == ["large"]
     newest_of_other_commits(path.parent, made)
     assert cold_seconds(tmp_path, good.cell.id)
     assert values_in(path, good.cell, "cpu")

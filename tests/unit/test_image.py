@@ -79,6 +79,15 @@ def test_a_base_without_a_digest_is_refused(tmp_path: Path) -> None:
         load_base(tmp_path, "cpu")
 
 
+@pytest.mark.parametrize("text", [f"a = {'9' * 5_000}", f"a = {'[' * 100_000}", "a = ["])
+def test_bases_that_are_no_toml_are_refused_by_name(tmp_path: Path, text: str) -> None:
+    folder = tmp_path / "envs" / "docker"
+    folder.mkdir(parents=True)
+    (folder / "bases.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(SpecError, match=r"bases\.toml: is not valid TOML"):
+        load_base(tmp_path, "cpu")
+
+
 def test_without_buildkit_only_the_mounts_are_removed() -> None:
     made = recipe()
     text = made.classic_dockerfile()
@@ -193,7 +202,7 @@ def test_a_container_gets_the_digest_of_its_image(
     monkeypatch.setattr("ivhl.measure.runner.run_cases", lambda run, *_: runs.append(run))
     monkeypatch.setattr("ivhl.image.inside.HERE", tmp_path)
     told = json.loads((tmp_path / "order.json").read_text(encoding="utf-8"))
-    inside.measure(told, lambda *_, **__: None)
+    inside.measure(told, {order.commit: str(tmp_path)}, lambda *_, **__: None)
     # The compile cache is off: it would be lost with the container.
     assert [(run.image, run.cache) for run in runs] == [(IMAGE, None)]
 

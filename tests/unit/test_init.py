@@ -216,7 +216,7 @@ def test_a_failed_build_says_what_the_compiler_says(
             "no pyproject.toml and no setup.py",
             "e.g. cd lib",
         ),
-        ({"pyproject.toml": "[project"}, "cannot be read", "correct pyproject.toml"),
+        ({"pyproject.toml": "[project"}, "is not valid TOML", "correct "),
         (
             {"pyproject.toml": PYPROJECT.replace(">=3.10", ">=3.13")},
             "requires-python '>=3.13' excludes Python 3.12",

@@ -56,5 +56,5 @@ def test_a_digest_equals_its_version(tmp_path: Path) -> None:
     for n, text in enumerate(("2123dbd60a6f4e52", "0123456789abcdef", str(INSTRUMENT))):
         conditions = replace(record.conditions, instrument=text)
         append_record(path, replace(record, size=f"size-{n}", conditions=conditions))
-    made = {key[2]: way[4] for key, way in newest_keys(path).items()}
+    made = {case.size: way[4] for (case, _), way in newest_keys(path).items()}
     assert made == {"size-0": "4", "size-1": "0123456789abcdef", "size-2": str(INSTRUMENT)}

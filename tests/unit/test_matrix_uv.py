@@ -101,8 +101,9 @@ def test_a_project_without_settings_of_uv_has_none(home: Path, text: str) -> Non
     assert kept_settings(home / "project") == {}
 
 
-def test_settings_that_are_no_toml_are_refused_by_name(home: Path) -> None:
-    (home / "project/uv.toml").write_text("index = [", encoding="utf-8")
+@pytest.mark.parametrize("text", ["index = [", f"index = {'[' * 100_000}"])
+def test_settings_that_are_no_toml_are_refused_by_name(home: Path, text: str) -> None:
+    (home / "project/uv.toml").write_text(text, encoding="utf-8")
     with pytest.raises(LockError, match=r"project/uv\.toml: must be TOML"):
         kept_settings(home / "project")
 

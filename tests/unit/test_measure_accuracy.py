@@ -19,7 +19,6 @@ from ivhl.measure.accuracy import (
     count_numbers,
     distance,
     eager_is_sound,
-    flatten,
     how_elements_differ,
     judge_by_eager,
     judge_compiled,
@@ -127,13 +126,6 @@ def test_a_zero_result_for_a_zero_reference_is_sound() -> None:
 def test_numbers_of_names_and_tensors_must_match() -> None:
     with pytest.raises(ValueError, match="names 2 tensors"):
         judge_eager(["a", "b"], [EAGER], [REFERENCE])
-
-
-def test_tensors_are_found_in_any_pytree() -> None:
-    found = flatten({"a": (EAGER, [REFERENCE]), "b": 3})
-    assert [t.dtype for t in found] == [torch.float32, torch.float64]
-    with pytest.raises(ValueError, match="got int"):
-        flatten(3)
 
 
 def judge_short(dtype: str, source: torch.Tensor, output: torch.Tensor) -> bool | None:

@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is only in the cells")
 
 from ivhl.measure.accuracy import judge_compiled, judge_eager  # noqa: E402  (torch first)
+from ivhl.measure.exact import Exact  # noqa: E402
 from ivhl.measure.jumps import Jumps  # noqa: E402
 from ivhl.measure.subject import Subject  # noqa: E402
 from ivhl.workload import Workload, load_workloads, select_cases  # noqa: E402
@@ -106,7 +107,7 @@ def test_looks_find_every_tie_of_a_draw() -> None:
         reference = nearest(rows.double(), table.double())
         off += int((found != reference).sum())
         jumps = Jumps([found], [reference], [0.0])
-        for look in subject.looks(inputs, exact=False, dtype="float32"):
+        for look in Exact(subject).looks(inputs, exact=False, dtype="float32"):
             jumps.look([look.tensors["output[0]"]])
             if jumps.settled:
                 break
@@ -146,12 +147,12 @@ def test_looks_round_the_parameters_where_the_inputs_are_integers() -> None:
     first, *others = (
         look.copied()
         for _, look in zip(
-            range(9), subject.looks(inputs, exact=False, dtype="float32"), strict=False
+            range(9), Exact(subject).looks(inputs, exact=False, dtype="float32"), strict=False
         )
     )
     assert any(not torch.equal(first.tensors["output[0]"], o.tensors["output[0]"]) for o in others)
     # What a step does to a parameter is that of where the parameter was.
     moved = [one.tensors["model.out.weight"] for one in (first, *others)]
     assert all(torch.allclose(one, moved[0], rtol=1e-5, atol=1e-6) for one in moved)
-    again = next(iter(subject.looks(inputs, exact=False, dtype="float32")))
+    again = next(iter(Exact(subject).looks(inputs, exact=False, dtype="float32")))
     assert all(torch.equal(one, again.tensors[path]) for path, one in first.tensors.items())

@@ -9,9 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is only in the cells")
 
+from ivhl.measure.exact import Exact  # noqa: E402
 from ivhl.measure.leaves import difference, leaves_of  # noqa: E402  (torch first)
 from ivhl.measure.models import Held, Loss, cast_model, default_call, held_copy  # noqa: E402
-from ivhl.measure.subject import Subject, _error_of_move  # noqa: E402
+from ivhl.measure.scales import _error_of_move, scales_of  # noqa: E402
+from ivhl.measure.subject import Subject  # noqa: E402
 from ivhl.workload import Workload, load_workloads, select_cases  # noqa: E402
 from tests.e2e import models_calls as calls  # noqa: E402
 
@@ -209,15 +211,12 @@ def test_a_loss_that_cancels_may_be_as_far_off_as_the_outputs_that_it_sums() -> 
     scales = {}
     for name in ("good.block", "good.cnn_step"):  # the harness's own loss, and cross entropy
         (case,) = select_cases(load_workloads("tests.e2e.models:WORKLOADS"), names=[name])
-        subject = Subject(
-            case, dtype=torch.float32, variant_dtype=torch.float32, device=CPU, seed=1
-        )
         exact = {
             "output": torch.tensor([3.0, -3.0], dtype=torch.float64),
             "loss": torch.tensor(1e-6, dtype=torch.float64),
         }
         eager = {path: tensor.float() for path, tensor in exact.items()}
-        scales[name] = subject.scales_of(eager, exact)[1]
+        scales[name] = scales_of(case.workload, eager, exact, {})[1]
     assert (scales["good.block"].tolerance, scales["good.block"].rounding) == (3.0, 3.0)
     assert (scales["good.cnn_step"].tolerance, scales["good.cnn_step"].rounding) == (1e-6, 1e-6)
 
@@ -240,9 +239,11 @@ def test_a_gradient_may_be_off_where_rounded_inputs_let_it_jump(
     subject = Subject(case, dtype=torch.float32, variant_dtype=torch.float32, device=CPU, seed=1)
     inputs = (torch.tensor([[1.0, -1.0 + beside]]),)
     subject.make_models(1)
-    exact = subject.reference_of(inputs).tensors
-    scales = subject.scales_of({path: one.float() for path, one in exact.items()}, exact)
-    wider = subject.with_jumps(list(scales), inputs, list(exact.values()))
+    runs = Exact(subject)
+    exact = runs.reference_of(inputs).tensors
+    eager = {path: tensor.float() for path, tensor in exact.items()}
+    scales = scales_of(kink, eager, exact, runs.started())
+    wider = runs.with_jumps(list(scales), inputs, list(exact.values()))
     number = list(exact).index("grad.weight")
     before, after = scales[number], wider[number]
     if jumps:
@@ -260,17 +261,18 @@ def test_rounding_inputs_and_parameters_moves_a_loss_a_little_and_leaves_no_trac
     inputs = inputs_of("block")
     subject.make_models(2)
     subject.warm_up(inputs)
-    references = subject.reference_of(inputs).tensors
-    moves = subject.moves_of(inputs, references, 0)
+    runs = Exact(subject)
+    references = runs.reference_of(inputs).tensors
+    moves = runs.moves_of(inputs, references, 0)
     assert "loss" in moves
     assert all(references[path].numel() < 1000 for path in moves)
     size = float(references["output"].abs().max())
-    several = [subject.moves_of(inputs, references, number)["loss"] for number in range(8)]
+    several = [runs.moves_of(inputs, references, number)["loss"] for number in range(8)]
     # One of them may nearly cancel.
     assert 2.0**-26 * size < max(several) < 2.0**-16 * size
-    assert moves == subject.moves_of(inputs, references, 0)
-    assert moves != subject.moves_of(inputs, references, 1)
-    again = subject.reference_of(inputs).tensors
+    assert moves == runs.moves_of(inputs, references, 0)
+    assert moves != runs.moves_of(inputs, references, 1)
+    again = runs.reference_of(inputs).tensors
     assert all(torch.equal(again[path], one) for path, one in references.items())
 
 

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from ivhl.measure import outcome, runner, suite
 from ivhl.measure.__main__ import parser, show
 from ivhl.measure.case import refuse_other_version
+from ivhl.measure.earlier import sources_at
 from ivhl.measure.effort import PROCESSES, Effort
 from ivhl.measure.failures import CaseError
 from ivhl.measure.job import Job
@@ -660,7 +661,7 @@ def test_processes_of_two_commits_alternate_and_one_that_fails_ends_only_its_own
 def test_two_commits_are_measured_side_by_side_whatever_was_measured_before(
     tmp_path: Path, done: list[str]
 ) -> None:
-    runs = [make_run(tmp_path, commit=commit * 40) for commit in "ab"]
+    runs = [make_run(tmp_path, commit=commit * 40, effort=Effort(force=True)) for commit in "ab"]
     records_of(runs[0])
     done.clear()
     shown: list[RunRecord] = []
@@ -670,6 +671,85 @@ def test_two_commits_are_measured_side_by_side_whatever_was_measured_before(
     written = [read_record(line) for line in lines]
     assert [r.commit[0] for r in written] == ["a", "a", "a", "a", "b", "b"]
     assert [record.commit[0] for record in shown] == ["b", "b"]
+
+
+def test_the_same_code_is_measured_once_and_other_code_side_by_side(
+    tmp_path: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, head = (make_run(tmp_path, commit=commit * 40) for commit in "ab")
+    later = make_run(tmp_path, commit="c" * 40)
+
+    def reached(run: Run, _: object) -> dict[str, Sources]:
+        here = "c" * 64 if run == later else "1" * 64
+        other = {"a": Sources(here, None), "b": Sources(run.commit[0] * 64, None)}
+        return {case.name: other[case.variant.name] for case in CASES}
+
+    measure = runner.time_cases
+
+    def measured(commits: Any, cases: Any, *more: Any) -> list[list[RunRecord]]:  # noqa: ANN401
+        rows = measure(commits, cases, *more)
+        runs = {one.run.commit: one.run for one in commits}
+        return [
+            [replace(r, sources=reached(runs[r.commit], ())[case.name].project) for r in row]
+            for case, row in zip(cases, rows, strict=True)
+        ]
+
+    monkeypatch.setattr(runner, "time_cases", measured)
+    monkeypatch.setattr(runner, "sources_at", reached)
+    events: list[tuple[str, str]] = []
+
+    def note(event: str, case: Case, _: object) -> None:
+        events.append((event, case.variant.name))
+
+    run_in_turns((base, head), CASES, note)
+    assert [step for step in done if step.startswith("compile")] == [
+        "compile a", "compile b", "compile b"
+    ]  # fmt: skip
+    assert events == [
+        ("started", "a"), ("unchanged", "a"), ("started", "b"), ("finished", "b")
+    ]  # fmt: skip
+    (copied, own) = [read_record(line) for line in head.record_file.read_bytes().splitlines()]
+    assert (copied.variant, copied.same_as) == ("a", base.commit)
+    assert (own.variant, own.same_as) == ("b", None)
+    # Killed or not, what both have is not measured again.
+    done.clear()
+    events.clear()
+    run_in_turns((base, head), CASES, note)
+    assert done == []
+    assert events == [("kept", "a"), ("kept", "b")]
+    # The base has records of both, and they would be of another hour than those of a new head.
+    run_in_turns((base, later), CASES, note)
+    assert [step for step in done if step.startswith("compile")] == ["compile a b"] * 2
+
+
+def test_each_commit_has_the_sources_of_its_own_folder(tmp_path: Path) -> None:
+    listed = (
+        "from ivhl.workload import Variant, Workload\n"
+        "WORKLOADS = (Workload(name='planted.w', version=1, title='w',"
+        " make_inputs='planted.work:inputs', eager='planted.work:eager',"
+        " reference='planted.work:eager', sizes={'small': (1,)},"
+        " default_size='small', outputs=('y',),"
+        " variants=(Variant(name='v', call='planted.work:eager'),)),)\n"
+    )
+    texts = {"a": "return x", "b": "return x  # the same", "c": "return 2 * x"}
+    found = {}
+    case = SimpleNamespace(name="planted.w/small/v")
+    (tmp_path / "scratch").mkdir()
+    for name, text in texts.items():
+        package = tmp_path / name / "planted"
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text("")
+        (package / "listed.py").write_text(listed)
+        (package / "work.py").write_text(f"def inputs(): pass\ndef eager(x):\n    {text}\n")
+        run = make_run(
+            tmp_path, project="planted", workloads="planted.listed:WORKLOADS",
+            project_path=str(tmp_path / name),
+        )  # fmt: skip
+        found[name] = sources_at(run, [case])  # type: ignore[list-item]
+    assert found["a"] == found["b"] != found["c"]
+    assert len(found["a"][case.name].project) == len(found["c"][case.name].project) == 64
+    broken = make_run(tmp_path, workloads="nowhere:WORKLOADS")
+    assert sources_at(broken, [case]) == {}  # type: ignore[list-item]
 
 
 def test_a_project_that_is_not_installed_precedes_what_is(tmp_path: Path) -> None:

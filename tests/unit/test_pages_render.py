@@ -26,6 +26,7 @@ from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Cell, Counted, Interval, RecordedObservation
 from ivhl.records.text import visible, visible_json
 from ivhl.tracker.compat import compat_json
+from ivhl.tracker.entries import recorded
 from ivhl.tracker.project import State, load_state
 from ivhl.tracker.views.source import Source
 from ivhl.workload import Case, Variant, core_cases, load_workloads
@@ -51,7 +52,7 @@ A_CLICK, A_ROW = 300_000, 1_000
 def source_of(*records: RunRecord, **changes: Any) -> Source:  # noqa: ANN401  (fields of the state)
     state = State(
         name="demo",
-        records=records,
+        recorded=tuple(map(recorded, records)),
         problems=(),
         cells=(),
         releases=None,

@@ -21,14 +21,13 @@ from benchmarks.mera import tensor_network
 from benchmarks.triangulation import cdt_sweep
 from benchmarks.triangulation.cdt_sweep import Size as LatticeSize
 from ivhl.compile import compile_mode
-from ivhl.measure.accuracy import flatten
 from ivhl.measure.draws import cast
 from ivhl.measure.timing import Schedule
 from ivhl.workload import Workload, resolve
 from studies.peers import fourier, long_step, sweep_numpy, sweep_python
 from studies.peers.__main__ import choose, main, parser
 from studies.peers.compare import PeerRow, compare
-from studies.peers.judging import NAIVE
+from studies.peers.judging import NAIVE, flatten
 from studies.peers.networks import grid_equation, make_torch
 from studies.peers.recurrent import make_cell, make_sequence
 from studies.peers.report import export, print_table
@@ -315,3 +314,10 @@ def test_with_an_open_reset_gate_both_units_are_equal(
     inputs = inputs_of(comparison, comparison.workload.sizes["small"])
     exact = resolve(comparison.workload.reference)(*(x.double() for x in inputs)).float()
     torch.testing.assert_close(make(*inputs)(), exact, rtol=0.0, atol=1e-6)
+
+
+def test_tensors_are_found_in_any_pytree() -> None:
+    found = flatten({"a": (torch.zeros(2), [torch.zeros(3, dtype=torch.float64)]), "b": 3})
+    assert [t.dtype for t in found] == [torch.float32, torch.float64]
+    with pytest.raises(ValueError, match="got int"):
+        flatten(3)

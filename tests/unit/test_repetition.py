@@ -163,11 +163,11 @@ def made_here(root: Path, **changes: Any) -> RunRecord:  # noqa: ANN401  (fields
     return replace(record, failure=make_failure().failure, speedup=None)
 
 
-def leaving(*records: RunRecord) -> Callable[[Path, Sequence[str], Console], None]:
+def leaving(*records: RunRecord) -> Callable[..., None]:
     """Return a run that leaves these records."""
 
-    def measure(tree: Path, arguments: Sequence[str], console: Console) -> None:
-        del tree, console
+    def measure(tree: Path, arguments: Sequence[str], console: Console, *, hint: str) -> None:
+        del tree, console, hint
         folder = Path(arguments[arguments.index("--results") + 1])
         for record in records:
             append_record(folder / "box" / "records" / "all.jsonl", record)
@@ -178,13 +178,9 @@ def leaving(*records: RunRecord) -> Callable[[Path, Sequence[str], Console], Non
 def again(
     root: Path, record: RunRecord, *left: RunRecord, measure: Callable[..., None] | None = None
 ) -> Repeated:
-    return repeat(
-        root,
-        record,
-        results=root / "results",
-        console=Console(file=StringIO()),
-        measure=measure or leaving(*left),
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ivhl.bench.repetition.run_ivhl", measure or leaving(*left))
+        return repeat(root, record, results=root / "results", console=Console(file=StringIO()))
 
 
 def test_the_recorded_lock_and_matrix_are_used_when_todays_are_others(root: Path) -> None:
@@ -196,11 +192,11 @@ def test_the_recorded_lock_and_matrix_are_used_when_todays_are_others(root: Path
     commit(root, "other locks")
     seen: dict[str, bytes] = {}
 
-    def measure(tree: Path, arguments: Sequence[str], console: Console) -> None:
+    def measure(tree: Path, arguments: Sequence[str], console: Console, *, hint: str) -> None:
         seen["lock"] = lock_file(tree, "3.12", "2.6.0").read_bytes()
         seen["matrix"] = (tree / "envs" / "matrix.toml").read_bytes()
         seen["arguments"] = " ".join(arguments).encode()
-        leaving(record)(tree, arguments, console)
+        leaving(record)(tree, arguments, console, hint=hint)
 
     found = again(root, record, measure=measure)
     assert (seen["lock"], seen["matrix"]) == then
@@ -291,7 +287,7 @@ def test_a_run_that_leaves_nothing_is_no_verdict(root: Path) -> None:
 def test_a_benchmark_that_the_commit_lacks_is_said_to_be_uncommitted(
     root: Path, benchmark: str | None
 ) -> None:
-    def measure(*_: object) -> None:
+    def measure(*_: object, **__: object) -> None:
         raise SpecError("ivhl bench ended with status 2: unknown workload 'ops.one'", hint="")
 
     record = replace(made_here(root), sources="5" * 64, benchmark=benchmark)
@@ -357,4 +353,6 @@ def test_the_command_chooses_one_record_or_says_which(
         assert json.loads(done.stdout)["kind"] == "unchanged"
     fixed = a_record(root, machine=this_machine("box"))
     monkeypatch.setattr("ivhl.bench.repetition.run_ivhl", leaving(fixed))
-    assert run("ops.one").exit_code == 7
+    done = run("ops.one")
+    assert done.exit_code == 7
+    assert "differs, for the better: " in done.output

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ivhl.records.identity import CaseInCell
 from ivhl.tracker.annotations import Annotation, load_annotations
-from ivhl.tracker.compare import CaseInCell
 from ivhl.tracker.regressions import Change
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from ivhl.cli import app
 from ivhl.cli.compare import _sentence
 from ivhl.cli.gate import GapsError
 from ivhl.errors import IvhlError, ResultsError, SpecError, UnknownNameError, WorseError
+from ivhl.records.identity import key_of
 from ivhl.records.record import Calibration, Counted, Wheel
 from ivhl.tracker.compare import axis_of, choose, compare, session_reach, summarise
 from ivhl.tracker.entries import entry_of
-from ivhl.tracker.store import key_of
 from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
 from tests.builders.project import git
 from tests.builders.records import Known, interval, make_failure, make_record
@@ -27,8 +27,8 @@ from tests.builders.records import Known, interval, make_failure, make_record
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ivhl.records.identity import AtCommit
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.store import Key
 
 QUIET = Known(0.005)
 
@@ -104,7 +104,7 @@ def test_the_times_of_a_disturbed_run_are_not_compared_and_its_facts_are() -> No
         make_record(workload="ops.c"),
     ]
     after = [replace(one, recorded_at=f"2026-11-28{one.recorded_at[10:]}") for one in after]
-    slowed: tuple[frozenset[Key], frozenset[Key]] = (
+    slowed: tuple[frozenset[AtCommit], frozenset[AtCommit]] = (
         frozenset(),
         frozenset(key_of(one) for one in after[:2]),
     )

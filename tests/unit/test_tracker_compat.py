@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ivhl.matrix.spec import CellSpec
 from ivhl.records.record import FAILURE_CLASSES, FailureClass
 from ivhl.tracker.compat import (
     compat_rows,
@@ -25,7 +26,7 @@ from ivhl.tracker.spans import word_of_cases
 from ivhl.tracker.spread import SHIPPED
 from ivhl.tracker.wording import CLASS_MEANINGS, STATUS_MEANINGS, STATUS_WORDS, STATUSES
 from ivhl.workload import Case, Variant
-from tests.builders.records import EMPTY_WORKLOAD, FakeCell, Known, make_failure, make_record
+from tests.builders.records import EMPTY_WORKLOAD, Known, make_failure, make_record
 
 if TYPE_CHECKING:
     from ivhl.records.record import RunRecord
@@ -120,7 +121,7 @@ def test_the_message_of_a_slow_row_has_speedup_and_noise() -> None:
 
 
 def test_cells_without_a_record_have_rows() -> None:
-    cells = [FakeCell("3.12", "2.6.0"), FakeCell("3.13", "2.4.1"), FakeCell("3.13", "2.6.0")]
+    cells = [CellSpec("3.12", "2.6.0"), CellSpec("3.13", "2.4.1"), CellSpec("3.13", "2.6.0")]
     rows = compat_rows(
         [make_record()], cells=cells, unavailable={"py3.13-torch2.4.1": "no wheel for cp313"}
     )
@@ -145,7 +146,7 @@ def test_cases_never_run_are_shown_where_their_device_applies() -> None:
         variants=(Variant(name="a", call="m:f"), Variant(name="b", call="m:f", devices=("cuda",))),
     )
     cases = [Case(workload=workload, size="small", variant=v) for v in workload.variants]
-    cells = [FakeCell("3.12", "2.6.0")]
+    cells = [CellSpec("3.12", "2.6.0")]
     rows = compat_rows([], cells=cells, cases=cases)
     assert [(r.workload, r.variant, r.status, r.machine) for r in rows] == [
         ("ops.new", "a", "not_run", "")
@@ -171,7 +172,7 @@ def test_workloads_of_another_machine_are_not_expected() -> None:
         on("second", make_record(workload="ops.mine")),
         on("second", make_record(workload="ops.mine", torch="2.4.1")),
     ]
-    cells = [FakeCell("3.12", "2.4.1"), FakeCell("3.12", "2.6.0")]
+    cells = [CellSpec("3.12", "2.4.1"), CellSpec("3.12", "2.6.0")]
     rows = compat_rows(records, cells=cells, cases=cases, releases=["2.6.0"])
     assert {(r.machine, r.workload, r.torch, r.status) for r in rows} == {
         ("first", "ops.gp_evolve", "2.6.0", "works"),
@@ -187,7 +188,7 @@ def test_an_extended_python_has_rows_only_on_a_machine_that_ran_it() -> None:
         on("first", make_record()),
         on("second", make_record(python="3.15")),
     ]
-    cells = [FakeCell(python, "2.6.0") for python in ("3.12", "3.13", "3.15")]
+    cells = [CellSpec(python, "2.6.0") for python in ("3.12", "3.13", "3.15")]
     rows = compat_rows(records, cells=cells, pythons=["3.12", "3.13"])
     assert {(r.machine, r.python, r.status) for r in rows} == {
         ("first", "3.12", "works"),
@@ -205,7 +206,7 @@ def test_extended_releases_have_rows_only_for_cases_that_ran() -> None:
         for variant in ("naive-compiled", "one-graph")
     ]
     records.append(make_record(size="small", torch="2.4.1"))
-    cells = [FakeCell("3.12", "2.4.1"), FakeCell("3.12", "2.6.0")]
+    cells = [CellSpec("3.12", "2.4.1"), CellSpec("3.12", "2.6.0")]
     rows = compat_rows(records, cells=cells, releases=["2.6.0"])
     assert {(r.size, r.variant, r.status) for r in rows if r.torch == "2.4.1"} == {
         ("small", "naive-compiled", "works"),
@@ -220,7 +221,7 @@ def test_workloads_that_only_the_cpu_ran_are_not_expected_of_the_gpu() -> None:
     )
     other = make_record(workload="ops.other")
     on_gpu = replace(other, conditions=replace(other.conditions, device="cuda NVIDIA H200"))
-    rows = compat_rows([make_record(), on_gpu], cells=[FakeCell("3.12", "2.6.0")], cases=[case])
+    rows = compat_rows([make_record(), on_gpu], cells=[CellSpec("3.12", "2.6.0")], cases=[case])
     assert {(r.device, r.workload, r.status) for r in rows} == {
         ("cpu", "ops.gp_evolve", "works"),
         ("cuda", "ops.other", "works"),
@@ -344,7 +345,7 @@ def test_failures_of_ivhl_or_the_workload_are_undecided() -> None:
 
 def test_a_release_that_was_not_run_may_be_good() -> None:
     bad = make_failure("support_gate", "no", torch="2.5.1")
-    cells = [FakeCell("3.12", "2.5.1"), FakeCell("3.12", "2.15.0")]
+    cells = [CellSpec("3.12", "2.5.1"), CellSpec("3.12", "2.15.0")]
     (found,) = support(compat_rows([bad], cells=cells))
     assert support_sentence(found) == (
         "none good of those run; last bad 2.5.1 (unsupported); not run: 2.15.0"
@@ -382,20 +383,20 @@ def test_an_existing_environment_is_expected_only_on_its_machine() -> None:
         cell=replace(there.cell, lock_sha256=None),
         machine=replace(there.machine, name="gpubox"),
     )
-    rows = compat_rows([here, there], cells=[FakeCell("3.12", "2.6.0")])
+    rows = compat_rows([here, there], cells=[CellSpec("3.12", "2.6.0")])
     found = {(row.machine, row.cell): (row.status, row.existing) for row in rows}
     assert found == {
         ("bench", "py3.12-torch2.6.0"): ("works", False),
         ("gpubox", "py3.11-torch2.6.0"): ("works", True),
     }
     both = [here, there, replace(here, machine=there.machine, workload="other")]
-    rows = compat_rows(both, cells=[FakeCell("3.12", "2.6.0")])
+    rows = compat_rows(both, cells=[CellSpec("3.12", "2.6.0")])
     # A machine that measures in cells, too, is expected to measure all of them.
     assert ("gpubox", "py3.12-torch2.6.0", there.workload, "not_run") in {
         (row.machine, row.cell, row.workload, row.status) for row in rows
     }
     locked = replace(there, cell=replace(there.cell, lock_sha256="0" * 64))
-    rows = compat_rows([here, locked], cells=[FakeCell("3.12", "2.6.0")])
+    rows = compat_rows([here, locked], cells=[CellSpec("3.12", "2.6.0")])
     assert ("bench", "py3.11-torch2.6.0") in {(row.machine, row.cell) for row in rows}
 
 

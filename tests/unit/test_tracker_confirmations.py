@@ -1,16 +1,13 @@
-"""What ``ivhl confirm`` decides is kept, and shown beside the change that it is about."""
+"""What ``ivhl gate --confirm`` decides is kept, and shown beside the change that it is about."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ivhl.asv.publish import publish
-from ivhl.bench.confirm import Confirmed
-from ivhl.cli import confirm as cli
 from ivhl.errors import ResultsError
 from ivhl.tracker.annotations import Annotation, annotate
 from ivhl.tracker.confirmations import (
@@ -19,8 +16,8 @@ from ivhl.tracker.confirmations import (
     keep_confirmations,
     load_confirmations,
 )
+from ivhl.tracker.entries import recorded
 from ivhl.tracker.project import State
-from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.views.incidents import ChangeView, regressions_view
 from ivhl.tracker.views.source import Source
 from tests.builders.fleet import make_fleet_project
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
 COMMITS = ("a" * 40, "b" * 40)
 STATE = State(
     name="demo",
-    records=tuple(history(COMMITS)),
+    recorded=tuple(map(recorded, history(COMMITS))),
     problems=(),
     cells=(),
     releases=None,
@@ -102,6 +99,39 @@ def test_a_line_that_is_none_is_named(tmp_path: Path, line: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("changed", "rule"),
+    [
+        ({"base": "a" * 8}, "base must be a full hash"),
+        ({"head": "HEAD"}, "head must be a full hash"),
+        ({"head": COMMITS[0]}, "base and head must be two commits"),
+        ({"rounds": 0}, "rounds must be at least 1"),
+        ({"at": "yesterday"}, "Invalid isoformat"),
+        ({"at": "2026-11-23T10:00:00"}, "at must have a time zone"),
+    ],
+)
+def test_what_no_session_writes_is_no_confirmation(
+    tmp_path: Path, changed: dict[str, Any], rule: str
+) -> None:
+    keep_confirmations(tmp_path, [FALL, replace(FALL, **changed)])
+    with pytest.raises(ResultsError, match=f"{NAME}:2: no confirmation: {rule}"):
+        load_confirmations(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "commits",
+    [
+        {"base": COMMITS[1], "head": COMMITS[0]},
+        {"base": "c" * 40},
+        {"head": "c" * 40},
+    ],
+)
+def test_commits_that_were_swapped_or_are_others_confirm_nothing(commits: dict[str, Any]) -> None:
+    assert listed(SMALL) == [("slower", "confirmed", SMALL.case)]
+    assert listed(replace(SMALL, **commits)) == []
+    assert fallen(replace(FALL, **commits)).state == "suspected"
+
+
+@pytest.mark.parametrize(
     ("verdict", "state"),
     [
         ("slower", "confirmed"),
@@ -131,23 +161,6 @@ def test_a_change_shows_what_was_decided_about_it(verdict: str, state: str) -> N
 def test_another_change_says_nothing_about_it(other: dict[str, Any]) -> None:
     found = fallen(replace(FALL, **other))
     assert (found.state, found.again) == ("suspected", "")
-
-
-def test_confirm_keeps_what_it_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    outcomes = (
-        Confirmed("py3.12-torch2.9.1", FALL.case, "slower", 3, FALL.text),
-        Confirmed(
-            "py3.12-torch2.9.1", "ops.w/small/v", "inconclusive", 0, "no record of both commits"
-        ),
-    )
-    monkeypatch.setattr(cli, "confirm", lambda *_, **__: outcomes)
-    found = cli.confirm_cells(
-        tmp_path, tmp_path, COMMITS, {("3.12", "2.9.1"): (FALL.case,)}, "bench",
-        Terminal(file=StringIO()),
-    )  # fmt: skip
-    assert tuple(found) == outcomes
-    (kept,) = load_confirmations(tmp_path)
-    assert replace(kept, at=FALL.at) == FALL
 
 
 SMALL = replace(

@@ -82,9 +82,7 @@ def test_a_cell_whose_yardstick_is_slower_has_no_disturbed_runs() -> None:
     """The sine of PyTorch 2.4.1 took 1.12 times as long on Intel's; half of its runs were out."""
     number = count()
     slower = runs([1.12 * one for one in STEADY])
-    other = [
-        entry._replace(case=entry.case._replace(cell="py3.12-torch2.4.1")) for entry in slower
-    ]
+    other = [entry._replace(case=entry.case._replace(torch="2.4.1")) for entry in slower]
     both = [entry._replace(id=next(number)) for entry in (*runs(STEADY), *other)]
     assert not disturbed_of(both)
     loud = both[-1]

@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 from ivhl.cli import app
 from ivhl.errors import FixedError, IvhlError, SpecError
-from ivhl.tracker.compare import CaseInCell
+from ivhl.records.identity import CaseInCell
 from ivhl.tracker.compat import Row, compat_rows
+from ivhl.tracker.entries import recorded
 from ivhl.tracker.expectations import (
     EXPECTATIONS,
     Expectation,
@@ -73,7 +74,7 @@ def row(
         status=status,
         failure_class=failed,
         message="" if failed is None else f"{failed} in 3 places",
-        record=RECORD,
+        recorded=recorded(RECORD),
     )
 
 
@@ -143,7 +144,7 @@ def test_each_entry_has_the_reason_and_the_link_of_its_own_range() -> None:
             message = f"Dynamo is not supported on Python {python}+"
             failed = make_failure("support_gate", message, python=python, torch=torch)
             there = row(python, torch, case, "support_gate")
-            rows.append(replace(there, message=message, record=failed))
+            rows.append(replace(there, message=message, recorded=recorded(failed)))
     found = {one.python: one for one in updated("", Expectations(), rows).added}
     assert {python: one.reason for python, one in found.items()} == {
         "==3.12": "Dynamo is not supported on Python 3.12+",
@@ -166,8 +167,8 @@ def test_an_update_keeps_comments_reasons_and_links() -> None:
     assert "# About another." not in found.text
     (narrowed,) = found.added
     assert (narrowed.reason, narrowed.link) == ("known", "https://example.org/2")
-    assert not narrowed.covers(passing)
-    assert all(map(narrowed.covers, wrong))
+    assert not narrowed.covers(passing.in_cell)
+    assert all(narrowed.covers(row.in_cell) for row in wrong)
 
 
 def test_entries_that_are_not_tables_of_their_own_are_not_rewritten() -> None:

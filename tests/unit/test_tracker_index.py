@@ -17,20 +17,24 @@ from hypothesis import strategies as st
 
 from ivhl.errors import ResultsError
 from ivhl.records.files import append_record, record_file
+from ivhl.records.identity import key_of
 from ivhl.records.reader import read_record
 from ivhl.records.record import RecordedObservation, to_json
 from ivhl.tracker.changepoints import detect
+from ivhl.tracker.compat import compat_json, compat_rows
 from ivhl.tracker.course import point_of
-from ivhl.tracker.entries import entry_of, ran_of
+from ivhl.tracker.entries import entry_of, ran_of, row_facts_of
+from ivhl.tracker.history import changes_of
 from ivhl.tracker.index import index_file, open_index
 from ivhl.tracker.metrics import JUDGED, difference
+from ivhl.tracker.regressions import find_changes
 from ivhl.tracker.spread import Spreads
-from ivhl.tracker.store import key_of, latest_per_case, load_records
+from ivhl.tracker.store import latest_per_case, load_records
 from tests.builders.fleet import write_records
 from tests.builders.records import make_failure, make_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from ivhl.records.record import RunRecord
@@ -55,7 +59,13 @@ def same_as_records(results: Path) -> None:
     assert sorted(map(str, index.problems)) == sorted(map(str, loaded.problems))
     assert sorted(map(to_json, index.read(index.entries))) == sorted(map(to_json, loaded.records))
     order = sorted({record.commit for record in loaded.records})[1:]
-    assert latest_per_case(index.newest(order), order) == latest_per_case(loaded.records, order)
+    newest = latest_per_case((one.record for one in index.newest(order)), order)
+    assert newest == latest_per_case(loaded.records, order)
+    rows = compat_rows(index.every())
+    assert compat_json(rows) == compat_json(compat_rows(loaded.records))
+    assert {one.entry.key: one.facts for one in index.every()} == {
+        key_of(record): row_facts_of(record) for record in loaded.records
+    }
 
 
 def records_at(results: Path, n: int = 0) -> Path:
@@ -126,7 +136,7 @@ def test_an_appended_record_is_all_that_is_read(
 def test_what_was_read_to_update_the_index_is_read_once_if_it_fits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
-    monkeypatch.setattr("ivhl.tracker.index._MOST_PARSED", room)
+    monkeypatch.setattr("ivhl.tracker.indexing._MOST_PARSED", room)
     write_records(tmp_path, *RECORDS)
     index = open_index(tmp_path)
     parsed: list[bytes] = []
@@ -224,7 +234,7 @@ def test_what_a_wrong_clock_hid_is_shown_once_the_clock_is_right(
     elsewhere = records_at(tmp_path).with_name("elsewhere.jsonl")
     append_record(elsewhere, at(0, recorded_at="2099-01-01T00:00:00+00:00"))
     with monkeypatch.context() as patch:
-        patch.setattr("ivhl.tracker.index.latest_possible", lambda: "2100-01-01T00:00:00+00:00")
+        patch.setattr("ivhl.tracker.indexing.latest_possible", lambda: "2100-01-01T00:00:00+00:00")
         assert [one.recorded_at[:4] for one in open_index(tmp_path).entries] == ["2099"]
     same_as_records(tmp_path)
 
@@ -232,7 +242,7 @@ def test_what_a_wrong_clock_hid_is_shown_once_the_clock_is_right(
 def test_a_writer_between_two_reads_mixes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ivhl.tracker.index._WAIT_S", 0.1)
+    monkeypatch.setattr("ivhl.tracker.index.WAIT_S", 0.1)
     write_records(tmp_path, at(0))
     index = open_index(tmp_path)
     written: list[str] = []
@@ -255,7 +265,7 @@ def test_numbers_of_an_index_that_another_ivhl_made_again_mean_nothing(
     write_records(tmp_path, *RECORDS)
     index = open_index(tmp_path)
     entries = index.entries
-    monkeypatch.setattr("ivhl.tracker.index._version", lambda: 7)
+    monkeypatch.setattr("ivhl.tracker.indexing.code_version", lambda: "0" * 64)
     open_index(tmp_path).close()
     for use in (index.read, index.points, index.ran):
         with pytest.raises(ResultsError, match="was made again"):
@@ -370,3 +380,128 @@ def test_steps_are_found_once(tmp_path: Path) -> None:
     found = index.detect(series)
     assert found[0]
     assert found == index.detect(series) == [detect(*one) for one in series]
+
+
+def commits(n: int) -> list[RunRecord]:
+    """Return records of so many commits, the last of which fails."""
+    failed = make_failure().failure
+    return [*(at(i) for i in range(n - 1)), at(n - 1, failure=failed, speedup=None)]
+
+
+def test_the_changes_of_a_history_are_searched_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_records(tmp_path, *commits(4))
+    order = [at(n).commit for n in range(9)]
+    index = open_index(tmp_path)
+    found = changes_of(index, index.spreads, order)
+    assert [change.kind for change in found] == ["fails"]
+    assert found == find_changes(index, index.spreads, order)
+    with monkeypatch.context() as patch:
+        patch.setattr("ivhl.tracker.history.find_changes", None)
+        for _ in range(2):
+            again = open_index(tmp_path)
+            assert changes_of(again, again.spreads, order) == found
+        questions: tuple[Callable[[], object], ...] = (
+            lambda: changes_of(again, again.spreads, order[1:]),
+            lambda: changes_of(again, again.spreads, order, ["torch"]),
+            lambda: changes_of(again, again.spreads, order, wanted=lambda e: e.commit != order[0]),
+            lambda: changes_of(again, Spreads(), order),
+        )
+        for another in questions:
+            with pytest.raises(TypeError):  # is searched
+                another()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda results: write_records(results, at(4)),
+        lambda results: write_records(results, at(3, recorded_at="2026-12-01T00:00:00+00:00")),
+        lambda results: records_at(results, 3).unlink(),
+    ],
+)
+def test_what_changed_is_searched_again_after_any_change_of_a_record(
+    tmp_path: Path, change: Callable[[Path], object]
+) -> None:
+    write_records(tmp_path, *commits(4))
+    order = [at(n).commit for n in range(9)]
+    index = open_index(tmp_path)
+    changes_of(index, index.spreads, order)
+    change(tmp_path)
+    now = open_index(tmp_path)
+    assert changes_of(now, now.spreads, order) == find_changes(now, now.spreads, order)
+
+
+def test_a_process_with_earlier_records_keeps_no_answer_for_later_ones(tmp_path: Path) -> None:
+    write_records(tmp_path, at(0))
+    earlier = open_index(tmp_path)
+    write_records(tmp_path, at(1))
+    later = open_index(tmp_path)
+    earlier.keep({"how many": 1})
+    assert later.answer("how many") is None
+    assert earlier.answer("how many") == 1
+
+
+def test_an_answer_of_other_code_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_records(tmp_path, at(0))
+    index = open_index(tmp_path)
+    index.keep({"lasting": [1, 2]}, lasts=True)
+    assert open_index(tmp_path).answer("lasting", lasts=True) == [1, 2]
+    monkeypatch.setattr("ivhl.tracker.index.code_version", lambda: "0" * 64)
+    assert index.answer("lasting", lasts=True) is None
+
+
+def test_an_index_in_a_folder_of_another_user_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_records(tmp_path, *RECORDS)
+    open_index(tmp_path).close()
+    before = index_file(tmp_path).read_bytes()
+    monkeypatch.setattr("os.getuid", lambda: tmp_path.stat().st_uid + 1)
+    assert open_index(tmp_path).place is None
+    same_as_records(tmp_path)
+    assert index_file(tmp_path).read_bytes() == before
+
+
+def test_only_the_user_may_write_into_the_folder_of_indexes(tmp_path: Path) -> None:
+    write_records(tmp_path, *RECORDS)
+    folder = index_file(tmp_path).parent
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o777)
+    open_index(tmp_path).close()
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_link_in_the_place_of_an_index_is_not_followed(tmp_path: Path) -> None:
+    write_records(tmp_path / "results", *RECORDS)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_bytes(b"kept")
+    index_file(tmp_path / "results").parent.mkdir(parents=True, exist_ok=True)
+    index_file(tmp_path / "results").symlink_to(elsewhere)
+    same_as_records(tmp_path / "results")
+    assert elsewhere.read_bytes() == b"kept"
+
+
+def test_a_record_of_a_row_is_read_with_the_others_of_its_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Two in each of two files.
+    records = [at(0, workload=f"ops.w{n}", commit=f"{n % 2}" * 40) for n in range(4)]
+    write_records(tmp_path, *records)
+    open_index(tmp_path).close()
+    parsed: list[bytes] = []
+
+    def count(line: bytes) -> RunRecord:
+        parsed.append(line)
+        return read_record(line)
+
+    monkeypatch.setattr("ivhl.tracker.index.read_record", count)
+    first, *_ = found = open_index(tmp_path).newest()
+    assert parsed == []
+    assert first.record in records
+    assert len(parsed) == 2
+    assert sorted(map(to_json, (one.record for one in found))) == sorted(map(to_json, records))
+    assert len(parsed) == len(records)

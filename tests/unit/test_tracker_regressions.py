@@ -6,6 +6,7 @@ import json
 import math
 import random
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +18,8 @@ from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.records.record import Arm, Calibration, Counted
 from ivhl.tracker.changes import WORSE
 from ivhl.tracker.compare import compare
+from ivhl.tracker.entries import recorded
+from ivhl.tracker.incidents import counts_of_changes
 from ivhl.tracker.memory_history import MemoryHistory
 from ivhl.tracker.project import State
 from ivhl.tracker.regressions import find_changes, incidents_of
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.records.record import RunRecord
+    from ivhl.tracker.entries import Entry
     from ivhl.tracker.regressions import Change
     from ivhl.tracker.series import Along
 
@@ -220,7 +224,7 @@ def test_the_page_shows_the_speedups_of_the_quiet_runs_around_a_disturbed_one() 
     records = [*[BASE] * 6, loud(timed(4e-3, 3e-3), 1.6), *[timed(2e-3, 1.25e-3)] * 6]
     state = State(
         name="demo",
-        records=tuple(at(n, record) for n, record in enumerate(records)),
+        recorded=tuple(recorded(at(n, record)) for n, record in enumerate(records)),
         problems=(),
         cells=(),
         releases=None,
@@ -423,7 +427,7 @@ def test_a_series_that_gets_no_more_points_has_stopped() -> None:
     few = [record for record in history if record.commit != hash_of(6)]
     assert not find_changes(MemoryHistory(few), QUIET, order, ["commit"])
     elsewhere = [
-        replace(r, cell=replace(r.cell, id="py3.13-torch2.6.0"))
+        replace(r, cell=replace(r.cell, id="py3.13-torch2.6.0", python="3.13"))
         if r.workload == "ops.other"
         else r
         for r in history
@@ -537,6 +541,48 @@ def test_a_release_that_alone_is_slow_is_listed_as_compare_lists_it() -> None:
     assert math.exp(one.effect) == pytest.approx(found[0].effect)
 
 
+def test_what_is_asked_for_changes_nothing_of_what_is_found() -> None:
+    """Alone, nine cases here stand out; beside the others of their release, seven."""
+    draw = random.Random(0)  # noqa: S311  (noise)
+    names = [f"ops.case{n}" for n in range(12)]
+    history = [
+        replace(record, workload=name)
+        for n, name in enumerate(names)
+        for record in along_releases(
+            *(timed(2e-3, 1e-3 * math.exp(draw.gauss(0, 0.02))) for _ in range(3)),
+            timed(2e-3, (1 + n / 90) * 1e-3),
+        )
+    ]
+    found = find_changes(MemoryHistory(history), Known(0.02), (), ["torch"])
+    assert 0 < len({one.case.workload for one in found}) < len(names)
+    for name in names:
+        mine = find_changes(
+            MemoryHistory(history), Known(0.02), (), ["torch"], wanted=partial(_is_of, name)
+        )
+        assert mine == tuple(one for one in found if one.case.workload == name)
+
+
+def _is_of(workload: str, entry: Entry) -> bool:
+    return entry.case.workload == workload
+
+
+def test_what_only_levels_show_says_so_and_the_others_are_those_of_compare() -> None:
+    draw = random.Random(1)  # noqa: S311  (noise)
+    fast, slow = (
+        [timed(2e-3, s * math.exp(draw.gauss(0, 0.01))) for _ in range(6)] for s in (1e-3, 1.12e-3)
+    )
+    lasting, sudden = along_releases(*fast, *slow), along_releases(*fast, timed(2e-3, 2e-3))
+    history = [*lasting, *(replace(one, workload="ops.other") for one in sudden)]
+    found = find_changes(MemoryHistory(history), Known(0.05), (), ["torch"])
+    assert {(one.case.workload, one.place, one.of_levels) for one in found} == {
+        (BASE.workload, RELEASES[6], True), ("ops.other", RELEASES[6], False),
+    }  # fmt: skip
+    assert counts_of_changes(found) == "2 slower (1 by levels over several releases)"
+    was, now = ([r for r in history if r.cell.torch == torch] for torch in RELEASES[5:7])
+    kinds = {one.case.workload: one.kind for one in compare(was, now, "torch", Known(0.05))}
+    assert kinds == {BASE.workload: "unchanged", "ops.other": "slower"}
+
+
 def test_what_nobody_acts_on_is_no_incident_of_its_own() -> None:
     """Of a release, "1 slower: 0.42x to 0.41x" was; a commit is taken back for less."""
     small, large = timed(2e-3, 1.08e-3), timed(2e-3, 1.3e-3)
@@ -556,7 +602,7 @@ def test_what_nobody_acts_on_is_no_incident_of_its_own() -> None:
 def test_the_numbers_of_an_incident_never_contradict_its_direction() -> None:
     """An incident said "worse ... 1.32x to 1.52x": eager code was slower, so the speedup rose."""
     state = State(
-        name="demo", records=(), problems=(), cells=(), releases=None, unavailable={},
+        name="demo", recorded=(), problems=(), cells=(), releases=None, unavailable={},
         workloads=(), cases=(), commit_order=(),
     )  # fmt: skip
     for after, effect in (
@@ -566,7 +612,7 @@ def test_the_numbers_of_an_incident_never_contradict_its_direction() -> None:
         (timed(2e-3, 2e-3), "speedup 2.00x to 1.00x"),
     ):
         history = along_releases(BASE, after)
-        source = Source(replace(state, records=tuple(history)))
+        source = Source(replace(state, recorded=tuple(map(recorded, history))))
         (incident,) = regressions_view(source).incidents
         (change,) = incident.changes
         assert (incident.worse, change.effect) == (True, effect)

@@ -10,9 +10,11 @@ from typing import get_args
 import pytest
 from rich.console import Console
 
+from ivhl.matrix.spec import CellSpec
 from ivhl.records.record import Reference
 from ivhl.tracker.compat import compat_rows
 from ivhl.tracker.course import FIELDS
+from ivhl.tracker.entries import recorded
 from ivhl.tracker.expectations import Expectation, Expectations
 from ivhl.tracker.project import State
 from ivhl.tracker.spread import SHIPPED
@@ -27,10 +29,10 @@ from ivhl.tracker.wording import (
     marks_of,
     short_message,
 )
-from tests.builders.records import FakeCell, Known, make_failure, make_record, whole
+from tests.builders.records import Known, make_failure, make_record, whole
 
 TORCHES = ("2.4.1", "2.5.1", "2.6.0", "2.9.1", "2.10.0")
-CELLS = [FakeCell("3.12", torch) for torch in TORCHES]
+CELLS = [CellSpec("3.12", torch) for torch in TORCHES]
 DECISIVE = "CppCompileError: C++ compile error: " + "fatal error: Python.h: No such file; " * 6
 
 
@@ -85,7 +87,7 @@ def test_unselected_cells_are_left_out() -> None:
 def test_unexpected_cases_stay_empty() -> None:
     records = [make_record(workload="ops.one"), make_record(workload="ops.two")]
     records.append(make_record(workload="ops.one", torch="2.4.1"))
-    cells = [FakeCell("3.12", "2.4.1"), FakeCell("3.12", "2.6.0")]
+    cells = [CellSpec("3.12", "2.4.1"), CellSpec("3.12", "2.6.0")]
     console = Console(file=io.StringIO(), width=200)
     console.print(ResultsTable(compat_rows(records, cells=cells, releases=["2.6.0"])))
     assert isinstance(console.file, io.StringIO)
@@ -129,7 +131,7 @@ def test_a_message_loses_advice_but_not_its_reason() -> None:
 
 def test_slow_is_shown_as_text() -> None:
     console = Console(file=io.StringIO(), width=80)
-    cells = [FakeCell("3.12", "2.6.0")]
+    cells = [CellSpec("3.12", "2.6.0")]
     console.print(render_results([make_record(speedup=0.5)], cells, spreads=Known(0.0)))
     assert isinstance(console.file, io.StringIO)
     assert "0.50x [0.49, 0.51] slow" in console.file.getvalue()
@@ -144,7 +146,7 @@ def test_a_known_failure_is_marked_with_its_reason_and_its_report() -> None:
         }
     )  # fmt: skip
     console = Console(file=io.StringIO(), width=200)
-    failed, cells = make_failure("support_gate", "no"), [FakeCell("3.12", "2.6.0")]
+    failed, cells = make_failure("support_gate", "no"), [CellSpec("3.12", "2.6.0")]
     expectations = Expectations((entry,))
     console.print(render_results([failed], cells, expectations=expectations))
     assert isinstance(console.file, io.StringIO)
@@ -157,7 +159,7 @@ def test_existing_environments_are_noted() -> None:
     record = make_record()
     bare = replace(record, cell=replace(record.cell, lock_sha256=None))
     console = Console(file=io.StringIO(), width=80)
-    console.print(render_results([bare], [FakeCell("3.12", "2.6.0")]))
+    console.print(render_results([bare], [CellSpec("3.12", "2.6.0")]))
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert "existing environments, without a lock: py3.12-torch2.6.0 on bench" in text
@@ -169,13 +171,13 @@ def test_a_weaker_reference_is_marked_wherever_a_verdict_is_shown(reference: Ref
     record = whole(make_record(reference=reference))
     mark, meaning = REFERENCE_MARKS[reference], REFERENCE_MEANINGS[reference]
     console = Console(file=io.StringIO(), width=200)
-    console.print(render_results([record], [FakeCell("3.12", "2.6.0")]))
+    console.print(render_results([record], [CellSpec("3.12", "2.6.0")]))
     assert isinstance(console.file, io.StringIO)
     (row,) = compat_rows([record])
     assert row.to_dict()["reference"] == reference
     state = State(
-        name="demo", records=(record,), problems=(), cells=(), releases=None, unavailable={},
-        workloads=(), cases=(), commit_order=(),
+        name="demo", recorded=(recorded(record),), problems=(), cells=(), releases=None,
+        unavailable={}, workloads=(), cases=(), commit_order=(),
     )  # fmt: skip
     source = Source(state)
     (matrix,) = matrix_views(source, source.page.main)
@@ -195,7 +197,7 @@ def test_a_weaker_reference_is_marked_wherever_a_verdict_is_shown(reference: Ref
 
 def test_a_record_of_an_uncommitted_tree_says_so() -> None:
     console = Console(file=io.StringIO(), width=200)
-    console.print(render_results([make_record(uncommitted=True)], [FakeCell("3.12", "2.6.0")]))
+    console.print(render_results([make_record(uncommitted=True)], [CellSpec("3.12", "2.6.0")]))
     assert isinstance(console.file, io.StringIO)
     assert " · uncommitted" in console.file.getvalue()
     assert "the working tree differed from the commit" in console.file.getvalue()
@@ -208,7 +210,7 @@ def test_what_compiling_did_not_take_in_stands_beside_the_speedup() -> None:
     record = replace(made, compile=replace(made.compile, frames_total=3, frames_ok=1))
     marks = ("1 graph break", "2 of 3 frames eager", "2 recompiles")
     console = Console(file=io.StringIO(), width=200)
-    console.print(render_results([record], [FakeCell("3.12", "2.6.0")], spreads=Known(0.0)))
+    console.print(render_results([record], [CellSpec("3.12", "2.6.0")], spreads=Known(0.0)))
     assert isinstance(console.file, io.StringIO)
     said = " · ".join(marks)
     assert f"] slow · {said}" in console.file.getvalue()
@@ -216,8 +218,8 @@ def test_what_compiling_did_not_take_in_stands_beside_the_speedup() -> None:
     assert notes_of(row) == marks
     assert set(marks) <= set(marked("", record).split(" · "))  # gate, results, pull requests
     state = State(
-        name="demo", records=(record,), problems=(), cells=(), releases=None, unavailable={},
-        workloads=(), cases=(), commit_order=(),
+        name="demo", recorded=(recorded(record),), problems=(), cells=(), releases=None,
+        unavailable={}, workloads=(), cases=(), commit_order=(),
     )  # fmt: skip
     source = Source(state)
     (matrix,) = matrix_views(source, source.page.main)

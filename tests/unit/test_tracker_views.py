@@ -20,6 +20,7 @@ from ivhl.records.reader import read_record
 from ivhl.records.record import Arm, Calibration, Kernels, Wheel, to_json
 from ivhl.tracker.compat import Support, compat_rows, support_sentence
 from ivhl.tracker.course import short, short_all
+from ivhl.tracker.entries import recorded
 from ivhl.tracker.expectations import parse_expectations
 from ivhl.tracker.project import State
 from ivhl.tracker.spans import spans, spans_of, spans_sentence
@@ -49,7 +50,7 @@ RELEASES = tuple(f"2.{minor}.0" for minor in range(8))
 def source_of(*records: RunRecord, **changes: Any) -> Source:  # noqa: ANN401  (fields of the state)
     state = State(
         name="demo",
-        records=records,
+        recorded=tuple(map(recorded, records)),
         problems=(),
         cells=(),
         releases=None,
@@ -288,7 +289,7 @@ def test_the_front_page_of_a_place_says_what_changed_there() -> None:
     assert fronts["quiet"].findings == ()
     last = fronts["bench"].last
     assert last is not None
-    assert last.counts == "3 slower"
+    assert last.counts == "3 slower in 1 case"
     assert fronts["bench"].n_incidents == fronts["quiet"].n_incidents == len(source.incidents)
 
 
@@ -494,7 +495,7 @@ def test_incidents_are_on_the_page_with_their_cause() -> None:
     source = source_of(*history(COMMITS))
     view = regressions_view(source)
     fallen = next(one for one in view.incidents if one.along == "commit" and one.worse)
-    assert fallen.counts == "3 slower"
+    assert fallen.counts == "3 slower in 1 case"
     assert all(one.effect.startswith("speedup 2.15x to ") for one in fallen.changes)
     assert fallen.cause == ""
     assert len({one.id for one in view.incidents}) == len(view.incidents)
@@ -504,17 +505,18 @@ def test_incidents_are_on_the_page_with_their_cause() -> None:
     ("notes", "cause"),
     [
         (["known.", "known.", "known."], "known."),
-        (["", "known.", ""], "known (1 of 3 cases)"),
+        (["", "known.", ""], "known (1 of 3 cases); cause of 2 not known"),
+        (["one.", "two.", "one."], "one (2 of 3 cases); two (1 of 3 cases)"),
         (["", "", ""], ""),
     ],
 )
 def test_a_note_of_some_cases_is_no_cause_of_all(
     notes: list[str], cause: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = iter(notes)
     source = source_of(*history(COMMITS))
     (fallen,) = (one for one in source.incidents if one.along == "commit" and one.worse)
-    monkeypatch.setattr("ivhl.tracker.views.incidents.note_of", lambda *_: next(left))
+    said = dict(zip(fallen.changes, notes, strict=True))
+    monkeypatch.setattr("ivhl.tracker.incidents.note_of", lambda change, _: said[change])
     assert incident_view(source, fallen).cause == cause
 
 
@@ -732,7 +734,7 @@ def test_a_python_of_which_nothing_was_tried_has_no_line_of_support() -> None:
     """Records of it on another machine bring its cells, of which some are unavailable."""
     rows = [
         SimpleNamespace(
-            python=python, torch="2.15.0", status=status, record=None, passes=status == "works"
+            python=python, torch="2.15.0", status=status, engine="", passes=status == "works"
         )
         for python, status in (("3.14", "works"), ("3.14t", "unavailable"))
     ]

@@ -24,7 +24,8 @@ from ivhl.cli import app
 from ivhl.errors import SpecError, UnknownNameError
 from ivhl.syntax import decoded
 from ivhl.tracker.compat import compat_rows
-from ivhl.version_checks.find import Found, find_checks, switched_off
+from ivhl.version_checks.checks import switched_off
+from ivhl.version_checks.find import Found, find_checks
 from ivhl.version_checks.judge import CellEvidence, evidence_of, judge
 from ivhl.version_checks.names import Names, with_names
 from ivhl.version_checks.version_conditions import condition_of

@@ -10,24 +10,25 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from ivhl.bench import bench
-from ivhl.bench.bisection.cost import SearchCost, foretold_of
-from ivhl.bench.bisection.journal import SearchJournal, log_of_search
+from ivhl.bench.bisection.cost import SearchCost, estimate_of
 from ivhl.bench.bisection.question import (
     Answer,
     Culprit,
     NotMeasured,
     Question,
+    SearchJournal,
     seen_in,
     symptom_of,
 )
-from ivhl.bench.bisection.report import SearchReport
-from ivhl.bench.bisection.runs import Runs
+from ivhl.bench.bisection.runs import Places
 from ivhl.bench.bisection.search import FLAKY_CHANCE, FLAKY_RUNS, Search
-from ivhl.bench.confirm import ROUNDS, WEIGHED
+from ivhl.bench.experiment import Runs
+from ivhl.bench.experiment.evidence import ROUNDS, WEIGHED
 from ivhl.errors import SpecError
 from ivhl.tracker.comparable import differences
 from ivhl.tracker.culprit import (
@@ -101,14 +102,14 @@ class _Bisection:
         measure: Callable[[Request, Console], object],
     ) -> None:
         self._question, self._results, self._console = question, results, console
-        self._journal = SearchJournal(log_of_search(request.root, question, request), question)
-        self._answers = self._journal.answers
+        self._journal = SearchJournal(question, request)
+        self._answers = self._journal.lines
         self._search = Search(question, self._answers)
-        self._report = SearchReport(question, self._answers, self._search)
-        found = foretold_of(question, request, results)
+        found = estimate_of(question, request, results)
         by_records = found is not None and not found.machines
         self._cost = SearchCost(question, request, self._search, console, by_records=by_records)
-        self._runs = Runs(question, request, results, console, measure=measure, cost=self._cost)
+        runs = Runs(replace(request, results=results), console, measure)
+        self._runs = Places(question, runs, results, self._cost)
         self._first_records: list[RunRecord] = []
         self._last = self._search.last
 
@@ -172,13 +173,13 @@ class _Bisection:
         if self._search.flaky():
             self._ask_rates()
         first, last = (
-            self._report.text(place, like_last=place == self._last) for place in (0, self._last)
+            self._search.text(place, like_last=place == self._last) for place in (0, self._last)
         )
         return f"{first} -> {last}"
 
     def _refuse_alike_ends(self) -> NoReturn:
         """Raise ``SpecError``: all runs of both ends showed the same."""
-        title, text = self._report.title, self._report.text(0)
+        title, text = self._search.title, self._search.text(0)
         if self._search.apart()[0] in _NEVER_RAN:
             raise SpecError(
                 f"--for {self._question.sought}: the case runs at neither end: "
@@ -208,8 +209,8 @@ class _Bisection:
                 self._ask_symptom(place, force=True, end=True)
         if chance_of(self._search.shown(0), self._search.shown(self._last)) > FLAKY_CHANCE:
             raise SpecError(
-                f"{self._question.case} is flaky: {self._report.shown_at(0)} and "
-                f"{self._report.shown_at(self._last)} show it",
+                f"{self._question.case} is flaky: {self._search.shown_at(0)} and "
+                f"{self._search.shown_at(self._last)} show it",
                 hint="no search can tell these apart; choose ends that differ, or mend the case",
             )
 
@@ -224,7 +225,7 @@ class _Bisection:
                     return str(found)
                 enough = found.high < effect and found.low > 1 / effect
                 if enough or found.rounds >= ROUNDS:
-                    titles = " and ".join(map(self._report.title, (0, self._last)))
+                    titles = " and ".join(map(self._search.title, (0, self._last)))
                     raise SpecError(
                         f"--for {self._question.sought}: {titles} differ by less than "
                         f"--effect {effect:g}, or by too little to tell: {found} in "
@@ -315,7 +316,7 @@ class _Bisection:
     def _skip(self, place: int, reason: str, *, end: bool = False) -> None:
         if end:
             raise SpecError(
-                f"{self._report.title(place)}, an end of the search: {reason}",
+                f"{self._search.title(place)}, an end of the search: {reason}",
                 hint="choose ends that can be measured, or search with --for failure",
             )
         self._keep(
@@ -328,9 +329,9 @@ class _Bisection:
         self._keep(Answer(place=name, at=_now(), alike=known, text=text))
 
     def _keep(self, answer: Answer) -> None:
-        self._journal.add(answer)
+        self._journal.keep(answer)
         said = f"skipped: {answer.skip}" if answer.skip else answer.text
-        self._console.print(f"{self._report.title(self._search.names[answer.place])}: {said}")
+        self._console.print(f"{self._search.title(self._search.names[answer.place])}: {said}")
 
     def _run_by_itself(self, place: int) -> dict[int, RunRecord] | None:
         """Return the run of a place that was not seen yet; ``None`` if its code is that of another.
@@ -379,10 +380,10 @@ class _Bisection:
     def _evidence(self, gap: Gap) -> tuple[str, list[str]]:
         """Return how both sides of a gap differ, measured in turns, and what to know of it."""
         if not self._question.timed:
-            return self._report.symptoms(gap)
+            return self._search.evidence_of_symptoms(gap)
         while (found := self._search.turns(gap)) is None:
             self._ask_time(gap.after, gap.before, end=True)
-        return self._report.times(gap, found)
+        return self._search.evidence_of_times(gap, found)
 
 
 def _now() -> str:

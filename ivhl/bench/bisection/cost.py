@@ -6,11 +6,19 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ivhl.bench.bisection.journal import log_of_search
-from ivhl.bench.confirm import PROCESSES_PER_RUN, ROUNDS
-from ivhl.bench.foretold import UNKNOWN, Took, case_took, foretell
-from ivhl.bench.rounds import (
+from ivhl.bench.bisection.question import SearchJournal
+from ivhl.bench.experiment.estimate import (
+    Duration,
+    Estimate,
+    duration_of_case,
+    environments,
+    estimate,
+    told,
+)
+from ivhl.bench.experiment.evidence import (
     PROCESSES_PER_ROUND,
+    PROCESSES_PER_RUN,
+    ROUNDS,
     weigh_moves,
 )
 from ivhl.tracker.culprit import (
@@ -29,7 +37,6 @@ if TYPE_CHECKING:
         Question,
     )
     from ivhl.bench.bisection.search import Search
-    from ivhl.bench.foretold import Foretold
     from ivhl.bench.request import Request
     from ivhl.records.record import RunRecord
 
@@ -71,34 +78,22 @@ def announce(question: Question, request: Request, results: Path, console: Conso
     """
     n = len(question.positions) - 1
     runs, most_runs = _expected_runs(question)
-    text = f"{counted(n, question.word)}, Python {question.python}; expected: {runs:.0f} runs"
-    if most_runs > round(runs):
-        text += f", seldom more than {most_runs}"
-    each: Took | None = None
-    found = foretold_of(question, request, results)
-    if found is not None:
-        each = found.cases.runs(1)
-        text += f", of {each} each {found.by}: {found.cases.runs(runs)}"
-        if most_runs > round(runs):
-            text += f", seldom more than {found.cases.runs(most_runs)}"
+    found = estimate_of(question, request, results)
+    cost = told("expected", runs, found, most=most_runs)
+    console.print(f"{counted(n, question.word)}, Python {question.python}; {cost}")
     clear_runs: int | None = None
     if question.timed:
-        text += f", if both ends differ by just {question.effect:g}x"
+        text = f"so many if both ends differ by just {question.effect:g}x"
         clear_runs = round(_expected_runs(replace(question, effect=_CLEAR))[0])
         if question.effect < _CLEAR and clear_runs < round(runs):
             text += f"; {clear_runs} runs if by {_CLEAR:g}x"
-    console.print(text)
-    if found is None:
-        console.print(UNKNOWN)
+        console.print(text)
     if question.along == "torch":
-        console.print(
-            "beside that, each environment that is not there yet is made: up to "
-            f"{counted(n + 1, 'environment')} of 4.5 to 7 GB, less what uv shares"
-        )
-    log = log_of_search(request.root, question, request)
-    answers = log.read_bytes().count(b"\n") if log.is_file() else 0
+        console.print(f"beside that, {environments(n + 1)}")
+    answers = len(SearchJournal(question, request).lines)
     if answers:
         console.print(f"of that, an earlier search has left {counted(answers, 'answer')}")
+    each = found.cases.runs(1) if found else None
     return Expected(
         places=n,
         runs=round(runs),
@@ -130,14 +125,14 @@ def _expected_runs(question: Question) -> tuple[float, int]:
     return 2 * runs, 2 * most_runs
 
 
-def foretold_of(question: Question, request: Request, results: Path) -> Foretold | None:
+def estimate_of(question: Question, request: Request, results: Path) -> Estimate | None:
     """Return what a run of the search takes, by records; ``None`` without any."""
-    return foretell(
+    return estimate(
         results,
         request.machine,
         request.effort.device,
         [question.case],
-        lambda record: _case_took(record, question, request),
+        lambda record: _duration(record, question, request),
     )
 
 
@@ -150,12 +145,12 @@ def _rounds_that_tell(question: Question) -> int:
     return ROUNDS
 
 
-def _case_took(record: RunRecord, question: Question, request: Request) -> Took:
+def _duration(record: RunRecord, question: Question, request: Request) -> Duration:
     """Return what the case takes in a run of a search, by an earlier run of it."""
     if question.in_turns:  # two commits in a run
-        one = case_took(record, PROCESSES_PER_RUN)
-        return Took(2 * one.alone_s, 2 * one.beside_s)
-    return case_took(record, PROCESSES_PER_ROUND if question.timed else request.effort.processes)
+        return duration_of_case(record, PROCESSES_PER_RUN).times(2)
+    processes = PROCESSES_PER_ROUND if question.timed else request.effort.processes
+    return duration_of_case(record, processes)
 
 
 class SearchCost:
@@ -224,9 +219,6 @@ class SearchCost:
         if record is None or record.duration_s <= 0:
             return
         n_runs = self._printed["run"] = len(self.took_s)
-        each = _case_took(record, self._question, self._request)
+        each = _duration(record, self._question, self._request)
         runs, most = (n - n_runs for n in _expected_runs(self._question))
-        text = f"left: {runs:.0f} runs, of {each.runs(1)} each by the first one: {each.runs(runs)}"
-        if most > round(runs):
-            text += f", seldom more than {each.runs(most)}"
-        self._console.print(text)
+        self._console.print(told("left", runs, Estimate(each, first="one"), most=round(most)))

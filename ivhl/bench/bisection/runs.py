@@ -12,10 +12,10 @@ from ivhl.bench.bisection.question import (
     Question,
     seen_in,
 )
-from ivhl.bench.confirm import PROCESSES_PER_RUN
-from ivhl.bench.rounds import (
+from ivhl.bench.experiment.evidence import (
     DRIFT,
     PROCESSES_PER_ROUND,
+    PROCESSES_PER_RUN,
     difference_in_session,
     difference_in_turns,
     expected_noise,
@@ -25,20 +25,19 @@ from ivhl.errors import IvhlError, LockError
 from ivhl.matrix.locks import lock_state
 from ivhl.records.age import recorded_rank
 from ivhl.records.answers import is_final
+from ivhl.tracker.attribution import Treatment
 from ivhl.tracker.comparable import differences
-from ivhl.tracker.entries import subject_of
+from ivhl.tracker.entries import code_of
 from ivhl.tracker.index import open_index
 from ivhl.tracker.spread import kind_of, shipped
 from ivhl.tracker.store import case_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from rich.console import Console
-
     from ivhl.bench.bisection.cost import SearchCost
-    from ivhl.bench.request import Request
+    from ivhl.bench.experiment import Runs
     from ivhl.measure.effort import Effort
     from ivhl.records.record import RunRecord
     from ivhl.tracker.comparable import Axis
@@ -46,36 +45,23 @@ if TYPE_CHECKING:
     from ivhl.tracker.metrics import Metric
 
 
-class Runs:
+class Places:
     """Measures the places of a search, and finds their records.
 
     Args:
         question: The change to search for.
-        request: Machine and effort; commit, cell and case are filled in.
+        runs: Measures.
         results: Folder of the results.
-        console: Where progress is printed.
-        measure: Measures one request.
         cost: Is given the seconds of each run.
     """
 
-    def __init__(
-        self,
-        question: Question,
-        request: Request,
-        results: Path,
-        console: Console,
-        *,
-        measure: Callable[[Request, Console], object],
-        cost: SearchCost,
-    ) -> None:
-        self._question, self._request, self._results = question, request, results
-        self._console, self._measure, self._cost = console, measure, cost
+    def __init__(self, question: Question, runs: Runs, results: Path, cost: SearchCost) -> None:
+        self._question, self._runs, self._results, self._cost = question, runs, results, cost
+        self._request = runs.request
         self._subjects: dict[tuple[str, str | None], int] = {}
 
     def run(self, place: int, *, force: bool) -> RunRecord:
         """Return the record of a new run of a place; raises ``NotMeasured``."""
-        position = self._question.positions[place]
-        before = self.newest(position)
         effort = replace(
             self._request.effort,
             force=force,
@@ -83,9 +69,10 @@ class Runs:
         )
         if self._question.timed and not self._question.in_turns:
             effort = replace(effort, processes=PROCESSES_PER_ROUND)
-        self.ask_for(position, effort)
-        record = self.newest(position)
-        if record is None or (force and _same_run(before, record)):
+        record = self._added([place], effort).get(place)
+        if record is None and not force:
+            record = self.newest(self._question.positions[place])
+        if record is None:
             raise NotMeasured("no record of it was written")
         return record
 
@@ -101,45 +88,30 @@ class Runs:
 
     def run_both(self, place: int, against: int) -> dict[int, RunRecord]:
         """Return the records of two commits whose processes took turns in one run."""
-        positions = {one: self._question.positions[one] for one in (against, place)}
-        before = {one: self.newest(position) for one, position in positions.items()}
         effort = replace(self._request.effort, force=True, processes=PROCESSES_PER_RUN)
-        self.ask_for(positions[place], effort, base=positions[against].commit)
-        seen = self.newest(positions[place])
-        if seen is not None and seen.failure is not None and not _same_run(before[place], seen):
-            raise NotMeasured(seen_in(seen, "failure"))
-        runs: dict[int, RunRecord] = {}
-        for one, position in positions.items():
-            record, earlier = self.newest(position), before[one]
-            if record is None or _same_run(earlier, record):
-                raise NotMeasured(f"no record of {position.name[:8]} was written")
-            runs[one] = record
+        runs = self._added([against, place], effort)
+        if place in runs and runs[place].failure is not None:
+            raise NotMeasured(seen_in(runs[place], "failure"))
+        for one in (against, place):
+            if one not in runs:
+                name = self._question.positions[one].name
+                raise NotMeasured(f"no record of {name[:8]} was written")
         return runs
 
-    def ask_for(self, position: Position, effort: Effort, *, base: str | None = None) -> None:
-        """Measure the case at a position.
+    def _added(self, places: Sequence[int], effort: Effort) -> dict[int, RunRecord]:
+        """Measure the case at a place, or at two commits, and return the records that this added.
 
         Raises:
             NotMeasured: If that cannot be done there.
             IvhlError: If it can be done nowhere.
         """
-        beside = next((p.title for p in self._question.positions if base == p.commit), "")
-        in_turns = f", in turns with {beside}" if base else ""
-        self._console.print(f"measures {position.title}{in_turns}")
-        began = time.monotonic()
+        positions = [self._question.positions[place] for place in places]
+        arms = [Treatment(self._question.python, one.torch, one.commit) for one in positions]
+        titles = ", interleaved with ".join(one.title for one in positions[::-1])
+        self._runs.console.print(f"measures {titles}")
+        began, sizes = time.monotonic(), self._runs.sizes(arms)
         try:
-            self._measure(
-                replace(
-                    self._request,
-                    python=self._question.python,
-                    releases=(position.torch,),
-                    commit=position.commit,
-                    base=base,
-                    selection=Selection(cases=(self._question.case,)),
-                    effort=effort,
-                ),
-                self._console,
-            )
+            self._runs.run(arms, Selection(cases=(self._question.case,)), effort)
         except LockError as error:
             raise NotMeasured(str(error)) from error
         except IvhlError as error:
@@ -148,7 +120,12 @@ class Runs:
             raise NotMeasured(str(error)) from error
         self._cost.took_s.append(time.monotonic() - began)
         if not self._cost.is_known:
-            self._cost.tell_by_first_run(self.newest(position))
+            self._cost.tell_by_first_run(self.newest(positions[-1]))
+        case = self._question.case
+        added = {
+            place: self._runs.added(arm, sizes) for place, arm in zip(places, arms, strict=True)
+        }
+        return {place: records[case] for place, records in added.items() if case in records}
 
     def run_or_find(self, place: int) -> tuple[RunRecord, bool]:
         """Return the record of a place, and whether it was measured just now."""
@@ -199,7 +176,7 @@ class Runs:
         """Note what code a place has; return the name of another place that has the same."""
         if record.sources is None or self._question.along != "commit":
             return ""
-        known = self._subjects.setdefault(subject_of(record), place)
+        known = self._subjects.setdefault(code_of(record), place)
         return "" if known == place else self._question.positions[known].name
 
     def moved(
@@ -212,16 +189,9 @@ class Runs:
         if apart is None:
             return None
         if metric in DRIFT:
-            return apart, expected_noise(one, other, metric)
+            return apart, expected_noise(metric, (one, other))
         # Of the seconds of compiling a run has one sample, and no rounds that show its error.
         return apart, shipped(kind_of(other), metric, calibrated=True).tau
-
-
-def _same_run(earlier: RunRecord | None, found: RunRecord) -> bool:
-    return earlier is not None and (earlier.recorded_at, earlier.commit) == (
-        found.recorded_at,
-        found.commit,
-    )
 
 
 def _age(entry: Entry) -> tuple[object, ...]:

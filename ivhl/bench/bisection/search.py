@@ -1,4 +1,4 @@
-"""Where a change is, by the answers that are there. Pure: nothing is measured or printed."""
+"""Where a change is, by the answers that are there, and in words. Nothing is measured or printed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections import Counter
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
-from ivhl.bench.confirm import ROUNDS
-from ivhl.bench.rounds import (
+from ivhl.bench.experiment.evidence import (
+    ROUNDS,
+    WEIGHED,
     noise_of,
     weigh_moves,
 )
@@ -19,6 +20,7 @@ from ivhl.tracker.culprit import (
     find_gaps,
 )
 from ivhl.tracker.metrics import RELEVANT
+from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,12 +30,16 @@ if TYPE_CHECKING:
         Question,
         Symptom,
     )
-    from ivhl.bench.confirm import Evidence
+    from ivhl.bench.experiment.evidence import Evidence
 
 
 # Runs of each end that show how often a flaky case fails there, and how probable it may be that
 # chance alone makes the ends so different.
 FLAKY_RUNS, FLAKY_CHANCE = 8, 0.05
+
+
+# A change that leaves this much of the whole to others is not all of it.
+_PART: Final = 0.75
 
 
 # Rounds at one place, as a multiple of those that two clear levels need.
@@ -240,3 +246,67 @@ class Search:
             f"this is {abs(after - before)} of the {abs(last - first)} that the ends differ by: "
             "search the rest before and after it"
         )
+
+    def text(self, place: int, *, like_last: bool | None = None) -> str:
+        """Return what the newest run of a place showed, if it can be one that is like an end."""
+        name = self._question.positions[self.chosen(place)].name
+        seen = [a for a in self._answers if a.place == name and a.symptom is not None]
+        if like_last is not None:
+            seen = [a for a in seen if self.like_last(a.symptom) is like_last] or seen
+        return seen[-1].text if seen else "not measured"
+
+    def rate(self, place: int) -> str:
+        """Return in how many runs a place showed what is searched for."""
+        shown, mended = self.shown(place), self.mended()
+        return f"{sum(one is not mended for one in shown)} of {counted(len(shown), 'run')}"
+
+    def title(self, place: int) -> str:
+        """Return what a place is called."""
+        return self._question.positions[place].title
+
+    def shown_at(self, place: int) -> str:
+        """Return in how many runs a place showed what is searched for, with its title."""
+        return f"{self.rate(place)} at {self.title(place)}"
+
+    def evidence_of_symptoms(self, gap: Gap) -> tuple[str, list[str]]:
+        """Return how both sides of a gap differ in what has no noise, and what to know of it."""
+        notes = []
+        if self.flaky():
+            places = (self.last, gap.before, gap.after)
+            rest = ", ".join(map(self.shown_at, places))
+            notes.append(f"flaky: {self.rate(0)} show it at {self.title(0)}, {rest}")
+        if part := self.part(gap):
+            notes.append(part)
+        before = self.text(gap.before, like_last=False)
+        return f"{before} -> {self.text(gap.after, like_last=True)}", notes
+
+    def evidence_of_times(self, gap: Gap, found: Evidence) -> tuple[str, list[str]]:
+        """Return how both sides of a gap differ in seconds, and what to know of it.
+
+        Args:
+            gap: The gap.
+            found: How they differ in the quantity that is searched.
+        """
+        notes = []
+        part = math.log(found.ratio) / self.shift().apart
+        if found.low <= 1 <= found.high:
+            notes.append(
+                "measured in turns, these two do not clearly differ: noise may have misled the "
+                "search; ivhl bisect ... --force --error 0.01 begins again"
+            )
+        elif part < _PART:
+            notes.append(
+                f"this is {max(part, 0):.0%} of what the ends differ by: search the rest before "
+                "and after it"
+            )
+        moves = self.moves(gap.after, gap.before)
+        beside = [
+            weigh_moves(
+                metric,
+                [a.beside[metric][0] for a in moves],
+                [a.beside[metric][1] for a in moves],
+            )
+            for metric in WEIGHED
+            if all(metric in a.beside for a in moves)
+        ]
+        return "; ".join(map(str, (found, *beside))), notes

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ivhl.tracker.store import key_of
+from ivhl.records.identity import case_of
+from ivhl.tracker.entries import recorded
 from ivhl.tracker.views.case import case_view, cell_details
 from ivhl.tracker.views.environment import environment_views
 from ivhl.tracker.views.front import front_view
@@ -33,18 +34,20 @@ def without_broken(state: State) -> State:
     good, problems = [], list(state.problems)
     for record in state.records:
         alone = replace(
-            state, records=(record,), problems=(), cells=(), cases=(), releases=None, workloads=(),
-            history=None, root=None,
+            state, recorded=(recorded(record),), problems=(), cells=(), cases=(), releases=None,
+            workloads=(), history=None, root=None,
         )  # fmt: skip
         try:
             _make_all(Source(alone))
         except Exception as error:  # noqa: BLE001  (whatever it is, the others are shown)
-            name = "/".join(map(str, key_of(record)))
+            name = "/".join(map(str, (*case_of(record), record.commit)))
             text = f"{name}: cannot be shown: {type(error).__name__}: {error}"
             problems.append(text[:_LONGEST])
         else:
             good.append(record)
-    return replace(state, records=tuple(good), problems=tuple(problems), history=None)
+    return replace(
+        state, recorded=tuple(map(recorded, good)), problems=tuple(problems), history=None
+    )
 
 
 def _make_all(source: Source) -> None:

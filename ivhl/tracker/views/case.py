@@ -44,9 +44,10 @@ from ivhl.tracker.wording import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from ivhl.records.identity import CaseInCell
     from ivhl.records.record import Arm, Counted, RunRecord
     from ivhl.tracker.comparable import Axis
-    from ivhl.tracker.compat import Row, RowSeries
+    from ivhl.tracker.compat import Row
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.expectations import Expectation
     from ivhl.tracker.views.source import Links
@@ -131,13 +132,13 @@ class CaseView:
     newest: str
 
 
-def case_view(source: Source, series: RowSeries) -> CaseView:
+def case_view(source: Source, series: CaseInCell) -> CaseView:
     """Return the page of a case."""
     rows = source.by_series[series]
     place = Place(series.machine, series.device)
     page = source.page
     declared = source.workload(series.workload)
-    run = [row for row in rows if row.record is not None]
+    run = [row for row in rows if row.recorded is not None]
     newest = max(run, key=lambda row: row.recorded_at or "", default=None)
     incidents = source.incidents_of(series)
     # The newest first: a narrow window shows the beginning of a line.
@@ -184,7 +185,7 @@ def _upstream(rows: Iterable[Row]) -> Iterator[tuple[Issue, str]]:
     """Yield the reports on failures of the rows, with Python and releases of each."""
     found: dict[Issue, dict[str, list[str]]] = {}
     for row in sorted(rows, key=_gates_last):
-        for issue in issues_of(row.record) if row.record else ():
+        for issue in issues_of(row.record) if row.failure_class and row.record else ():
             found.setdefault(issue, {}).setdefault(row.python, []).append(row.torch)
     for issue, pythons in found.items():
         yield (
@@ -244,7 +245,7 @@ def _disturbed(source: Source, rows: Iterable[Row]) -> str:
 
 
 def _engine(row: Row | None) -> str:
-    engine = row.record.engine if row and row.record else ""
+    engine = row.engine if row else ""
     return ENGINE_WORDS.get(engine, engine)
 
 
@@ -262,7 +263,7 @@ def _lines(source: Source, rows: Sequence[Row], releases: Sequence[str]) -> Iter
         )
 
 
-def _neighbours(source: Source, series: RowSeries) -> tuple[tuple[str, Links], ...]:
+def _neighbours(source: Source, series: CaseInCell) -> tuple[tuple[str, Links], ...]:
     """Return links to the case's other sizes and variants, and to other machines that ran it."""
     main = source.page.main
     place = Place(series.machine, series.device)

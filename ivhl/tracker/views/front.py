@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ivhl.tracker.advice import advise, cell_mean, matched_cases, worth_of
-from ivhl.tracker.compare import compare, disturbed_cases, summarise
+from ivhl.tracker.advice import advise, compare_rows, worth_of
+from ivhl.tracker.compare import disturbed_cases
 from ivhl.tracker.compat import is_free_threaded, newest_release, python_key, release_key
+from ivhl.tracker.grid import GridCell, grid_cell, matched_cases
 from ivhl.tracker.spans import cases_run, spans, spans_sentence, words_of_cells
 from ivhl.tracker.views.incidents import IncidentView, incident_view
 from ivhl.tracker.views.source import PageView, Place, Source, front_page, matrix_page
@@ -21,41 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ivhl.tracker.advice import Advice, Worth
-    from ivhl.tracker.compat import Row, RowSeries
+    from ivhl.tracker.compat import Row
     from ivhl.tracker.spans import Span
     from ivhl.tracker.wording import Status
 
 _NEWEST_FINDINGS = 5
 # A page for a thousand releases would be larger than anybody reads; the matrix has all.
 MOST_RELEASES = 24
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """How many of a cell's cases have a status."""
-
-    status: Status
-    word: str
-    count: int
-    start: float
-    width: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GridCell:
-    """One Python with one PyTorch release.
-
-    Attributes:
-        word: What most cases are, if none has a speedup; else how many work.
-        worth: Geometric mean of the speedups on the matched set; empty if it has none.
-        text: The shares as text.
-    """
-
-    href: str
-    word: str
-    worth: str
-    text: str
-    shares: tuple[Share, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +141,9 @@ def front_view(source: Source, place: Place) -> FrontView:
 
 def _load(rows: Iterable[Row]) -> str:
     loads = [
-        row.record.conditions.load_average
+        row.recorded.facts.load
         for row in rows
-        if row.record is not None and row.record.conditions.load_average is not None
+        if row.recorded is not None and row.recorded.facts.load is not None
     ]
     if not loads:
         return ""
@@ -186,7 +158,7 @@ def _why(advice: Advice, rows: Iterable[Row]) -> str:
         row
         for row in rows
         if row.torch == advice.torch and row.python != advice.python
-        if row.record is not None and not row.existing
+        if row.recorded is not None and not row.existing
     ]
     if any(row.speedup is not None for row in beside):
         return "no case was shown to fail, break more graphs or be slower than on another Python"
@@ -213,8 +185,7 @@ def supported_over(rows: Iterable[Row]) -> int:
 def _compiled_cells(rows: Iterable[Row]) -> Mapping[tuple[str, str], Sequence[Row]]:
     cells: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
-        engine = row.record.engine if row.record else "compile"
-        if row.status != "not_run" and engine == "compile":
+        if row.status != "not_run" and row.engine in ("", "compile"):
             cells[row.python, row.torch].append(row)
     return cells
 
@@ -231,7 +202,7 @@ def _apart(source: Source, place: Place, torch: str) -> tuple[str, ...]:
     """
     here: Mapping[str, list[Row]] = defaultdict(list)
     for row in source.by_place.get(place, ()):
-        if row.torch == torch and row.record is not None and not row.existing:
+        if row.torch == torch and row.recorded is not None and not row.existing:
             here[row.python].append(row)
     pythons = sorted(here, key=python_key)
     pairs = [*itertools.pairwise(p for p in pythons if not is_free_threaded(p))]
@@ -239,61 +210,19 @@ def _apart(source: Source, place: Place, torch: str) -> tuple[str, ...]:
     pairs += [pair for pair in freed if pair[0] in here]
     found = []
     for one, other in pairs:
-        before, after = ([r.record for r in here[p] if r.record] for p in (one, other))
-        sides = source.disturbed_keys, source.disturbed_keys
-        compared = compare(before, after, "python", source.state.spreads, sides)
-        for summary in summarise(compared):
-            mean = summary.means.get("speedup")
-            if mean is None or not math.isfinite(mean.high):
-                continue
-            between = f"[{times(mean.low)}, {times(mean.high)}]"
-            what = f"{times(mean.ratio)} {between} of that on {one}, over {mean.cases} cases"
-            if disturbed := disturbed_cases(compared):
-                what += f" ({disturbed} left out)"
-            verdict = (
-                "no difference was shown"
-                if mean.low <= 1 <= mean.high
-                else "the mean is lower"
-                if mean.high < 1
-                else "the mean is higher"
-            )
-            found.append(f"The speedup on {other} is {what}: {verdict}.")
+        compared, mean = compare_rows(
+            here[one], here[other], source.state.spreads, source.disturbed_keys
+        )
+        if mean is None:
+            continue
+        what = f"{times(mean.ratio)} [{times(mean.low)}, {times(mean.high)}] of that on {one}"
+        what += f", over {mean.cases} cases"
+        if disturbed := disturbed_cases(compared):
+            what += f" ({disturbed} left out)"
+        is_lower, is_higher = mean.high < 1, mean.low > 1
+        verdict = "the mean is lower" if is_lower else "the mean is higher"
+        found.append(
+            f"The speedup on {other} is {what}: "
+            f"{verdict if is_lower or is_higher else 'no difference was shown'}."
+        )
     return tuple(found)
-
-
-def grid_cell(rows: Iterable[Row], href: str, matched: frozenset[RowSeries]) -> GridCell | None:
-    """Return what the cases of a cell are; ``None`` if none was run.
-
-    Args:
-        rows: All of the cell.
-        href: Address of its cases.
-        matched: The cases that every mean is over.
-    """
-    run = [row for row in rows if row.status != "not_run"]
-    if not run:
-        return None
-    counts = Counter(row.status for row in run)
-    good = sum(row.passes for row in run)
-    mean = cell_mean(run, matched)
-    shares, start = [], 0.0
-    for status in STATUSES:
-        if counts[status]:
-            width = 100 * counts[status] / len(run)
-            shares.append(Share(status, STATUS_WORDS[status], counts[status], start, width))
-            start += width
-    others = [f"{share.count} {share.word}" for share in shares if share.status != "works"]
-    if expected := sum(row.is_failure and row.expectation is not None for row in run):
-        others.append(f"{expected} of them expected")
-    if fixed := sum(row.is_fixed for row in run):
-        others.append(f"{fixed} fixed")
-    return GridCell(
-        href=href,
-        word=f"{good} of {len(run)} pass"
-        if good
-        else f"all {shares[0].word}"
-        if len(shares) == 1
-        else "none passes",
-        worth="" if mean is None else times(mean),
-        text=", ".join(others) if good or len(shares) > 1 else "",
-        shares=tuple(shares),
-    )

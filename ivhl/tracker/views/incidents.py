@@ -3,45 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ivhl.tracker.annotations import note_of
 from ivhl.tracker.changes import WORSE
-from ivhl.tracker.compat import RowSeries
-from ivhl.tracker.confirmations import CONFIRMED, REFUTED, confirmation_of
+from ivhl.tracker.confirmations import confirmation_of
 from ivhl.tracker.disturbed import left_out
+from ivhl.tracker.incidents import STATES, counts_of_changes
 from ivhl.tracker.metrics import WORDS
-from ivhl.tracker.upstream import described
 from ivhl.tracker.views.source import MOST_INCIDENTS, PageView, case_page
 from ivhl.tracker.wording import counted, short_message, times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.regressions import Change, Incident
     from ivhl.tracker.views.source import Source
 
 _ALONG = {"commit": "Commit", "torch": "PyTorch", "python": "Python"}
-_KIND_WORDS = {
-    "fails": "newly fail",
-    "degraded": "degraded",
-    "slower": "slower",
-    "eager slower": "eager slower",
-    "missing": "missing since",
-    "faster": "faster",
-    "fixed": "fixed",
-}
-_STATE_WORDS = {
-    "suspected": "suspected: the newest point",
-    "persists": "persists: later points show it, too",
-    "over": "over: the case has come back since",
-    CONFIRMED: "confirmed: both commits were measured again, in turns",
-    REFUTED: "not confirmed: both commits were measured again, in turns, and did not show it",
-    "annotated": "annotated: a person said what it is",
-}
 _HASH = 8
 # An incident lists so many cases; `ivhl regressions --cases` has all.
 MOST_CASES = 40
@@ -87,8 +68,7 @@ class IncidentView:
         id: Stable, for links and the feed.
         listed: Whether the page *Regressions* has it.
         between: Which releases or Pythons between both were not run, as text; empty if none.
-        cause: What a person said about it, or the report that describes its failures; empty if
-            nothing is known.
+        cause: See ``incidents.KnownCauses.causes``.
     """
 
     id: str
@@ -148,47 +128,26 @@ def incident_views(
 
 def incident_view(source: Source, incident: Incident, most: int = MOST_CASES) -> IncidentView:
     """Return an incident as the pages show it, with the largest of its changes."""
-    kinds = Counter(change.kind for change in incident.changes)
     short = [_short(incident, name) for name in (incident.before, incident.place)]
     title = f"{_ALONG[incident.along]} {' → '.join(short)}"
     if incident.along == "python":
         title += f" on PyTorch {incident.changes[0].case.torch}"
-    notes = [note_of(change, source.annotations) for change in incident.changes]
-    states = Counter(
-        _state(source, change, note) for change, note in zip(incident.changes, notes, strict=True)
-    )
-    views = tuple(
-        _change_view(source, change, note)
-        for change, note in zip(incident.changes[:most], notes, strict=False)
-    )
+    views = tuple(_change_view(source, change) for change in incident.changes[:most])
     return IncidentView(
         id=_id(incident),
         listed=incident.key in source.listed,
         title=title,
         between=_between(source, incident),
-        counts=", ".join(f"{n} {_KIND_WORDS[kind]}" for kind, n in kinds.items()),
+        counts=counts_of_changes(incident.changes),
         worse=incident.worse,
         along=incident.along,
         at=incident.at,
-        cause=_cause(source, incident, notes),
-        states=", ".join(
-            f"{n} persist" if state == "persists" and n > 1 else f"{n} {state}"
-            for state, n in states.items()
-        ),
+        cause=source.known.causes(incident.changes),
+        states=source.known.states(incident.changes),
         worst=_worst(views[0]) if views else "",
         changes=views,
         left_out=len(incident.changes) - len(views),
     )
-
-
-def _cause(source: Source, incident: Incident, notes: Sequence[str]) -> str:
-    """Return the note or report of all changes; or else the commonest note, and of how many."""
-    [(note, n)] = Counter(filter(None, notes)).most_common(1) or [("", 0)]
-    if n == len(notes):
-        return note
-    known = _expected(source, incident) or _upstream(incident)
-    part = f"{note.rstrip('.')} ({n} of {counted(len(notes), 'case')})" if note else ""
-    return known or part
 
 
 def _between(source: Source, incident: Incident) -> str:
@@ -209,29 +168,8 @@ def _worst(view: ChangeView) -> str:
         return f"{view.case}, {view.effect}; {view.reason.partition(';')[0]}"
     if view.kind == "fixed":
         return f"{view.case}; before: {view.reason}"
-    reason = view.reason if view.kind == "newly fail" else view.reason.partition(";")[0]
+    reason = view.reason if view.kind == "fails" else view.reason.partition(";")[0]
     return f"{view.case}; {reason}"
-
-
-def _expected(source: Source, incident: Incident) -> str:
-    """Return why all failures of an incident are known; empty if one is not."""
-    if {change.kind for change in incident.changes} != {"fails"}:
-        return ""
-    found = [source.expected(change) for change in incident.changes]
-    reasons = dict.fromkeys(entry.why for entry in found if entry is not None)
-    return "; ".join(reasons) if all(found) else ""
-
-
-def _upstream(incident: Incident) -> str:
-    """Return the report of PyTorch that describes all failures of an incident, if one does.
-
-    Also of what is fixed: the report describes how it failed before.
-    """
-    if {change.kind for change in incident.changes} not in ({"fails"}, {"fixed"}):
-        return ""
-    found = (described(change.reason) for change in incident.changes)
-    issues = set.intersection(*map(set, found))
-    return "; ".join(f"{one.title} ({one.short})" for one in sorted(issues, key=lambda i: i.url))
 
 
 def _id(incident: Incident) -> str:
@@ -242,24 +180,25 @@ def _short(incident: Incident, name: str) -> str:
     return name[:_HASH] if incident.along == "commit" else name
 
 
-def _change_view(source: Source, change: Change, note: str) -> ChangeView:
+def _change_view(source: Source, change: Change) -> ChangeView:
     curve, at = _curve(source, change) if change.effect_of == "speedup" else ((), 0)
     case = change.case
-    series = RowSeries(case.machine, case.device, case.workload, case.size, case.variant)
-    state = _state(source, change, note)
-    again = confirmation_of(change, source.confirmations)
+    series = case.row
+    known = source.known
+    state = known.state(change)
+    again = confirmation_of(change, known.confirmations)
     return ChangeView(
         case=case.name,
         href=case_page(series) if series in source.by_series else "",
         place=", ".join(case.place),
-        kind=_KIND_WORDS[change.kind],
+        kind=change.kind,
         worse=change.kind in WORSE,
         effect=_effect(source, change),
         reason=_cut(short_message(change.reason)),
         state=state,
-        state_text=_STATE_WORDS[state],
+        state_text=STATES[state],
         again="" if again is None else f"{again.text}, in {counted(again.rounds, 'round')}",
-        note=note,
+        note=note_of(change, known.annotations),
         command=change.command,
         curve=curve,
         at=at,
@@ -278,16 +217,6 @@ def _effect(source: Source, change: Change) -> str:
     if was is None or now is None or (now < was) != (change.kind in WORSE):
         return ""
     return f"speedup {times(was)} to {times(now)}"
-
-
-def _state(source: Source, change: Change, note: str) -> str:
-    """Return what is known about a change, the most telling word: a key of ``_STATE_WORDS``."""
-    if change.state == "over":
-        return "over"
-    if note:
-        return "annotated"
-    again = confirmation_of(change, source.confirmations)
-    return (again.state(change) if again else "") or change.state
 
 
 def _cut(text: str) -> str:

@@ -34,14 +34,14 @@ from ivhl.tracker.wording import (
     STATUSES,
     UNCOMMITTED_MARK,
     UNCOMMITTED_MEANING,
-    marks_of,
     times,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ivhl.tracker.compat import Row, RowSeries
+    from ivhl.records.identity import CaseInCell
+    from ivhl.tracker.compat import Row
     from ivhl.tracker.wording import Status
 
 # A speedup moved visibly between two releases if it did by this factor and the intervals for
@@ -173,7 +173,7 @@ def _view(
     rows = source.by_place.get(place, ())
     ids = {cell for *_, cell in columns}
     known = source.releases(rows)
-    by_series: dict[RowSeries, list[Row]] = {}
+    by_series: dict[CaseInCell, list[Row]] = {}
     for row in rows:
         by_series.setdefault(row.series, []).append(row)
     ordered = sorted(by_series, key=source.case_order)
@@ -233,7 +233,7 @@ def _notes(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
 
 def _line(
     rows: Sequence[Row],
-    series: RowSeries,
+    series: CaseInCell,
     columns: Sequence[tuple[str, str, str]],
     known: Sequence[str],
 ) -> MatrixLine:
@@ -278,26 +278,25 @@ def cell_view(row: Row | None, before: Row | None) -> MatrixCell:
         move=move,
         was=was,
         shade=shade_of(row.speedup),
-        data=cell_data(row.series, row.cell) if row.record is not None else "",
+        data=cell_data(row.series, row.cell) if row.recorded is not None else "",
         notes=notes_of(row),
     )
 
 
 def notes_of(row: Row) -> tuple[str, ...]:
     """Return what a row's verdict rests on, if not on what all should, and what was not compiled."""
-    found = marks_of(row.record)
     kinds = (
         (EXPECTED_MARK, row.expectation is not None and row.is_failure),
         (FIXED_MARK, row.is_fixed),
         ("quick", row.quick),
         ("existing", row.existing),
     )
-    return (*found, *(word for word, holds in kinds if holds))
+    return (*row.marks, *(word for word, holds in kinds if holds))
 
 
 def moved(before: Row | None, row: Row) -> str:
     """Return ``down`` or ``up`` if the speedup differs visibly between two comparable rows."""
-    if before is None or before.record is None or row.record is None:
+    if before is None or before.recorded is None or row.recorded is None:
         return ""
     if before.speedup is None or row.speedup is None or not 0 < before.speedup < math.inf:
         return ""
@@ -307,7 +306,7 @@ def moved(before: Row | None, row: Row) -> str:
     )
     if not apart or 1 / _MOVED < ratio < _MOVED:
         return ""
-    if differences(before.record, row.record, "torch"):
+    if differences(before.recorded.entry, row.recorded.entry, "torch"):
         return ""
     return "down" if ratio < 1 else "up"
 

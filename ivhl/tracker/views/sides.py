@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ivhl.records.age import recorded_rank
 from ivhl.tracker.compare import SUMMARISED, session_reach
 from ivhl.tracker.course import short
-from ivhl.tracker.entries import subject_of
+from ivhl.tracker.entries import code_of
 from ivhl.tracker.metrics import SECONDS
 from ivhl.tracker.spread import VERDICT_CONFIDENCE
 from ivhl.tracker.views.source import Place, Source, cells_of, slug
@@ -20,10 +20,10 @@ from ivhl.tracker.views.source import Place, Source, cells_of, slug
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from ivhl.records.identity import CaseInCell
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
-    from ivhl.tracker.store import Key
 
     # By place and cell; what was measured at a commit, and last.
     Sides = Mapping[tuple[Place, str], Mapping[str, Sequence[Entry]]]
@@ -164,14 +164,14 @@ def sides_of(source: Source) -> Sides:
     for (machine, device, cell), entries in by_cell.items():
         place = Place(machine, device)
         by_commit: dict[str, list[Entry]] = defaultdict(list)
-        newest: dict[Key, dict[object, Entry]] = defaultdict(dict)
+        newest: dict[CaseInCell, dict[object, Entry]] = defaultdict(dict)
         for entry in entries:
             if entry.commit[:_HASH] in shown[place]:
                 by_commit[entry.commit[:_HASH]].append(entry)
         for entry in reversed(entries):
             subjects = newest[entry.case]
             if len(subjects) < _MOST_SUBJECTS:
-                subjects.setdefault(subject_of(entry), entry)
+                subjects.setdefault(code_of(entry), entry)
         last = [entry for subjects in newest.values() for entry in subjects.values()]
         sides[place, cell] = {NEWEST: last, **by_commit}
     return sides

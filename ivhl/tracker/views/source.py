@@ -15,30 +15,28 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from ivhl.records.age import recorded_rank
 from ivhl.tracker.annotations import note_of
-from ivhl.tracker.changepoints import detect_all
-from ivhl.tracker.compat import Row, RowSeries, declared_cases, python_key, release_key
+from ivhl.tracker.compat import Row, declared_cases, is_declared, python_key, release_key
 from ivhl.tracker.confirmations import with_confirmed
 from ivhl.tracker.disturbed import disturbed_of
-from ivhl.tracker.entries import entry_of
+from ivhl.tracker.grid import by_place
+from ivhl.tracker.history import changes_of
+from ivhl.tracker.incidents import KnownCauses
 from ivhl.tracker.memory_history import MemoryHistory
 from ivhl.tracker.project import rows_of
-from ivhl.tracker.regressions import find_changes, incidents_of
+from ivhl.tracker.regressions import incidents_of
 from ivhl.tracker.series import series_of
-from ivhl.tracker.store import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from ivhl.records.identity import AtCommit, CaseInCell
     from ivhl.tracker.annotations import Annotation
-    from ivhl.tracker.compare import CaseInCell
     from ivhl.tracker.confirmations import Confirmation
     from ivhl.tracker.entries import Entry
-    from ivhl.tracker.expectations import Expectation
     from ivhl.tracker.project import State
     from ivhl.tracker.provenance import Provenance
     from ivhl.tracker.regressions import Change, History, Incident
     from ivhl.tracker.series import Along, Point
-    from ivhl.tracker.store import Key
     from ivhl.workload import Workload
 
 # Newest incidents that the page *Regressions* lists.
@@ -93,17 +91,17 @@ def _escaped(found: re.Match[str]) -> str:
     return "".join(f"~{byte:02x}" for byte in found[0].encode(errors="surrogatepass"))
 
 
-def series_slug(series: RowSeries) -> str:
+def series_slug(series: CaseInCell) -> str:
     """Return the name of the case's page in the folder of its place."""
     return slug(series.workload, series.size, series.variant)
 
 
-def case_page(series: RowSeries) -> str:
+def case_page(series: CaseInCell) -> str:
     """Return the address of a case's page, from the root of the site."""
     return f"case/{Place(series.machine, series.device).slug}/{series_slug(series)}.html"
 
 
-def cell_data(series: RowSeries, cell: str, part: int = 0) -> str:
+def cell_data(series: CaseInCell, cell: str, part: int = 0) -> str:
     """Return the address of the details of a case in a cell, from the root of the site.
 
     Args:
@@ -164,7 +162,7 @@ class Source:
         state: The project with its records.
         built_at: When the site is built, as text.
         annotations: What people said about known changes.
-        confirmations: What ``ivhl confirm`` decided about changes.
+        confirmations: What ``ivhl gate --confirm`` decided about changes.
         provenance: Who signed a record, by ``tracker.provenance.digest_of``.
     """
 
@@ -177,8 +175,7 @@ class Source:
         provenance: Mapping[str, Provenance] | None = None,
     ) -> None:
         self.state = state
-        self.annotations = tuple(annotations)
-        self.confirmations = tuple(confirmations)
+        self.known = KnownCauses(tuple(annotations), tuple(confirmations), state.expectations)
         self.provenance = provenance or {}
         self._built_at = built_at
 
@@ -190,21 +187,12 @@ class Source:
     @cached_property
     def by_place(self) -> Mapping[Place, tuple[Row, ...]]:
         """The rows of each place, the place with the newest complete record set first."""
-        groups: dict[Place, list[Row]] = defaultdict(list)
-        for row in self.rows:
-            groups[Place(row.machine, row.device)].append(row)
-
-        def rank(place: Place) -> tuple[int, str, Place]:
-            measured = [row for row in groups[place] if row.record is not None]
-            newest = max((row.recorded_at or "" for row in measured), default="")
-            return -len({(row.cell, row.series) for row in measured}), newest, place
-
-        return {place: tuple(groups[place]) for place in sorted(groups, key=rank)}
+        return {Place(*place): rows for place, rows in by_place(self.rows).items()}
 
     @cached_property
     def page(self) -> PageView:
         """What all pages share."""
-        newest = max(self.state.records, key=recorded_rank, default=None)
+        newest = max(self.state.recorded, key=recorded_rank, default=None)
         places = tuple(self.by_place) or (Place("", "cpu"),)
         return PageView(
             project=self.state.name,
@@ -217,9 +205,9 @@ class Source:
         )
 
     @cached_property
-    def by_series(self) -> Mapping[RowSeries, tuple[Row, ...]]:
+    def by_series(self) -> Mapping[CaseInCell, tuple[Row, ...]]:
         """The rows of each case in each place, in the order of ``rows``."""
-        groups: dict[RowSeries, list[Row]] = defaultdict(list)
+        groups: dict[CaseInCell, list[Row]] = defaultdict(list)
         for row in self.rows:
             groups[row.series].append(row)
         return {series: tuple(rows) for series, rows in groups.items()}
@@ -233,7 +221,7 @@ class Source:
     def entries(self) -> tuple[Entry, ...]:
         """The runs of cases that the project still has."""
         declared = declared_cases(self.state.workloads)
-        return tuple(entry for entry in self.history.entries if _is_declared(entry.case, declared))
+        return tuple(entry for entry in self.history.entries if is_declared(entry.case, declared))
 
     @cached_property
     def disturbed(self) -> frozenset[int]:
@@ -241,32 +229,28 @@ class Source:
         return disturbed_of(self.history.entries)
 
     @cached_property
-    def disturbed_keys(self) -> frozenset[Key]:
+    def disturbed_keys(self) -> frozenset[AtCommit]:
         """Keys of the same runs."""
         return frozenset(one.key for one in self.history.entries if one.id in self.disturbed)
 
     @cached_property
-    def _by_key(self) -> Mapping[Key, tuple[Entry, ...]]:
+    def _by_key(self) -> Mapping[CaseInCell, tuple[Entry, ...]]:
         """The runs of each case in each cell, oldest commit first."""
         position = {commit: i for i, commit in enumerate(self.state.commit_order)}
-        groups: dict[Key, list[Entry]] = defaultdict(list)
+        groups: dict[CaseInCell, list[Entry]] = defaultdict(list)
         for entry in self.history.entries:
             groups[entry.case].append(entry)
         return {key: _in_order(group, position) for key, group in groups.items()}
 
     def course(self, row: Row) -> tuple[Entry, ...]:
         """Return the runs of a row's case in its cell, of its version, oldest commit first."""
-        if row.record is None:
+        if row.recorded is None:
             return ()
-        return self._by_key.get(key_of(row.record)._replace(commit=""), ())
+        return self._by_key.get(row.recorded.entry.case, ())
 
     def entry(self, row: Row) -> Entry | None:
         """Return what the history has of a row's record; ``None`` if the case was not run."""
-        if row.record is None:
-            return None
-        commit = row.record.commit
-        found = (entry for entry in reversed(self.course(row)) if entry.commit == commit)
-        return next(found, None) or entry_of(row.record)
+        return None if row.recorded is None else row.recorded.entry
 
     def points_of(self, course: Iterable[Entry]) -> list[str]:
         """Return the points of runs in a course, each as JSON (``course.point_of``)."""
@@ -291,32 +275,12 @@ class Source:
         order = self.state.commit_order
 
         def wanted(entry: Entry) -> bool:
-            return _is_declared(entry.case, declared)
+            return is_declared(entry.case, declared)
 
-        found = find_changes(
-            self.history,
-            self.state.spreads,
-            order,
-            wanted=wanted,
-            detect=self.state.detect or detect_all,
+        found = changes_of(
+            self.history, self.state.spreads, order, wanted=wanted, detect=self.state.detect
         )
-        return with_confirmed(found, self.confirmations, self.history, order, wanted=wanted)
-
-    def expected(self, change: Change) -> Expectation | None:
-        """Return the known failure that a change is; ``None`` if no entry expects it."""
-        if change.kind != "fails" or change.case.existing:
-            return None
-        # The compared field of the case is empty.
-        case = change.case
-        if change.along == "torch":
-            case = case._replace(torch=change.place)
-        elif change.along == "python":
-            case = case._replace(python=change.place)
-        failure_class = change.reason.partition(":")[0]
-        for entry in self.state.expectations.entries:
-            if entry.failure_class == failure_class and entry.covers(case):
-                return entry
-        return None
+        return with_confirmed(found, self.known.confirmations, self.history, order, wanted=wanted)
 
     @cached_property
     def incidents(self) -> tuple[Incident, ...]:
@@ -337,15 +301,15 @@ class Source:
     @cached_property
     def _series(self) -> Mapping[tuple[Along, CaseInCell], tuple[Point, ...]]:
         found: dict[tuple[Along, CaseInCell], tuple[Point, ...]] = {}
-        changed: dict[Along, set[RowSeries]] = defaultdict(set)
+        changed: dict[Along, set[CaseInCell]] = defaultdict(set)
         for change in self.changes:
-            changed[change.along].add(_series_of(change.case))
+            changed[change.along].add(change.case.row)
         declared = declared_cases(self.state.workloads)
         for along, cases in changed.items():
             entries = (
                 entry
                 for key, group in self._by_key.items()
-                if _series_of(key) in cases and _is_declared(key, declared)
+                if key.row in cases and is_declared(key, declared)
                 for entry in group
             )
             for one in series_of(entries, along, self.state.commit_order):
@@ -357,43 +321,43 @@ class Source:
         return self._series.get((change.along, change.case), ())
 
     @cached_property
-    def _incidents_of(self) -> Mapping[RowSeries, tuple[Incident, ...]]:
-        found: dict[RowSeries, list[Incident]] = defaultdict(list)
+    def _incidents_of(self) -> Mapping[CaseInCell, tuple[Incident, ...]]:
+        found: dict[CaseInCell, list[Incident]] = defaultdict(list)
         for incident in self.incidents:
-            groups: dict[RowSeries, list[Change]] = defaultdict(list)
+            groups: dict[CaseInCell, list[Change]] = defaultdict(list)
             for change in incident.changes:
-                groups[_series_of(change.case)].append(change)
+                groups[change.case.row].append(change)
             for series, changes in groups.items():
                 found[series].append(incident._replace(changes=tuple(changes)))
         return {series: tuple(group) for series, group in found.items()}
 
-    def incidents_of(self, series: RowSeries) -> tuple[Incident, ...]:
+    def incidents_of(self, series: CaseInCell) -> tuple[Incident, ...]:
         """Return what changed in a case, newest first."""
         return self._incidents_of.get(series, ())
 
-    def notes_of(self, series: RowSeries) -> tuple[str, ...]:
+    def notes_of(self, series: CaseInCell) -> tuple[str, ...]:
         """Return what people said about changes of a case."""
         changes = (change for one in self.incidents_of(series) for change in one.changes)
-        notes = (note_of(change, self.annotations) for change in changes)
+        notes = (note_of(change, self.known.annotations) for change in changes)
         return tuple(dict.fromkeys(filter(None, notes)))
 
     @cached_property
-    def _run(self) -> Mapping[tuple[str, ...], tuple[RowSeries, ...]]:
+    def _run(self) -> Mapping[tuple[str, ...], tuple[CaseInCell, ...]]:
         """The cases that were run: of a workload in a place, and of a case in all places."""
-        found: dict[tuple[str, ...], list[RowSeries]] = defaultdict(list)
+        found: dict[tuple[str, ...], list[CaseInCell]] = defaultdict(list)
         for series in sorted(self.by_series, key=lambda one: (self.case_order(one), one)):
-            if any(row.record is not None for row in self.by_series[series]):
-                found[series[:3]].append(series)
-                found["", *series[2:]].append(series)
+            if any(row.recorded is not None for row in self.by_series[series]):
+                found[series.machine, series.device, series.workload].append(series)
+                found[series.name,].append(series)
         return {key: tuple(group) for key, group in found.items()}
 
-    def in_this_place(self, series: RowSeries) -> tuple[RowSeries, ...]:
+    def in_this_place(self, series: CaseInCell) -> tuple[CaseInCell, ...]:
         """Return the cases of a case's workload that were run in its place."""
-        return self._run.get(series[:3], ())
+        return self._run.get((series.machine, series.device, series.workload), ())
 
-    def in_all_places(self, series: RowSeries) -> tuple[RowSeries, ...]:
+    def in_all_places(self, series: CaseInCell) -> tuple[CaseInCell, ...]:
         """Return a case in all places in which it was run."""
-        return self._run.get(("", *series[2:]), ())
+        return self._run.get((series.name,), ())
 
     def workload(self, name: str) -> Workload | None:
         """Return the declaration of a workload; ``None`` if the project has none of the name."""
@@ -418,7 +382,7 @@ class Source:
             "python": tuple(sorted(pythons, key=python_key)),
         }
 
-    def case_order(self, series: RowSeries) -> tuple[object, ...]:
+    def case_order(self, series: CaseInCell) -> tuple[object, ...]:
         """Return a key that sorts cases by subject, workload, size and variant, as declared."""
         names = list(self._workloads)
         workload = self.workload(series.workload)
@@ -465,17 +429,6 @@ def _in_order(group: Sequence[Entry], position: Mapping[str, int]) -> tuple[Entr
     if len(known) == len(group):
         return tuple(known[at] for at in sorted(known))
     return tuple(sorted(group, key=lambda e: (position.get(e.commit, -1), recorded_rank(e))))
-
-
-def _is_declared(case: Key, declared: frozenset[tuple[str, int, str, str]]) -> bool:
-    """Return whether the project still has the case; without declarations it has all."""
-    return not declared or (
-        (case.workload, case.workload_version, case.variant, case.device) in declared
-    )
-
-
-def _series_of(case: CaseInCell | Key) -> RowSeries:
-    return RowSeries(case.machine, case.device, case.workload, case.size, case.variant)
 
 
 def beside(names: Sequence[_Name], own: _Name) -> tuple[Sequence[_Name], int]:

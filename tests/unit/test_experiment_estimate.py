@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ivhl.bench.foretold import AROUND_S, Took, case_took
+from ivhl.bench.experiment.estimate import AROUND_S, Duration, duration_of_case
 from ivhl.records.record import Arm
 from tests.builders.records import make_record
 
@@ -29,9 +29,9 @@ def test_what_the_record_waited_for_is_not_told_of_a_quiet_machine() -> None:
         # Of two processes: 18 s compile, and both take 1 s more to read what was compiled.
         phase_s={"compile": 20.0, "accuracy": 1.0, "import": 2.0, "timing": 4.0, "waiting": 5.0},
     )
-    assert case_took(made, 4) == pytest.approx((9.5 + 2 + 4 * 2.6, 19 + 2 + 4 * 3.0))
-    assert case_took(made, 4, 0.0) == pytest.approx((2 + 4 * 2.6, 2 + 4 * 3.0))
-    assert case_took(made, 4, 0.5).beside_s == pytest.approx(9.5 + 2 + 4 * 3.0)
+    assert duration_of_case(made, 4) == pytest.approx((9.5 + 2 + 4 * 2.6, 19 + 2 + 4 * 3.0))
+    assert duration_of_case(made, 4, 0.0) == pytest.approx((2 + 4 * 2.6, 2 + 4 * 3.0))
+    assert duration_of_case(made, 4, 0.5).beside_s == pytest.approx(9.5 + 2 + 4 * 3.0)
 
 
 def test_threads_of_a_case_are_no_other_work() -> None:
@@ -45,11 +45,11 @@ def test_threads_of_a_case_are_no_other_work() -> None:
         eager=arm,
         phase_s={"timing": 4.0},
     )
-    assert case_took(made, 2).alone_s == case_took(made, 2).beside_s
+    assert duration_of_case(made, 2).alone_s == duration_of_case(made, 2).beside_s
 
 
 def test_a_time_is_two_figures_where_they_differ() -> None:
-    assert str(Took(60.0, 90.0)) == "60 to 90 s"
-    assert str(Took(60.0, 7200.0)) == "60 s to 120 min"
-    assert str(Took(60.0, 61.0)) == "61 s"
-    assert Took(10.0, 20.0).runs(2) == (2 * (10 + AROUND_S), 2 * (20 + AROUND_S))
+    assert str(Duration(60.0, 90.0)) == "60 to 90 s"
+    assert str(Duration(60.0, 7200.0)) == "60 s to 120 min"
+    assert str(Duration(60.0, 61.0)) == "61 s"
+    assert Duration(10.0, 20.0).runs(2) == (2 * (10 + AROUND_S), 2 * (20 + AROUND_S))

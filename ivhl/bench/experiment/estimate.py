@@ -1,4 +1,4 @@
-"""Estimate from the records how long runs of cases take: the cost of a search or a factorial.
+"""Estimate from the records how long runs of cases take: what an experiment costs.
 
 Other work on the machine, such as a second bench or another case that compiles beside this one,
 makes a run longer, and the next run may have none beside it. So two figures are kept.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ivhl.measure.effort import Effort
 from ivhl.tracker.index import open_index
 from ivhl.tracker.store import case_name
-from ivhl.tracker.wording import seconds
+from ivhl.tracker.wording import counted, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -31,7 +31,7 @@ _NAMED: Final = 2
 _SAME: Final = 1.1
 
 
-class Took(NamedTuple):
+class Duration(NamedTuple):
     """Seconds of the same work.
 
     Attributes:
@@ -42,9 +42,13 @@ class Took(NamedTuple):
     alone_s: float
     beside_s: float
 
-    def runs(self, n: float) -> Took:
+    def runs(self, n: float) -> Duration:
         """Return what so many runs take, each with what it takes beside its cases."""
-        return Took(n * (self.alone_s + AROUND_S), n * (self.beside_s + AROUND_S))
+        return Duration(n * (self.alone_s + AROUND_S), n * (self.beside_s + AROUND_S))
+
+    def times(self, n: float) -> Duration:
+        """Return what the same work takes so often."""
+        return Duration(n * self.alone_s, n * self.beside_s)
 
     def __str__(self) -> str:
         """Return both, e.g. ``63 to 92 s``, or one where they hardly differ."""
@@ -55,33 +59,37 @@ class Took(NamedTuple):
         return f"{value if beside.endswith(f' {unit}') else alone} to {beside}"
 
 
-class Foretold(NamedTuple):
+class Estimate(NamedTuple):
     """What cases take in one run, beside ``AROUND_S``.
 
     Attributes:
         cases: All cases: of each the median of its records.
         machines: The other machines whose records these are; empty if they are this one's.
+        first: What told it in place of records: the first run or round.
     """
 
-    cases: Took
-    machines: tuple[str, ...]
+    cases: Duration
+    machines: tuple[str, ...] = ()
+    first: str = ""
 
     @property
     def by(self) -> str:
         """What this is known by."""
+        if self.first:
+            return f"by the first {self.first}"
         if not self.machines:
             return "by earlier records"
         names = " and ".join(self.machines)
         return f"by records of {names if len(self.machines) <= _NAMED else 'other machines'}"
 
 
-def foretell(
+def estimate(
     results: Path,
     machine: str | None,
     device: str,
     cases: Collection[str],
-    took: Callable[[RunRecord], Took],
-) -> Foretold | None:
+    duration: Callable[[RunRecord], Duration],
+) -> Estimate | None:
     """Return what cases take, by records of this machine, or else of others.
 
     Args:
@@ -89,7 +97,7 @@ def foretell(
         machine: Name of this machine.
         device: Where they run.
         cases: Their names.
-        took: Returns what the case of a record would take in a run (``case_took``).
+        duration: Returns what the case of a record would take in a run (``duration_of_case``).
 
     Returns:
         ``None`` if a case was measured nowhere.
@@ -102,14 +110,14 @@ def foretell(
         timed = [one for one in index.read(mine or there) if one.duration_s > 0]
         if not timed:
             return None
-        each = [took(one) for one in timed]
+        each = [duration(one) for one in timed]
         alone_s += median(one.alone_s for one in each)
         beside_s += median(one.beside_s for one in each)
         machines |= {one.machine.name for one in timed} - {machine}
-    return Foretold(Took(alone_s, beside_s), tuple(sorted(machines)))
+    return Estimate(Duration(alone_s, beside_s), tuple(sorted(machines)))
 
 
-def case_took(record: RunRecord, processes: int, compiling: float = 1.0) -> Took:
+def duration_of_case(record: RunRecord, processes: int, compiling: float = 1.0) -> Duration:
     """Return what a case takes in a run, by an earlier run of it.
 
     Each process times the case again, and the first one compiles it. The record may be of a run that
@@ -140,9 +148,35 @@ def case_took(record: RunRecord, processes: int, compiling: float = 1.0) -> Took
         each_s = (record.duration_s - (cold_s if paid else 0.0)) / n
     compiled, timed = _busy_in_compiler(record), _busy_in_rounds(record)
     idle_s = (1 - timed) * phases.get("timing", 0.0) / n
-    return Took(
+    return Duration(
         compiling * once_s * compiled + rest_s + processes * (each_s - idle_s),
         compiling * once_s + rest_s + processes * each_s,
+    )
+
+
+def told(word: str, runs: float, known: Estimate | None, *, most: int = 0, of: str = "") -> str:
+    """Return what runs cost, e.g. ``expected: 4 runs, of 9 s each by earlier records: 36 s``.
+
+    Args:
+        word: How the clause begins: ``expected`` or ``left``.
+        runs: How many runs are probable.
+        known: What the cases of a run take.
+        most: How many are seldom exceeded.
+        of: What each run measures, such as `` of 3 cases``.
+    """
+    more = most > round(runs)
+    text = f"{word}: {counted(round(runs), 'run')}{of}" + f", seldom more than {most}" * more
+    if known is None:
+        return f"{text}; {UNKNOWN}"
+    text += f", of {known.cases.runs(1)} each {known.by}: {known.cases.runs(runs)}"
+    return text + f", seldom more than {known.cases.runs(most)}" * more
+
+
+def environments(n: int) -> str:
+    """Return what making the environments of so many cells costs."""
+    return (
+        f"what is not there yet of {counted(n, 'environment')} is made: 4.5 to 7 GB each, less what "
+        "uv shares"
     )
 
 
