@@ -17,7 +17,7 @@ import re
 import sys
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -29,6 +29,16 @@ from ivhl.measure.job import read_job
 from ivhl.measure.journal import Journal
 from ivhl.measure.rehearsal import print_traceback
 from ivhl.measure.supervisor import adopt_orphans
+from ivhl.measure.target_spec import (
+    MODULE,
+    NAME,
+    SIZE,
+    VARIABLE,
+    Target,
+    TargetError,
+    TensorLike,
+    parse_input,
+)
 from ivhl.workload import Variant, Workload, select_cases
 
 if TYPE_CHECKING:
@@ -36,10 +46,6 @@ if TYPE_CHECKING:
 
     import torch
 
-VARIABLE: Final = "IVHL_TARGET"
-NAME: Final = "target.call"
-SIZE: Final = "given"
-_HERE: Final = "ivhl.measure.target"
 _BATCH: Final = 2
 _WIDTH: Final = 64
 _IMAGE: Final = 64
@@ -47,67 +53,6 @@ _TOKENS: Final = 32
 # Seconds of a first look, and the least and most calls of it.
 _LOOK_S: Final = 0.5
 _LOOKS: Final = (5, 200)
-_INPUT: Final = re.compile(
-    r"\s*(?:(?P<dtype>float|long|bool)\s+)?(?P<shape>\d+(?:\s*,\s*\d+)*|scalar)(?:\s*<\s*(?P<below>\d+))?\s*"
-)
-
-
-class TargetError(Exception):
-    """A target that cannot be called as it is: the message says what to give."""
-
-
-class Target(NamedTuple):
-    """What is tried.
-
-    Attributes:
-        module: Its module.
-        expression: What to take from the module, e.g. ``softmax`` or ``Linear(3, 4)``.
-        inputs: As ``--input`` has them, e.g. ``8,64`` or ``long 2,32 <1000``; empty to guess.
-        step: Whether gradients are taken.
-    """
-
-    module: str
-    expression: str
-    inputs: tuple[str, ...] = ()
-    step: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TensorLike:
-    """A tensor to draw.
-
-    Attributes:
-        shape: Its shape.
-        dtype: ``float``, ``long`` or ``bool``.
-        low: Least value of integers; of floats, with ``high``, the
-            range; ``None`` for normally distributed ones.
-        high: Bound that is not reached.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str = "float"
-    low: float | None = None
-    high: float | None = None
-
-    def draw(self, generator: torch.Generator) -> torch.Tensor:
-        """Return values from the generator alone; floats in float64."""
-        import torch  # noqa: PLC0415  (the declaration imports without it)
-
-        if self.dtype == "bool":
-            return torch.rand(self.shape, generator=generator) > 0.5  # noqa: PLR2004
-        if self.dtype == "long":
-            low, high = int(self.low or 0), int(self.high or 10)
-            return torch.randint(low, max(high, low + 1), self.shape, generator=generator)
-        if self.low is None or self.high is None:
-            return torch.randn(self.shape, dtype=torch.float64, generator=generator)
-        unit = torch.rand(self.shape, dtype=torch.float64, generator=generator)
-        return self.low + (self.high - self.low) * unit
-
-    def __str__(self) -> str:
-        """Return it as ``--input`` would have it."""
-        shape = ",".join(map(str, self.shape)) or "scalar"
-        below = f" <{self.high:g}" if self.dtype == "long" and self.high is not None else ""
-        return f"{'' if self.dtype == 'float' else self.dtype + ' '}{shape}{below}"
 
 
 class Guess(NamedTuple):
@@ -129,20 +74,19 @@ class Guess(NamedTuple):
         return "; ".join([*map(str, self.arguments), *named]) or "none"
 
 
-def parse_input(text: str) -> TensorLike:
-    """Return the tensor that ``--input`` describes.
+def draw(one: TensorLike, generator: torch.Generator) -> torch.Tensor:
+    """Return values from the generator alone; floats in float64."""
+    import torch  # noqa: PLC0415  (the declaration imports without it)
 
-    Raises:
-        TargetError: If the text has another form.
-    """
-    found = _INPUT.fullmatch(text)
-    if found is None:
-        raise TargetError(
-            f"--input {text!r}: must be a shape, e.g. 8,64, or `long 2,32 <1000`, or `bool 4`"
-        )
-    shape = () if found["shape"] == "scalar" else tuple(map(int, found["shape"].split(",")))
-    below = float(found["below"]) if found["below"] else None
-    return TensorLike(shape, found["dtype"] or "float", 0.0 if below else None, below)
+    if one.dtype == "bool":
+        return torch.rand(one.shape, generator=generator) > 0.5  # noqa: PLR2004
+    if one.dtype == "long":
+        low, high = int(one.low or 0), int(one.high or 10)
+        return torch.randint(low, max(high, low + 1), one.shape, generator=generator)
+    if one.low is None or one.high is None:
+        return torch.randn(one.shape, dtype=torch.float64, generator=generator)
+    unit = torch.rand(one.shape, dtype=torch.float64, generator=generator)
+    return one.low + (one.high - one.low) * unit
 
 
 @cache
@@ -226,7 +170,7 @@ def make_inputs(size: Any, generator: torch.Generator) -> tuple[Any, ...]:  # no
 
 def _inputs_of(guess: Guess, generator: torch.Generator) -> tuple[Any, ...]:
     def drawn(value: Any) -> Any:  # noqa: ANN401  (an argument)
-        return value.draw(generator) if isinstance(value, TensorLike) else value
+        return draw(value, generator) if isinstance(value, TensorLike) else value
 
     arguments = tuple(map(drawn, guess.arguments))
     keywords = {name: drawn(value) for name, value in guess.keywords.items()}
@@ -287,13 +231,13 @@ def _workloads() -> tuple[Workload, ...]:
         "title": f"{target().module}:{target().expression}"[:80],
         "sizes": {SIZE: 0},
         "default_size": SIZE,
-        "make_inputs": f"{_HERE}:make_inputs",
+        "make_inputs": f"{MODULE}:make_inputs",
         "variants": (Variant(name="compiled"),),
     }
     if isinstance(make(), torch.nn.Module):
         common |= {} if target().step else {"passes": "forward"}
-        return (Workload(**common, make_model=f"{_HERE}:make_model"),)
-    return (Workload(**common, eager=f"{_HERE}:call"),)
+        return (Workload(**common, make_model=f"{MODULE}:make_model"),)
+    return (Workload(**common, eager=f"{MODULE}:call"),)
 
 
 @cache

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import ivhl
 from ivhl.errors import SpecError
-from ivhl.measure import target as in_cell
 from ivhl.measure.job import Job
 from ivhl.measure.launcher import failure_of, read_journal
 from ivhl.measure.process import run_limited, tail
+from ivhl.measure.target_spec import MODULE, NAME, SIZE, VARIABLE, Target, TargetError, parse_input
 from ivhl.script import no_network
 
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ class Tried:
     output: str
 
 
-def read_target(
-    text: str, inputs: Sequence[str], *, step: bool
-) -> tuple[in_cell.Target, Path | None]:
+def read_target(text: str, inputs: Sequence[str], *, step: bool) -> tuple[Target, Path | None]:
     """Return a target by its text, and the folder that its module is imported from.
 
     Args:
@@ -65,18 +63,18 @@ def read_target(
         compile(expression, "<target>", "eval")
         compile(module, "<target>", "eval")
         for one in inputs:
-            in_cell.parse_input(one)
+            parse_input(one)
     except SyntaxError as error:
         raise SpecError(
             f"{text!r}: must be MODULE:EXPRESSION ({error.msg})",
             hint="e.g. torch.nn.functional:softmax, or 'timm:create_model(\"resnet18\")'",
         ) from error
-    except in_cell.TargetError as error:
+    except TargetError as error:
         raise SpecError(str(error), hint='e.g. --input 8,64 --input "long 2,32 <1000"') from error
-    return in_cell.Target(module, expression, tuple(inputs), step), folder
+    return Target(module, expression, tuple(inputs), step), folder
 
 
-def packages_of(target: in_cell.Target, folder: Path | None) -> tuple[str, ...]:
+def packages_of(target: Target, folder: Path | None) -> tuple[str, ...]:
     """Return the distribution that the module is probably of: none for torch and one's own file."""
     top = target.module.partition(".")[0]
     is_there = folder is not None or top == "torch" or top in sys.stdlib_module_names
@@ -84,7 +82,7 @@ def packages_of(target: in_cell.Target, folder: Path | None) -> tuple[str, ...]:
 
 
 def try_in(
-    cell: Path, target: in_cell.Target, folder: Path | None, effort: Effort, *, network: bool
+    cell: Path, target: Target, folder: Path | None, effort: Effort, *, network: bool
 ) -> Tried:
     """Try a target in a cell.
 
@@ -101,9 +99,9 @@ def try_in(
         (here / "instrument" / "ivhl").symlink_to(Path(ivhl.__file__).parent)
         job = Job(
             project="target",
-            workloads=f"{in_cell.__name__}:WORKLOADS",
-            workload=in_cell.NAME,
-            size=in_cell.SIZE,
+            workloads=f"{MODULE}:WORKLOADS",
+            workload=NAME,
+            size=SIZE,
             variant="compiled",
             effort=effort,
             stage="compile",
@@ -112,14 +110,14 @@ def try_in(
             references=str(here / "references.pt"),
             skip_isa_check=False,
         )
-        command = [str(cell / "bin" / "python"), "-m", in_cell.__name__, json.dumps(asdict(job))]
+        command = [str(cell / "bin" / "python"), "-m", MODULE, json.dumps(asdict(job))]
         if not network:
             command = [sys.executable, "-I", "-S", no_network.__file__, *command]
         output = here / "output"
         ending = run_limited(
             command,
             environment=_environment(cell, here, folder, effort)
-            | {in_cell.VARIABLE: json.dumps(target._asdict())},
+            | {VARIABLE: json.dumps(target._asdict())},
             output=output,
             deadline_s=effort.deadline_s,
             memory_limit=effort.memory_limit or _most_memory(),

@@ -15,14 +15,18 @@ torch = pytest.importorskip("torch")
 
 from ivhl.measure import target as target_module  # noqa: E402
 from ivhl.measure.target import (  # noqa: E402
-    Target,
-    TargetError,
-    TensorLike,
     distance,
+    draw,
     guess_of,
     indicative,
     like,
     make_inputs,
+)
+from ivhl.measure.target_spec import (  # noqa: E402
+    VARIABLE,
+    Target,
+    TargetError,
+    TensorLike,
     parse_input,
 )
 
@@ -88,7 +92,7 @@ def use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401
 
     def choose(expression: str, *inputs: str, step: bool = False, module: str = "") -> None:
         about = Target(module or "targets_of_test", expression, inputs, step)
-        monkeypatch.setenv(target_module.VARIABLE, json.dumps(about._asdict()))
+        monkeypatch.setenv(VARIABLE, json.dumps(about._asdict()))
         for name in CACHED:
             getattr(target_module, name).cache_clear()
 
@@ -154,7 +158,7 @@ def test_what_is_written_is_read_again(shape: list[int], dtype: str, data: st.Da
     below = float(data.draw(st.integers(1, 9))) if dtype == "long" else None
     one = TensorLike(tuple(shape), dtype, None if below is None else 0.0, below)
     assert parse_input(str(one)) == one
-    drawn = one.draw(torch.Generator().manual_seed(0))
+    drawn = draw(one, torch.Generator().manual_seed(0))
     assert tuple(drawn.shape) == one.shape
     assert below is None or not drawn.numel() or 0 <= drawn.min() <= drawn.max() < below
 
@@ -162,7 +166,7 @@ def test_what_is_written_is_read_again(shape: list[int], dtype: str, data: st.Da
 @given(st.lists(st.integers(-5, 5), min_size=1, max_size=5))
 def test_tensors_are_drawn_from_the_range_of_the_example(values: list[int]) -> None:
     for tensor in (torch.tensor(values), torch.tensor(values).double()):
-        drawn = like(tensor).draw(torch.Generator().manual_seed(0))
+        drawn = draw(like(tensor), torch.Generator().manual_seed(0))
         assert drawn.shape == tensor.shape
         assert drawn.dtype == tensor.dtype
         if min(values) >= 0:
