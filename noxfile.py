@@ -189,7 +189,7 @@ def long(session: nox.Session, torch: str) -> None:
 def e2e(session: nox.Session) -> None:
     """Run end to end: a new user's two cells, another project's first commit, our wheel."""
     install_cell(session, OLDEST_TORCH)
-    files = ("two_cells", "foreign", "distribution", "init_builds")
+    files = ("two_cells", "foreign", "distribution", "init_builds", "run")
     run_tests(session, *(f"tests/e2e/test_{name}.py" for name in files), "-m", "not full")
 
 

@@ -8,8 +8,9 @@ from asv.config import Config
 from asv.environment import EnvironmentUnavailable
 
 from ivhl.asv.configuration import load_configuration
-from ivhl.asv.environment import CellError, Locked
+from ivhl.asv.environment import Locked
 from ivhl.errors import LockError
+from ivhl.matrix.environment import CellError
 
 if TYPE_CHECKING:
     from pathlib import Path

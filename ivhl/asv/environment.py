@@ -22,11 +22,11 @@ from ivhl.asv.installed import altered_files
 from ivhl.asv.machine import asv_machine
 from ivhl.errors import IvhlError
 from ivhl.machine.identity import this_machine
+from ivhl.matrix.environment import CellError, make_environment, uv_or_fail
 from ivhl.matrix.interpreter import find_interpreter
-from ivhl.matrix.locks import index_options, lock_state, wheels_path
+from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import CellSpec, load_matrix
-from ivhl.matrix.uv import cause_of, run_uv
 from ivhl.measure.outcome import failed_everywhere
 from ivhl.measure.settings import (
     BASE_VARIABLE,
@@ -45,23 +45,10 @@ if TYPE_CHECKING:
 
     from ivhl.records.record import Cell, FailureClass, Phase
 
-CROSS = "\N{MULTIPLICATION SIGN}"
 _NAMED = 3  # files in a message; all are in its output
 # Read by cells/suite/__init__.py. Not PYTHONPATH: asv takes that away, and its ASV_PYTHONPATH too,
 # since run_executable renames it before asv's own script in the cell looks for it.
 INSTRUMENT_VARIABLE = "IVHL_INSTRUMENT"
-
-
-class CellError(Exception):
-    """A cell could not be made, or the project not put into it.
-
-    Attributes:
-        output: What the failing command printed.
-    """
-
-    def __init__(self, message: str, output: str) -> None:
-        super().__init__(message)
-        self.output = output
 
 
 # What ends the building of a project.
@@ -183,27 +170,16 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
 
     def _setup(self) -> None:
         log.info(f"Creating {self.cell.id} from {self._lock.path.name}")
-        self._uv("venv", "--no-project", "--python", self._interpreter(), self._path)
-        wheels = wheels_path(self._root)
-        self._uv(
-            "pip", "sync", "--python", self._path,
-            "--require-hashes", "--only-binary", ":all:",
-            *index_options(self._lock.cell, of_next=self._lock.of_next),
-            *(("--find-links", str(wheels)) if wheels.is_dir() else ()), str(self._lock.path),
-        )  # fmt: skip
+        make_environment(
+            self._root,
+            self._lock,
+            self._interpreter(),
+            self.folder,
+            timeout_s=float(self._install_timeout),
+        )
 
     def _uv(self, *arguments: str) -> None:
-        done = run_uv(arguments, cwd=self._root, timeout_s=float(self._install_timeout))
-        if done.returncode:
-            output = (done.stdout + done.stderr).strip()
-            if arguments[0] == "build":
-                raise CellError(f"uv build failed: {cause_of(output)}", output)
-            lines = [x.strip() for x in output.splitlines() if x.strip()]
-            # uv's account begins with a cross or "error", and lists every hash that it knows.
-            start = next((i for i, x in enumerate(lines) if x.startswith((CROSS, "error"))), 0)
-            lists = ("sha256:", "Expected:", "Computed:")
-            short = " ".join(x for x in lines[start:] if not x.startswith(lists))
-            raise CellError(f"uv {' '.join(arguments[:2])} failed: {short}"[:1500], output)
+        uv_or_fail(self._root, *arguments, timeout_s=float(self._install_timeout))
 
     def install_project(self, conf: Any, repo: Any, commit_hash: str) -> None:  # noqa: ANN401
         """Build the project at a commit and install it into the cell.

@@ -31,7 +31,8 @@ _PANELS = {
         "advise": "Recommend a Python and a PyTorch release, from the records.",
     },
     "Measure": {
-        "try": "Run cases of the uncommitted tree in one cell: full traceback, no record.",
+        "try": "Run cases, or a function or model by its name, in one cell. No record.",
+        "run": "Run a script in each PyTorch release: which is the first that differs?",
         "bench": "Measure cells, publish the site and print the table.",
         "publish": "Build the static site.",
         "import": "Import records from other machines. Checks each record and skips duplicates.",

@@ -84,7 +84,7 @@ def _advise(
     source = Source(state)
     matrix = matrix_beside_records(root, is_named=True)
     every = [row for rows in source.by_place.values() for row in rows]
-    if not any(row.record for row in every):
+    if not any(row.recorded for row in every):
         raise no_records(folder)
     kept = narrow(every, matrix, **asked._asdict())
     places = {(row.machine, row.device) for row in kept}

@@ -284,7 +284,7 @@ def _show(
             spreads=index.spreads,
             expectations=expectations,
         )
-        every += [row for row in rows if row.record]
+        every += [row for row in rows if row.recorded]
         console.print(ResultsTable(rows))
         console.print(
             f"commit {one.commit[:8]}, {counted(len(one.cells), 'cell')}, {one.seconds:.0f} s",

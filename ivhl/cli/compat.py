@@ -114,8 +114,8 @@ def compat_command(
 def _print_grid(console: Terminal, every: Iterable[Row]) -> None:
     """Print what works in each cell of the main machine, and how to see more."""
     rows_by_place = by_place(every)
-    place, *others = rows_by_place
-    rows = rows_by_place[place]
+    (machine, device), *others = rows_by_place
+    rows = rows_by_place[machine, device]
     matched = matched_cases(rows)
     cells: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
@@ -125,14 +125,14 @@ def _print_grid(console: Terminal, every: Iterable[Row]) -> None:
     for torch in sorted({row.torch for row in rows}, key=release_key):
         found = [grid_cell(cells[torch, python], "", matched) for python in pythons]
         table.add_row(torch, *map(_in_words, found))
-    console.print(Text(f"{place.name}: {headline(rows)}", "bold"))
+    console.print(Text(f"{machine or 'no machine yet'}, {device}: {headline(rows)}", "bold"))
     console.print(table)
     console.print(
         f"x: mean speedup over eager, over {counted(len(matched), 'case')}; fail: or unsupported\n"
         "cases: --python 3.13, --torch 2.15.0, --workload NAME, --status wrong; --all, --json"
     )
     if others:
-        console.print(f"other machines (--machine): {', '.join(p.machine for p in others)}")
+        console.print(f"other machines (--machine): {', '.join(name for name, _ in others)}")
 
 
 def _in_words(cell: GridCell | None) -> str:

@@ -95,7 +95,7 @@ def matrix_command(
         if cells:
             if len(cells) > 2:  # noqa: PLR2004  (a pair)
                 raise SpecError(
-                    f"expected at most two cells (got {len(cells)})", hint="ivhl matrixs them"
+                    f"expected at most two cells (got {len(cells)})", hint="ivhl matrix lists them"
                 )
             named = [find_cell(matrix, text, torch or ()) for text in cells]
             show = _show if len(named) == 1 else _diff

@@ -134,6 +134,21 @@ Logs = Annotated[
     ),
 ]
 
+# Of scripts and targets outside of a project.
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option("--input", help='Of a target: 8,64 or "long 2,32 <1000". Default: guessed.'),
+]
+Step = Annotated[bool, typer.Option("--step", help="Of a target: gradients, too.")]
+Expect = Annotated[
+    list[str] | None,
+    typer.Option("--expect", help="What is good: an exit status, or a text that is printed."),
+]
+Search = Annotated[
+    bool, typer.Option("--search", help="Run only what finds where the outcome changes.")
+]
+Network = Annotated[bool, typer.Option("--network", help="Let it use the network.")]
+
 # Of views and of upkeep.
 Along = Annotated[
     list[str] | None, typer.Option("--along", help="Only along this: commit, torch or python.")
@@ -189,7 +204,8 @@ Check = Annotated[
     typer.Option("--check", help="With --run: a test as pytest names it, or a script."),
 ]
 With = Annotated[
-    list[str] | None, typer.Option("--with", help="With --run: what tests need beside pytest.")
+    list[str] | None,
+    typer.Option("--with", help="A package to install into the cell, besides what is locked."),
 ]
 
 # Of what explains, by measuring.

@@ -15,7 +15,8 @@ from pydantic import ConfigDict, TypeAdapter, with_config
 from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import TypedDict
 
-from ivhl.records.record import Machine, RunRecord
+from ivhl.records.record import FailureClass, Machine, RunRecord
+from ivhl.script.outcome import Outcome
 from ivhl.tracker.changes import Kind, QuantityChange
 from ivhl.tracker.comparable import Axis
 from ivhl.tracker.confirmations import Confirmation
@@ -24,6 +25,7 @@ from ivhl.tracker.metrics import Metric
 from ivhl.tracker.regressions import ChangeState
 from ivhl.tracker.series import Along
 from ivhl.tracker.steps import StepAxis
+from ivhl.tracker.wording import Status
 from ivhl.version_checks.sites import CompileSite
 
 
@@ -296,6 +298,38 @@ SCHEMAS: Final[dict[str, TypeAdapter[object]]] = {
         "releases", releases=_by_name(_by_name(_object("Installable", "lock message")))
     ),
 }
+
+_Failed = _object(
+    "FailedTarget", "phase exception message", failure_class=FailureClass, where=NotRequired[str]
+)
+# A call with a larger batch; ``off`` is the largest difference over the largest value.
+_Second = _object(
+    "LargerBatch",
+    "inputs",
+    recompiles=NotRequired[int],
+    off=NotRequired[float],
+    failure=NotRequired[str],
+)
+_Tried = _object(
+    "TriedInCell",
+    "cell python torch reason",
+    status=Status,
+    inputs=_Maybe,
+    failure=_Failed | None,
+    compile=dict[str, Any] | None,
+    accuracy=list[dict[str, Any]],
+    **dict.fromkeys(("eager_s", "compiled_s"), float | None),
+    second=_Second | None,
+)
+# How a script ended; ``group`` is the same number in cells where it ended alike.
+_RanScript = _object("RunInCell", "cell python torch", group=int | None, outcome=Outcome)
+SCHEMAS["script"] = _answer(
+    "script",
+    cells=_list(_RanScript),
+    differences=list[tuple[str, str]],
+    unexpected=list[str],
+)
+SCHEMAS["try"] = _answer("try", "target", cells=_list(_Tried))
 
 
 def schema_text(name: str) -> str:

@@ -13,6 +13,7 @@ from ivhl.cli import app, options
 from ivhl.cli.complete import complete_from
 from ivhl.cli.declared import as_given, declared
 from ivhl.cli.names import matching
+from ivhl.cli.target import check_no_case, try_target
 from ivhl.errors import InterpreterError, LockError, NoSpeedupError
 from ivhl.git import changed_files, find_commit
 from ivhl.matrix.interpreter import find_interpreter
@@ -38,10 +39,12 @@ _SHOWN = 24
 
 @app.command("try")
 def try_command(
+    *,
     workload: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Workloads (default: all, in their core variant).",
+            help="Workloads (default: all, in their core variant); or a target outside of a "
+            "project, e.g. torch.nn.functional:softmax.",
             autocompletion=complete_from("workload"),
         ),
     ] = None,
@@ -53,12 +56,27 @@ def try_command(
     threads: options.Threads = 1,
     deadline: options.Deadline = DEADLINE_S,
     logs: options.Logs = None,
+    inputs: options.Inputs = None,
+    step: options.Step = False,
+    requirement: options.With = None,
+    network: options.Network = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Run cases of the uncommitted tree in one cell: full traceback, no record.
+    """Run cases of the uncommitted tree in one cell, or a function or model by its name. No record.
 
     Defaults: the newest Python that is here, the newest PyTorch release of the default tier. Exit
-    code 7 if a case has no speedup.
+    code 7 if a case has no speedup, or a target does not work.
     """
+    effort = Effort(device=device, threads=threads, deadline_s=deadline)
+    targets = [name for name in workload or () if ":" in name]
+    if targets:
+        check_no_case(targets, workload or (), size, variant)
+        try_target(
+            targets[0], effort, inputs=inputs or (), step=step, requirements=requirement or (),
+            pythons=(python,) if python else (), releases=(torch,) if torch else (),
+            network=network, logs=logs is not None, as_json=as_json,
+        )  # fmt: skip
+        return
     root, matrix = load()
     check_device(device)
     cases = _cases(root, workload or (), size, variant, device)
@@ -69,7 +87,6 @@ def try_command(
         f" with {counted(len(changed), 'changed file')}" if changed else ""
     )
     console.print(f"{counted(len(cases), 'case')} in {cell.id}, {tree}")
-    effort = Effort(device=device, threads=threads, deadline_s=deadline)
     failed = []
     for case in cases:
         trial = Trial(root=root, cell=cell, case=case, effort=effort, logs=logs)
@@ -146,6 +163,6 @@ def newest_cell(root: Path, matrix: Matrix, python: str | None, torch: str | Non
     if lock.kind != "locked":
         raise LockError(
             f"{cell.id} cannot be made: {lock.message.splitlines()[0]}",
-            hint="name another cell with --python and --torch; ivhl matrixs them",
+            hint="name another cell with --python and --torch; ivhl matrix lists them",
         )
     return cell

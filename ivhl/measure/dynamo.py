@@ -22,15 +22,12 @@ from typing import TYPE_CHECKING
 
 from ivhl.measure.failures import is_of_torch
 from ivhl.records.record import Counted
+from ivhl.records.text import tidy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ivhl.records.record import FailureClass
-
-# "at 0x7f..." and paths would make two equal reasons differ between runs and machines.
-ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
-FOLDERS = re.compile(r"(?<![\w./])/(?:[^\s/:'\"]+/)+(?=[^\s/:'\"]+)")
 
 # "torch._dynamo hit config.cache_size_limit (8)" up to 2.6, "recompile_limit" later.
 LIMIT = re.compile(r"hit config\.(?:accumulated_)?(?:cache_size|recompile)_limit")
@@ -289,8 +286,3 @@ class _Heard(logging.Filter):
 def counted(counter: Counter[str]) -> tuple[Counted, ...]:
     """Return the counter as a tuple, most frequent first."""
     return tuple(Counted(text=t, count=n) for t, n in counter.most_common())
-
-
-def tidy(text: str, limit: int = 600) -> str:
-    """Return a reason without addresses and folders, so that equal reasons compare equal."""
-    return FOLDERS.sub("", ADDRESS.sub("0x…", text)).strip()[:limit]

@@ -12,8 +12,9 @@ import importlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from ivhl.measure.dynamo import counted, tidy
+from ivhl.measure.dynamo import counted
 from ivhl.measure.failures import CaseError, UnsupportedHereError
+from ivhl.records.text import tidy
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,6 +25,15 @@ _IGNORABLE: Final = re.compile(
 # An escape in JSON that is all ASCII. A surrogate pair is one of them, a backslash another.
 _JSON_ESCAPE: Final = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u....|.)")
 
+# "at 0x7f..." and folders make two equal texts differ between runs and machines.
+_ADDRESS: Final = re.compile(r"0x[0-9a-f]{6,}")
+_FOLDERS: Final = re.compile(r"(?<![\w./])/(?:[^\s/:'\"]+/)+(?=[^\s/:'\"]+)")
+
+
+def tidy(text: str, limit: int = 600) -> str:
+    """Return a text without addresses and folders, so that equal texts compare equal."""
+    return _FOLDERS.sub("", _ADDRESS.sub("0x…", text)).strip()[:limit]
+
 
 def visible(text: str) -> str:
     r"""Return a text with each invisible character written out as Python would, e.g. ``\u202e``.

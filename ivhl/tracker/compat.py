@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _BLAMELESS: frozenset[FailureClass] = frozenset(
     {"absent", "environment", "build", "inputs", "reference", "timeout", "out_of_memory"}
 )
-_STATUS_OF: dict[FailureClass, Status] = {
+STATUS_OF: dict[FailureClass, Status] = {
     "support_gate": "unsupported",
     "unsupported": "unsupported",
     "unavailable": "unavailable",
@@ -256,7 +256,7 @@ def _status(
 ) -> Status:
     """Return the status; ``another`` is the interval of another run for verdicts."""
     if failure is not None:
-        return _STATUS_OF.get(failure, "failed")
+        return STATUS_OF.get(failure, "failed")
     if speedup is None or another is None or another.low >= 1:
         return "works"
     if another.high < 1:

@@ -1,0 +1,243 @@
+"""``ivhl run``: a plain script in many cells, outside of any project."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from packaging.version import Version
+
+from ivhl.cli import app, options
+from ivhl.cli.screen import print_json
+from ivhl.errors import SpecError
+from ivhl.matrix.locks import lock_state
+from ivhl.script.cells import SHIPPED, shipped_matrix
+from ivhl.script.matrix import Expected, Runs
+from ivhl.script.requirements import needs_of
+from ivhl.script.running import Script, network_can_be_left
+from ivhl.tracker.terminal import Terminal
+from ivhl.tracker.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ivhl.matrix.spec import CellSpec, Matrix, Tier
+    from ivhl.script.outcome import Outcome
+
+SCHEMA: Final = "ivhl.script/1"
+DIFFERS: Final = 7
+_SHOWN_LINES: Final = 8
+_NARROWEST: Final = 20
+_COUNTS: Final = ("graphs", "breaks", "recompiles", "s")
+# In the address of a page about a graph break.
+_ID: Final = re.compile(r"/(gb\d{4})\.html")
+_TIERS: Final[dict[str, Tier]] = {"default": "default", "all": "extended", "next": "next"}
+
+
+@app.command("run", context_settings={"allow_interspersed_args": False})
+def run_command(
+    *,
+    script: Annotated[Path, typer.Argument(help="A Python script.")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="Its own arguments.")] = None,
+    torch: options.Releases = None,
+    python: options.Pythons = None,
+    requirement: options.With = None,
+    expect: options.Expect = None,
+    search: options.Search = False,
+    network: options.Network = False,
+    deadline: options.Deadline = 300.0,
+    as_json: options.Json = False,
+) -> None:
+    """Run a script in each PyTorch release and say which release is the first that differs.
+
+    --torch also takes a range such as 2.6.0..2.15.0, all, and next. The script runs unmodified, as
+    `python SCRIPT` in the current folder. Exit code 7 if the releases differ, or are not as
+    expected.
+    """
+    needs = needs_of(script, requirement or ())
+    matrix = shipped_matrix()
+    cells = cells_of(matrix, torch or ["default"], python or ())
+    to_run = Script(
+        path=script, arguments=tuple(arguments or ()), deadline_s=deadline, network=network
+    )
+    console = Terminal(stderr=True, highlight=False, soft_wrap=True)
+    if not network and not network_can_be_left():
+        console.print(
+            "this user may not run it without the network: the script can reach the network"
+        )
+
+    def tell(cell: CellSpec, outcome: Outcome) -> None:
+        console.print(f"{cell.id}: {outcome_text(outcome)}, {outcome.seconds:.1f} s")
+
+    runs = Runs(to_run, needs, expected_of(expect or ()), tell)
+    try:
+        if search:
+            for one in dict.fromkeys(cell.python for cell in cells):
+                runs.search([cell for cell in cells if cell.python == one])
+        else:
+            runs.run(sorted(cells, key=lambda cell: Version(cell.torch), reverse=True))
+        runs.settle()
+    finally:
+        # After Ctrl-C, or where a cell cannot be made, what is known is shown all the same.
+        if runs.outcomes:
+            _show(runs, as_json=as_json)
+    if runs.boundaries() or any(map(runs.is_unexpected, runs.outcomes)):
+        raise typer.Exit(DIFFERS)
+
+
+def expected_of(texts: Sequence[str]) -> Expected | None:
+    """Return what counts as good; ``None`` if nothing is said."""
+    if not texts:
+        return None
+    statuses = {int(text) for text in texts if text.isascii() and text.isdigit()}
+    if len(statuses) > 1:
+        raise SpecError("--expect: names two exit statuses", hint="name one")
+    lines = tuple(text for text in texts if not (text.isascii() and text.isdigit()))
+    return Expected(status=min(statuses, default=None), lines=lines)
+
+
+def cells_of(matrix: Matrix, releases: Sequence[str], pythons: Sequence[str]) -> list[CellSpec]:
+    """Return the cells that are asked for, by Python and release.
+
+    Args:
+        matrix: The shipped matrix.
+        releases: Releases, ranges, tiers or ``all``, also several with commas between.
+        pythons: Empty for the Python that has most of them; of several, the oldest.
+
+    Raises:
+        SpecError: If a release or a range is not valid, or is not in the matrix.
+        UnknownNameError: If a Python is not in the matrix.
+    """
+    chosen: dict[str, None] = {}
+    for text in (part.strip() for item in releases for part in item.split(",")):
+        chosen.update(dict.fromkeys(_releases_of(matrix, text)))
+    if not pythons:
+
+        def locked(python: str) -> int:
+            cells = matrix.cells([python], list(chosen))
+            return sum(lock_state(SHIPPED, cell).kind == "locked" for cell in cells)
+
+        pythons = [max(matrix.pythons_of("default"), key=locked)]
+    return list(matrix.cells(list(pythons), list(chosen)))
+
+
+def _releases_of(matrix: Matrix, text: str) -> Sequence[str]:
+    known = matrix.every_release
+    if text in _TIERS:
+        return matrix.releases(_TIERS[text])
+    first, dots, last = text.partition("..")
+    if not dots:
+        release = matrix.release(text)
+        if release not in known:
+            raise SpecError(
+                f"--torch: ivhl has no lock of {release}", hint=f"it has {', '.join(known)}"
+            )
+        return (release,)
+    low, high = (Version(matrix.release(end)) for end in (first, last))
+    found = [release for release in known if low <= Version(release) <= high]
+    if not found:
+        raise SpecError(f"--torch {text}: no release is in this range", hint=f"e.g. {known[0]}..")
+    return found
+
+
+def outcome_text(outcome: Outcome) -> str:
+    """Return how a script ended, in a few words."""
+    text = outcome.ending
+    if outcome.exception:
+        kind = outcome.exception.rpartition(".")[2]
+        text += f", {kind}: {outcome.first_line}".rstrip(": ")
+    if found := _ID.search(outcome.message):
+        text += f" [{found[1].upper()}]"
+    return text + (", flaky" if outcome.flaky else "")
+
+
+def _show(runs: Runs, *, as_json: bool) -> None:
+    if as_json:
+        print_json(SCHEMA, **_as_json(runs))
+        return
+    console = Terminal(highlight=False)
+    groups = runs.groups()
+    ordered = runs.in_order()
+    rows: list[tuple[str, ...]] = [("cell", " ", "outcome", *_COUNTS)]
+    for cell in ordered:
+        outcome = runs.outcomes[cell]
+        found = (outcome.graphs, outcome.graph_breaks, outcome.recompiles)
+        numbers = (*("-" if n is None else str(n) for n in found), f"{outcome.seconds:.1f}")
+        letter = chr(ord("A") + groups[cell]) if cell in groups else " "
+        blank = ("",) * len(numbers)
+        rows.append(
+            (cell.id, letter, outcome_text(outcome), *(numbers if letter != " " else blank))
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    # The outcome gets what is left of the line: no column is cut for its sake.
+    left = console.width - sum(widths) + widths[2] - 2 * (len(widths) - 1)
+    widths[2] = min(widths[2], max(left, _NARROWEST))
+    for row in rows:
+        text = row[2] if len(row[2]) <= widths[2] else f"{row[2][: widths[2] - 1]}…"
+        texts = [row[0].ljust(widths[0]), row[1], text.ljust(widths[2])]
+        texts += [text.rjust(width) for text, width in zip(row[3:], widths[3:], strict=True)]
+        console.print("  ".join(texts).rstrip(), soft_wrap=True)
+    for group in sorted(set(groups.values())):
+        cells = [cell for cell in ordered if groups.get(cell) == group]
+        _show_output(console, chr(ord("A") + group), runs.outcomes[cells[0]])
+    for sentence in sentences(runs):
+        console.print(sentence, soft_wrap=True)
+
+
+def _show_output(console: Terminal, letter: str, outcome: Outcome) -> None:
+    """Print what the script printed in the first cell of a group."""
+    message = f"{outcome.exception}: {outcome.message}".splitlines() if outcome.exception else []
+    for what, lines in (
+        ("raises", [line for line in message if line.strip()]),
+        ("prints", outcome.output.strip().splitlines()),
+        ("prints on standard error", [] if message else outcome.errors.strip().splitlines()),
+    ):
+        if not lines:
+            continue
+        ends = what != "raises"  # the end of an output says most, and the beginning of a message
+        shown = lines[-_SHOWN_LINES:] if ends else lines[:_SHOWN_LINES]
+        more = f", the {'last' if ends else 'first'} {_SHOWN_LINES} lines"
+        console.print(f"\n{letter} {what}{more if len(lines) > len(shown) else ''}:")
+        for line in shown:
+            console.print(f"  {line[:200]}", soft_wrap=True)
+
+
+def sentences(runs: Runs) -> list[str]:
+    """Return what the outcomes say: where they change, or that they are alike."""
+    found = []
+    flaky = [cell.id for cell, outcome in runs.outcomes.items() if outcome.flaky]
+    if flaky:
+        found.append(f"flaky: two runs in one cell differ: {', '.join(flaky)}")
+    for one, other in runs.boundaries():
+        found.append(
+            f"{one.id} and {other.id} differ: {outcome_text(runs.outcomes[one])} | "
+            f"{outcome_text(runs.outcomes[other])}"
+        )
+    ran = sum(outcome.has_run for outcome in runs.outcomes.values())
+    if ran > 1 and not runs.boundaries():
+        found.append(f"alike in {counted(ran, 'cell')}")
+    unmet = [cell.id for cell in runs.in_order() if runs.is_unexpected(cell)]
+    if unmet:
+        found.append(f"not as expected: {', '.join(unmet)}")
+    return found
+
+
+def _as_json(runs: Runs) -> dict[str, object]:
+    groups = runs.groups()
+    return {
+        "cells": [
+            {
+                "cell": cell.id,
+                "python": cell.python,
+                "torch": cell.torch,
+                "group": groups.get(cell),
+                "outcome": dataclasses.asdict(runs.outcomes[cell]),
+            }
+            for cell in runs.in_order()
+        ],
+        "differences": [[one.id, other.id] for one, other in runs.boundaries()],
+        "unexpected": [cell.id for cell in runs.in_order() if runs.is_unexpected(cell)],
+    }

@@ -1,0 +1,205 @@
+"""``ivhl try package:function``: a function or a model by its name, in cells of the user."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from ivhl.cli.run import cells_of
+from ivhl.cli.screen import print_json
+from ivhl.errors import SpecError
+from ivhl.script.cells import UnavailableError, cell_in_use, shipped_matrix
+from ivhl.script.running import network_can_be_left
+from ivhl.script.trying import Tried, packages_of, read_target, try_in
+from ivhl.tracker.compat import STATUS_OF
+from ivhl.tracker.terminal import Terminal
+from ivhl.tracker.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ivhl.matrix.spec import CellSpec
+    from ivhl.measure.effort import Effort
+
+SCHEMA: Final = "ivhl.try/1"
+FAILED: Final = 7
+_ID: Final = re.compile(r"/(gb\d{4})\.html")
+# Of the largest value: float32 code that is right differs by less.
+_OFF: Final = 1e-3
+
+
+def try_target(
+    text: str,
+    effort: Effort,
+    *,
+    inputs: Sequence[str] = (),
+    step: bool = False,
+    requirements: Sequence[str] = (),
+    pythons: Sequence[str] = (),
+    releases: Sequence[str] = (),
+    network: bool = False,
+    logs: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Try a target in each cell, and print what is found.
+
+    Raises:
+        SpecError: If the target, an input or a release is not valid.
+        typer.Exit: With 7 if it does not work in a cell.
+    """
+    target, folder = read_target(text, inputs, step=step)
+    matrix = shipped_matrix()
+    named = list(releases) or [matrix.releases()[-1]]
+    cells = cells_of(matrix, named, pythons)[::-1]
+    console = Terminal(highlight=False, soft_wrap=True)
+    told = Terminal(stderr=True, highlight=False, soft_wrap=True)
+    if not network and not network_can_be_left():
+        told.print(
+            "this user may not run it without the network: the target can reach the network"
+        )
+    wanted = (*packages_of(target, folder), *requirements)
+    results: dict[CellSpec, Tried] = {}
+    for cell in cells:
+        told.print(f"{cell.id}: {text}")
+        try:
+            with cell_in_use(cell, wanted) as place:
+                tried = try_in(place, target, folder, effort, network=network)
+        except UnavailableError as error:
+            tried = Tried({"unavailable": str(error)}, "")
+        results[cell] = tried
+        if not as_json:
+            console.print(f"{cell.id}: {first_line(tried)}")
+            for line in (*details(tried), *(tried.output.splitlines() if logs else ())):
+                console.print(f"  {line}")
+    if as_json:
+        print_json(SCHEMA, **_as_json(text, results))
+    elif len(cells) > 1:
+        console.print()
+        for cell in reversed(cells):
+            console.print(f"{cell.id:20} {first_line(results[cell])}")
+    if any(verdict(tried) != "works" for tried in results.values()):
+        raise typer.Exit(FAILED)
+
+
+def check_no_case(
+    targets: Sequence[str], names: Sequence[str], size: str | None, variant: str | None
+) -> None:
+    """Refuse what belongs to a workload beside a target.
+
+    Raises:
+        SpecError: If there is a second name, a size or a variant.
+    """
+    if len(names) > 1 or size or variant:
+        raise SpecError(
+            f"{targets[0]}: is a target, and takes no size, variant or other name",
+            hint="try one target at a time: ivhl try MODULE:EXPRESSION --input 8,64",
+        )
+
+
+def verdict(tried: Tried) -> str:
+    """Return the status of a target in a cell, as tables of cases have it."""
+    if "unavailable" in tried.found:
+        return "unavailable"
+    failure = tried.found.get("failure")
+    if failure is not None:
+        return STATUS_OF.get(failure["failure_class"], "failed")
+    second = tried.found.get("second") or {}
+    if "failure" in second:
+        return "failed"
+    return "works" if second.get("off", 0.0) <= _OFF else "wrong"
+
+
+def first_line(tried: Tried) -> str:
+    """Return the verdict with its reason, or with the seconds of a call."""
+    status = verdict(tried)
+    if status == "unavailable":
+        return str(tried.found["unavailable"])
+    failure = tried.found.get("failure")
+    if failure is not None:
+        kind = f"{failure['exception'].rpartition('.')[2]}: " if failure["exception"] else ""
+        message = failure["message"].partition("\n")[0]
+        found = _ID.search(failure["message"])
+        where = f" at {failure['where']}" if failure.get("where") else ""
+        return (
+            f"{status} in phase {failure['phase']}: {kind}{message}"
+            + where
+            + (f" [{found[1].upper()}]" if found else "")
+        )
+    if status != "works":
+        second = tried.found["second"]
+        why = second.get("failure") or f"differs by {second['off']:.2g} of the largest value"
+        return f"{status} with inputs {second['inputs']}: {why}"
+    eager, compiled = tried.found["eager_s"], tried.found["compiled_s"]
+    return (
+        f"works, {eager / compiled:.2f}x as fast as eager (indicative: {_time(eager)} to "
+        f"{_time(compiled)} a call)"
+    )
+
+
+def _likeness(second: dict[str, Any]) -> str:
+    return "like eager" if second["off"] <= _OFF else "not like eager"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"  # noqa: PLR2004
+
+
+def details(tried: Tried) -> list[str]:
+    """Return what else is known, a line each."""
+    found = tried.found
+    lines = []
+    if "inputs" in found:
+        lines.append(f"inputs: {found['inputs']} ({found['inputs_from']})")
+    if failure := found.get("failure"):
+        lines += failure["message"].splitlines()[1:9]
+    if facts := found.get("compile"):
+        seconds = facts.get("cold_s") or facts.get("warm_s") or 0.0
+        breaks = sum(one["count"] for one in facts["graph_breaks"])
+        lines.append(
+            f"compiled in {seconds:.1f} s: {counted(facts['graphs'], 'graph')}, "
+            f"{counted(breaks, 'graph break')}, {counted(len(facts['recompiles']), 'recompile')}"
+        )
+        lines += [
+            f"graph break: {one['text'].splitlines()[0]}" for one in facts["graph_breaks"][:5]
+        ]
+    if errors := found.get("accuracy"):
+        worst = max(errors, key=lambda one: one["compiled_max"] / (one["scale"] or 1))
+        lines.append(
+            f"error against float64: {worst['compiled_max']:.1e}, eager {worst['eager_max']:.1e}, "
+            f"in {worst['output']} of {counted(len(errors), 'output')}"
+        )
+    if second := found.get("second"):
+        again = second.get("recompiles", 0)
+        lines.append(
+            f"a larger batch, {second['inputs']}: "
+            + (
+                second.get("failure")
+                or f"{counted(again or 0, 'recompile')}, same values as eager"
+            )
+        )
+    return lines
+
+
+def _as_json(text: str, results: dict[CellSpec, Tried]) -> dict[str, Any]:
+    return {
+        "target": text,
+        "cells": [
+            {
+                "cell": cell.id,
+                "python": cell.python,
+                "torch": cell.torch,
+                "status": verdict(tried),
+                "reason": first_line(tried),
+                "inputs": tried.found.get("inputs"),
+                "failure": tried.found.get("failure"),
+                "compile": tried.found.get("compile"),
+                "accuracy": tried.found.get("accuracy", []),
+                "eager_s": tried.found.get("eager_s"),
+                "compiled_s": tried.found.get("compiled_s"),
+                "second": tried.found.get("second"),
+            }
+            for cell, tried in results.items()
+        ],
+    }

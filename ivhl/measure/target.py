@@ -1,0 +1,567 @@
+"""A function or a model by its name, as a workload: for ``ivhl try``, outside of any project.
+
+``IVHL_TARGET`` holds a ``Target`` as JSON. What it names is imported in the cell, and its inputs are
+guessed there, unless they are given: from the example in its docstring, from what a model says of
+itself, from its first layer, or from its signature. ``guess_of`` says which.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import json
+import math
+import os
+import re
+import sys
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+
+from ivhl.measure.case import Measurement, class_of
+from ivhl.measure.failures import CaseError, message_of, place_of, qualified_name
+from ivhl.measure.job import read_job
+from ivhl.measure.journal import Journal
+from ivhl.measure.rehearsal import print_traceback
+from ivhl.measure.supervisor import adopt_orphans
+from ivhl.measure.target_spec import (
+    MODULE,
+    NAME,
+    SIZE,
+    VARIABLE,
+    Target,
+    TargetError,
+    TensorLike,
+    parse_input,
+)
+from ivhl.workload import Variant, Workload, select_cases
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import torch
+
+_BATCH: Final = 2
+_WIDTH: Final = 64
+_IMAGE: Final = 64
+_TOKENS: Final = 32
+# Seconds of a first look, and the least and most calls of it.
+_LOOK_S: Final = 0.5
+_LOOKS: Final = (5, 200)
+
+
+class Guess(NamedTuple):
+    """The inputs of a target.
+
+    Attributes:
+        arguments: A ``TensorLike`` for each tensor; anything else as it is.
+        keywords: Likewise, by name.
+        source: Where they come from.
+    """
+
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+    source: str
+
+    def __str__(self) -> str:
+        """Return the inputs in one line."""
+        named = [f"{name}={value}" for name, value in self.keywords.items()]
+        return "; ".join([*map(str, self.arguments), *named]) or "none"
+
+
+def draw(one: TensorLike, generator: torch.Generator) -> torch.Tensor:
+    """Return values from the generator alone; floats in float64."""
+    import torch  # noqa: PLC0415  (the declaration imports without it)
+
+    if one.dtype == "bool":
+        return torch.rand(one.shape, generator=generator) > 0.5  # noqa: PLR2004
+    if one.dtype == "long":
+        low, high = int(one.low or 0), int(one.high or 10)
+        return torch.randint(low, max(high, low + 1), one.shape, generator=generator)
+    if one.low is None or one.high is None:
+        return torch.randn(one.shape, dtype=torch.float64, generator=generator)
+    unit = torch.rand(one.shape, dtype=torch.float64, generator=generator)
+    return one.low + (one.high - one.low) * unit
+
+
+@cache
+def target() -> Target:
+    """Return the target of this process."""
+    about = json.loads(os.environ[VARIABLE])
+    return Target(**about | {"inputs": tuple(about["inputs"])})
+
+
+@cache
+def named() -> Any:  # noqa: ANN401  (a function or a class)
+    """Return what the target's expression names, without a call of it.
+
+    Raises:
+        TargetError: If the module has no such name.
+    """
+    module = importlib.import_module(target().module)
+    tree = ast.parse(target().expression, mode="eval").body
+    function = tree.func if isinstance(tree, ast.Call) else tree
+    try:
+        return eval(ast.unparse(function), _namespace(module))  # noqa: S307  (the user's own words)
+    except (NameError, AttributeError) as error:
+        raise TargetError(f"{target().module}: {error}") from error
+
+
+def make() -> Any:  # noqa: ANN401  (a function or a model)
+    """Return a new model, or the function itself.
+
+    Raises:
+        TargetError: If it needs arguments, or cannot be called.
+    """
+    import torch  # noqa: PLC0415
+
+    found = named()
+    if isinstance(ast.parse(target().expression, mode="eval").body, ast.Call):
+        module = importlib.import_module(target().module)
+        found = eval(target().expression, _namespace(module))  # noqa: S307
+    elif inspect.isclass(found):
+        try:
+            found = found()
+        except TypeError as error:
+            raise TargetError(
+                f"{target().expression} needs arguments ({error}): write them, e.g. "
+                f"{target().module}:{target().expression}(...)"
+            ) from error
+    if isinstance(found, torch.nn.Module):
+        return found if target().step else found.eval()
+    if not callable(found):
+        raise TargetError(f"{target().module}:{target().expression} cannot be called")
+    return found
+
+
+def _namespace(module: Any) -> dict[str, Any]:  # noqa: ANN401  (a module)
+    import torch  # noqa: PLC0415
+
+    names = vars(module) if hasattr(module, "__dict__") else {}
+    # Packages that import their names lazily have them by attribute only.
+    lazy = {
+        name: getattr(module, name)
+        for name in _names_in(target().expression)
+        if hasattr(module, name)
+    }
+    return {"torch": torch, **names, **lazy}
+
+
+def _names_in(expression: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(expression, mode="eval")):
+        if isinstance(node, ast.Name):
+            yield node.id
+
+
+def make_model(size: Any) -> Any:  # noqa: ANN401, ARG001  (a model)
+    """Return the model."""
+    return make()
+
+
+def make_inputs(size: Any, generator: torch.Generator) -> tuple[Any, ...]:  # noqa: ANN401, ARG001
+    """Draw the inputs; keyword arguments are the last one, a dict, if there are any."""
+    return _inputs_of(guess_of(), generator)
+
+
+def _inputs_of(guess: Guess, generator: torch.Generator) -> tuple[Any, ...]:
+    def drawn(value: Any) -> Any:  # noqa: ANN401  (an argument)
+        return draw(value, generator) if isinstance(value, TensorLike) else value
+
+    arguments = tuple(map(drawn, guess.arguments))
+    keywords = {name: drawn(value) for name, value in guess.keywords.items()}
+    return (*arguments, keywords) if keywords else arguments
+
+
+@cache
+def call_of() -> Callable[..., Any]:
+    """Return the function with the inputs of ``make_inputs``."""
+    function = make()
+    named_too = bool(guess_of().keywords)
+    if inspect.isfunction(function) and not named_too and not target().step:
+        return function
+
+    def call(*inputs: Any) -> Any:  # noqa: ANN401
+        arguments, keywords = (inputs[:-1], inputs[-1]) if named_too else (inputs, {})
+        return function(*arguments, **keywords)
+
+    return with_gradients(call) if target().step else call
+
+
+def with_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that also returns the gradients of its floating inputs."""
+    import torch  # noqa: PLC0415
+
+    def step(*inputs: Any) -> Any:  # noqa: ANN401
+        leaves = [
+            x.detach().requires_grad_()
+            if isinstance(x, torch.Tensor) and x.is_floating_point()
+            else x
+            for x in inputs
+        ]
+        outputs = function(*leaves)
+        tensors = outputs if isinstance(outputs, tuple | list) else (outputs,)
+        loss = sum(x.square().mean() for x in tensors if x.is_floating_point())
+        wanted = [x for x in leaves if isinstance(x, torch.Tensor) and x.requires_grad]
+        return outputs, torch.autograd.grad(loss, wanted, allow_unused=True)
+
+    return step
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401  (of this module)
+    # Resolved by name when the case runs, since it imports what is tried.
+    if name == "call":
+        return call_of()
+    if name == "WORKLOADS":
+        return _workloads()
+    raise AttributeError(name)
+
+
+@cache
+def _workloads() -> tuple[Workload, ...]:
+    import torch  # noqa: PLC0415
+
+    common: dict[str, Any] = {
+        "name": NAME,
+        "version": 1,
+        "title": f"{target().module}:{target().expression}"[:80],
+        "sizes": {SIZE: 0},
+        "default_size": SIZE,
+        "make_inputs": f"{MODULE}:make_inputs",
+        "variants": (Variant(name="compiled"),),
+    }
+    if isinstance(make(), torch.nn.Module):
+        common |= {} if target().step else {"passes": "forward"}
+        return (Workload(**common, make_model=f"{MODULE}:make_model"),)
+    return (Workload(**common, eager=f"{MODULE}:call"),)
+
+
+@cache
+def guess_of() -> Guess:
+    """Return the inputs that are given, or those that can be guessed.
+
+    Raises:
+        TargetError: If nothing shows them.
+    """
+    import torch  # noqa: PLC0415
+
+    if target().inputs:
+        return Guess(tuple(map(parse_input, target().inputs)), {}, "as given")
+    found = make()
+    tried: list[str] = []
+    for guess in _guesses(found):
+        try:
+            with torch.no_grad():
+                found(*_positional_of(guess), **_keywords_of(guess))
+        except Exception as error:  # noqa: BLE001  (the next guess may do)
+            tried.append(f"{guess} ({guess.source}): {message_of(error).splitlines()[0][:120]}")
+        else:
+            return guess
+    raise TargetError(
+        f"the inputs of {target().expression} cannot be guessed: give them, e.g. --input 8,64"
+        + "".join(f"\n  not {line}" for line in tried)
+    )
+
+
+def _guesses(found: Any) -> Iterator[Guess]:  # noqa: ANN401
+    import torch  # noqa: PLC0415
+
+    if isinstance(found, torch.nn.Module):
+        one = (_of_model(found), _of_example(type(found)), *_of_layer(found))
+    else:
+        one = (_of_example(found), *_of_signature(found))
+    yield from filter(None, one)
+
+
+def _positional_of(guess: Guess) -> list[Any]:
+    return _drawn(guess._replace(keywords={}))
+
+
+def _keywords_of(guess: Guess) -> dict[str, Any]:
+    return _drawn(guess._replace(arguments=()))[0] if guess.keywords else {}
+
+
+def _of_model(model: Any) -> Guess | None:  # noqa: ANN401, PLR0911  (timm's or transformers')
+    """Return what a model of timm or transformers says of its input."""
+    about = getattr(model, "default_cfg", None) or getattr(model, "pretrained_cfg", None)
+    if isinstance(about, dict) and (size := about.get("input_size")):
+        return Guess((TensorLike((_BATCH, *size)),), {}, "its default_cfg")
+    config = getattr(model, "config", None)
+    name = getattr(model, "main_input_name", None)
+    if config is None or name is None:
+        return None
+    if name == "input_ids" and (n := getattr(config, "vocab_size", None)):
+        tokens = TensorLike((_BATCH, _TOKENS), "long", 0, n)
+        if getattr(config, "is_encoder_decoder", False):
+            return Guess((), {"input_ids": tokens, "decoder_input_ids": tokens}, "its config")
+        return Guess((tokens,), {}, "its config")
+    if name == "pixel_values" and (side := getattr(config, "image_size", None)):
+        height, width = side if isinstance(side, tuple | list) else (side, side)
+        channels = getattr(config, "num_channels", 3)
+        return Guess((TensorLike((_BATCH, channels, height, width)),), {}, "its config")
+    if name == "input_values":
+        return Guess((TensorLike((_BATCH, 16000)),), {}, "its main input, a second of sound")
+    return None
+
+
+def _of_layer(model: Any) -> Iterator[Guess]:  # noqa: ANN401
+    """Yield what the first layer with a size takes, for each input that the model needs."""
+    for layer in model.modules():
+        shapes = list(_shapes_of(layer))
+        for one in shapes:
+            n = max(_positional(model.forward), 1)
+            yield Guess((one,) * n, {}, f"its first layer, {type(layer).__name__}")
+        if shapes:
+            return
+
+
+def _shapes_of(layer: Any) -> Iterator[TensorLike]:  # noqa: ANN401
+    """Yield shapes that a layer takes, the likeliest first."""
+    from torch import nn  # noqa: PLC0415
+
+    if isinstance(layer, nn.Linear):
+        yield TensorLike((8, layer.in_features))
+        yield TensorLike((_BATCH, _TOKENS, layer.in_features))
+    elif isinstance(layer, nn.Embedding):
+        yield TensorLike((_BATCH, _TOKENS), "long", 0, layer.num_embeddings)
+    elif isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+        for side in (_IMAGE, 224):
+            yield TensorLike((_BATCH, layer.in_channels, *(side,) * len(layer.kernel_size)))
+    elif isinstance(layer, nn.RNNBase):
+        yield TensorLike((_TOKENS, _BATCH, layer.input_size))
+    elif isinstance(layer, nn.LayerNorm):
+        yield TensorLike((8, *layer.normalized_shape))
+        yield TensorLike((_BATCH, _TOKENS, *layer.normalized_shape))
+
+
+def _positional(function: Any) -> int:  # noqa: ANN401
+    """Return how many positional arguments a call needs; 1 if nothing says so."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 1
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.kind in kinds and p.default is p.empty for p in parameters)
+
+
+def _of_signature(function: Any) -> Iterator[Guess]:  # noqa: ANN401
+    """Yield a matrix, then a vector and a cube, for each argument that a function needs."""
+    n = _positional(function)
+    for shape in ((8, _WIDTH), (_WIDTH,), (_BATCH, 8, _WIDTH), (_WIDTH, _WIDTH)) if n else ():
+        yield Guess((TensorLike(shape),) * n, {}, "its signature")
+
+
+def _of_example(found: Any) -> Guess | None:  # noqa: ANN401
+    """Run the example in a docstring up to the first call, and take that call's arguments."""
+    import torch  # noqa: PLC0415
+
+    is_class = inspect.isclass(found)
+    lines = re.findall(r"^\s*(?:>>>|\.\.\.) ?(.*)$", found.__doc__ or "", re.MULTILINE)
+    name = getattr(found, "__name__", "")
+    namespace: dict[str, Any] = {
+        "torch": torch,
+        "nn": torch.nn,
+        "F": torch.nn.functional,
+        "math": math,
+        name: found,
+    }
+    state = torch.get_rng_state()
+    source: list[str] = []
+    try:
+        for line in lines:
+            source.append(line)
+            try:
+                tree = ast.parse("\n".join(source))
+            except SyntaxError:
+                continue  # of several lines
+            source.clear()
+            for statement in tree.body:
+                call = _call_in(statement, name, namespace, model=is_class)
+                if call is not None:
+                    return _guess_from(call, namespace)
+                exec(compile(ast.Module([statement], []), "<example>", "exec"), namespace)  # noqa: S102
+    except Exception:  # noqa: BLE001  (an example may need anything)
+        return None
+    finally:
+        torch.set_rng_state(state)
+    return None
+
+
+def _call_in(
+    statement: ast.stmt, name: str, namespace: dict[str, Any], *, model: bool
+) -> ast.Call | None:
+    """Return the call of a function by its name, or of an instance of a class."""
+    import torch  # noqa: PLC0415
+
+    for node in ast.walk(statement):
+        if not isinstance(node, ast.Call):
+            continue
+        text = ast.unparse(node.func)
+        if model:
+            if isinstance(namespace.get(text), torch.nn.Module):
+                return node
+        elif text.rpartition(".")[2] == name:
+            return node
+    return None
+
+
+def _guess_from(call: ast.Call, namespace: dict[str, Any]) -> Guess:
+    def value(node: ast.expr) -> Any:  # noqa: ANN401
+        return like(eval(compile(ast.Expression(node), "<example>", "eval"), namespace))  # noqa: S307
+
+    keywords = {word.arg: value(word.value) for word in call.keywords if word.arg is not None}
+    return Guess(tuple(map(value, call.args)), keywords, "the example in its docstring")
+
+
+def like(value: Any) -> Any:  # noqa: ANN401  (an argument)
+    """Return what draws a tensor of this kind and range; anything else as it is."""
+    import torch  # noqa: PLC0415
+
+    if not isinstance(value, torch.Tensor) or value.is_complex() or not value.numel():
+        return value
+    shape = tuple(value.shape)
+    if value.dtype == torch.bool:
+        return TensorLike(shape, "bool")
+    low, high = value.min().item(), value.max().item()
+    if not value.is_floating_point():
+        return TensorLike(shape, "long", low, high + 1)
+    return TensorLike(shape, "float", low, high) if low >= 0 else TensorLike(shape)
+
+
+def main(argv: Sequence[str]) -> NoReturn:
+    """Try the target in this process, as ``argv[1]`` says; the findings go to the journal."""
+    job = read_job(argv[1])
+    adopt_orphans()
+    journal = Journal(Path(job.journal))
+    journal.enter("import")
+    try:
+        guess = guess_of()
+        journal.note(inputs=str(guess), inputs_from=guess.source)
+        (case,) = select_cases(_workloads(), names=[NAME], device=job.effort.device)
+        Measurement(job, case, journal).run()
+        journal.note(**indicative())
+    except Exception as error:  # noqa: BLE001  (every exception is a result)
+        print_traceback(error)
+        is_mine = isinstance(error, TargetError)
+        is_said = is_mine or isinstance(error, CaseError)
+        journal.note(
+            failure={
+                "phase": journal.phase,
+                "failure_class": "inputs" if is_mine else class_of(error, journal.phase, job),
+                "exception": "" if is_said else qualified_name(error),
+                "message": message_of(error),
+                "where": place_of(error),
+            }
+        )
+    journal.note(done=True)
+    journal.close()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # as a case does
+
+
+def indicative() -> dict[str, Any]:
+    """Time the target by hand, and call it with a larger batch: a first look, and no measurement.
+
+    Returns:
+        ``eager_s`` and ``compiled_s``, medians of a call; ``second``, what a larger batch did, or
+        ``None`` if the target takes none.
+    """
+    import torch  # noqa: PLC0415
+
+    first = guess_of()
+    function = make() if isinstance(make(), torch.nn.Module) else call_of()
+    compiled = torch.compile(function)
+    inputs = _drawn(first)
+    with nullcontext() if target().step else torch.no_grad():
+        compiled(*inputs)
+        eager_s, compiled_s = _medians(lambda: function(*inputs), lambda: compiled(*inputs))
+        larger = first._replace(arguments=tuple(map(_larger, first.arguments)))
+        second = None
+        if larger != first and not first.keywords:
+            second = _second_shape(function, compiled, larger)
+    return {"eager_s": eager_s, "compiled_s": compiled_s, "second": second}
+
+
+def _medians(*calls: Callable[[], Any]) -> list[float]:
+    """Return the median seconds of each call, in turns for about half a second."""
+    seen: list[list[float]] = [[] for _ in calls]
+    ends = time.perf_counter() + _LOOK_S
+    while len(seen[0]) < _LOOKS[0] or (time.perf_counter() < ends and len(seen[0]) < _LOOKS[1]):
+        for call, times in zip(calls, seen, strict=True):
+            began = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - began)
+    return [median(times) for times in seen]
+
+
+def _second_shape(
+    function: Callable[..., Any], compiled: Callable[..., Any], guess: Guess
+) -> dict[str, Any] | None:
+    try:
+        eager = function(*_drawn(guess))
+    except Exception:  # noqa: BLE001  (not every function takes another size)
+        return None
+    before = sum(convert_frame_counts().values())
+    try:
+        found = compiled(*_drawn(guess))
+    except Exception as error:  # noqa: BLE001  (a result)
+        told = f"{qualified_name(error)}: {message_of(error)}"
+        return {"inputs": str(guess), "failure": told.partition("\n")[0]}
+    again = sum(convert_frame_counts().values()) - before
+    return {"inputs": str(guess), "recompiles": again, "off": distance(eager, found)}
+
+
+def _drawn(guess: Guess) -> list[Any]:
+    import torch  # noqa: PLC0415
+
+    def cast(x: Any) -> Any:  # noqa: ANN401
+        return x.float() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+
+    drawn = _inputs_of(guess, torch.Generator().manual_seed(1))
+    return [{k: cast(v) for k, v in x.items()} if isinstance(x, dict) else cast(x) for x in drawn]
+
+
+def convert_frame_counts() -> dict[Any, int]:
+    """Return how often Dynamo compiled each frame."""
+    from torch._dynamo.convert_frame import FRAME_COMPILE_COUNTER  # noqa: PLC0415
+
+    return dict(FRAME_COMPILE_COUNTER)
+
+
+def _larger(value: Any) -> Any:  # noqa: ANN401
+    """Return a tensor with one more in its first dimension, that of the batch."""
+    if isinstance(value, TensorLike) and value.shape:
+        return replace(value, shape=(value.shape[0] + 1, *value.shape[1:]))
+    return value
+
+
+def distance(one: Any, other: Any) -> float:  # noqa: ANN401
+    """Return the largest difference of two outputs, over the largest value; ``nan`` if unlike."""
+    import torch  # noqa: PLC0415
+
+    from ivhl.measure.leaves import leaves_of  # noqa: PLC0415  (imports torch)
+
+    a, b = (list(leaves_of(y).tensors.values()) for y in (one, other))
+    if [x.shape for x in a] != [x.shape for x in b]:
+        return float("nan")
+    found = 0.0
+    for seen, other_seen in zip(a, b, strict=True):
+        x, y = seen.double(), other_seen.double()
+        if not torch.equal(x.isnan(), y.isnan()):
+            return float("nan")
+        if x.numel():
+            scale = x.nan_to_num().abs().max().clamp_min(torch.finfo(torch.float32).tiny)
+            found = max(found, float((x - y).nan_to_num().abs().max() / scale))
+    return found
+
+
+if __name__ == "__main__":
+    # Functions of the declaration are found by the module's own name.
+    from ivhl.measure import target as itself  # noqa: PLW0406
+
+    itself.main(sys.argv)

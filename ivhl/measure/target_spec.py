@@ -1,0 +1,76 @@
+"""What ``ivhl try`` asks of a target: its name and its inputs, read without torch."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+# Runs in the cell: ``python -m MODULE JOB``.
+MODULE: Final = "ivhl.measure.target"
+VARIABLE: Final = "IVHL_TARGET"
+NAME: Final = "target.call"
+SIZE: Final = "given"
+_INPUT: Final = re.compile(
+    r"\s*(?:(?P<dtype>float|long|bool)\s+)?(?P<shape>\d+(?:\s*,\s*\d+)*|scalar)(?:\s*<\s*(?P<below>\d+))?\s*"
+)
+
+
+class TargetError(Exception):
+    """A target that cannot be called as it is: the message says what to give."""
+
+
+class Target(NamedTuple):
+    """What is tried.
+
+    Attributes:
+        module: Its module.
+        expression: What to take from the module, e.g. ``softmax`` or ``Linear(3, 4)``.
+        inputs: As ``--input`` has them, e.g. ``8,64`` or ``long 2,32 <1000``; empty to guess.
+        step: Whether gradients are taken.
+    """
+
+    module: str
+    expression: str
+    inputs: tuple[str, ...] = ()
+    step: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TensorLike:
+    """A tensor to draw.
+
+    Attributes:
+        shape: Its shape.
+        dtype: ``float``, ``long`` or ``bool``.
+        low: Least value of integers; of floats, with ``high``, the
+            range; ``None`` for normally distributed ones.
+        high: Bound that is not reached.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str = "float"
+    low: float | None = None
+    high: float | None = None
+
+    def __str__(self) -> str:
+        """Return it as ``--input`` would have it."""
+        shape = ",".join(map(str, self.shape)) or "scalar"
+        below = f" <{self.high:g}" if self.dtype == "long" and self.high is not None else ""
+        return f"{'' if self.dtype == 'float' else self.dtype + ' '}{shape}{below}"
+
+
+def parse_input(text: str) -> TensorLike:
+    """Return the tensor that ``--input`` describes.
+
+    Raises:
+        TargetError: If the text has another form.
+    """
+    found = _INPUT.fullmatch(text)
+    if found is None:
+        raise TargetError(
+            f"--input {text!r}: must be a shape, e.g. 8,64, or `long 2,32 <1000`, or `bool 4`"
+        )
+    shape = () if found["shape"] == "scalar" else tuple(map(int, found["shape"].split(",")))
+    below = float(found["below"]) if found["below"] else None
+    return TensorLike(shape, found["dtype"] or "float", 0.0 if below else None, below)

@@ -1,0 +1,183 @@
+"""Run a script in many cells, newest first, and say which release is the first that differs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from packaging.version import Version
+
+from ivhl.matrix.uv import uv_pool
+from ivhl.script.cells import UnavailableError, cell_in_use
+from ivhl.script.outcome import Outcome, are_alike, noisy_numbers, not_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ivhl.matrix.spec import CellSpec
+    from ivhl.script.requirements import Needs
+    from ivhl.script.running import Script
+
+# Cells that are made at the same time: uv's own work is in parallel already.
+_AT_ONCE: Final = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expected:
+    """What counts as good.
+
+    Attributes:
+        status: Exit status; ``None`` for any.
+        lines: Texts that standard output must contain.
+    """
+
+    status: int | None = None
+    lines: tuple[str, ...] = ()
+
+    def is_met(self, outcome: Outcome) -> bool:
+        """Return whether an outcome is as expected."""
+        ends = self.status is None or outcome.ending == f"exit {self.status}"
+        return ends and all(line in outcome.output for line in self.lines)
+
+
+class Runs:
+    """The outcomes of a script in cells, each run as often as a comparison needs.
+
+    Args:
+        script: The script.
+        needs: What it needs.
+        expected: What counts as good; ``None`` to compare the cells with each other.
+        tell: Called with each cell and its outcome, when it is known.
+    """
+
+    def __init__(
+        self,
+        script: Script,
+        needs: Needs,
+        expected: Expected | None,
+        tell: Callable[[CellSpec, Outcome], None],
+    ) -> None:
+        self._script, self._needs, self._expected = script, needs, expected
+        self._tell = tell
+        self._noisy: frozenset[int] = frozenset()
+        self.outcomes: dict[CellSpec, Outcome] = {}
+
+    def run(self, cells: Sequence[CellSpec]) -> None:
+        """Run the script in all cells; the next cells are made meanwhile.
+
+        Raises:
+            LockError: If a cell cannot be made.
+            InterpreterError: If this machine lacks a Python.
+        """
+        with uv_pool(_AT_ONCE) as pool:
+            made = {cell: pool.submit(self._make, cell) for cell in cells}
+            for cell in cells:
+                made[cell].result()
+                self.run_in(cell)
+
+    def _make(self, cell: CellSpec) -> None:
+        if not self._needs.forbids(cell):
+            try:
+                with cell_in_use(cell, self._needs.others):
+                    pass
+            except UnavailableError:
+                return
+
+    def run_in(self, cell: CellSpec) -> Outcome:
+        """Run the script once more in a cell, and return what is known of the cell."""
+        if why := self._needs.forbids(cell):
+            outcome = not_run(why)
+        else:
+            try:
+                with cell_in_use(cell, self._needs.others) as folder:
+                    outcome = self._script.run_in(folder)
+            except UnavailableError as error:
+                outcome = not_run(str(error))
+        earlier = self.outcomes.get(cell)
+        if earlier is not None:
+            self._noisy |= noisy_numbers(earlier, outcome)
+            outcome = earlier.again(outcome)
+        self.outcomes[cell] = outcome
+        self._tell(cell, outcome)
+        return outcome
+
+    def are_alike(self, one: CellSpec, other: CellSpec) -> bool:
+        """Return whether the script ends alike in two cells, as far as is known."""
+        a, b = self.outcomes[one], self.outcomes[other]
+        if self._expected is not None:
+            return self._expected.is_met(a) == self._expected.is_met(b)
+        return are_alike(a, b, self._noisy, (one.torch, other.torch))
+
+    def settle(self) -> None:
+        """Run each side of every boundary again: a number that varies is no difference.
+
+        A boundary that vanishes so may show another; each cell is run twice at most.
+        """
+        while True:
+            once = {
+                cell
+                for pair in self.boundaries()
+                for cell in pair
+                if self.outcomes[cell].runs == 1
+            }
+            if not once:
+                return
+            for cell in sorted(once, key=list(self.outcomes).index):
+                self.run_in(cell)
+
+    def boundaries(self) -> list[tuple[CellSpec, CellSpec]]:
+        """Return neighbouring cells of one Python between which the outcome changes, in order."""
+        ran = [cell for cell in self.in_order() if self.outcomes[cell].has_run]
+        return [
+            (one, other)
+            for one, other in pairwise(ran)
+            if one.python == other.python and not self.are_alike(one, other)
+        ]
+
+    def in_order(self) -> list[CellSpec]:
+        """Return the cells with an outcome, by Python and release."""
+        return sorted(self.outcomes, key=lambda cell: (cell.python, Version(cell.torch)))
+
+    def groups(self) -> dict[CellSpec, int]:
+        """Return a number for each cell that has run: cells with the same number are alike."""
+        found: dict[CellSpec, int] = {}
+        for cell in self.in_order():
+            if self.outcomes[cell].has_run:
+                alike = (n for other, n in found.items() if self.are_alike(cell, other))
+                found[cell] = next(alike, len(set(found.values())))
+        return found
+
+    def is_unexpected(self, cell: CellSpec) -> bool:
+        """Return whether the script has run in a cell and was not as expected."""
+        outcome = self.outcomes[cell]
+        return (
+            self._expected is not None and outcome.has_run and not self._expected.is_met(outcome)
+        )
+
+    def search(self, cells: Sequence[CellSpec]) -> None:
+        """Find a boundary between the first and the last cell with the fewest runs.
+
+        Nothing more is run if both ends are alike.
+
+        Args:
+            cells: Of one Python, oldest first; those that cannot exist are passed over.
+        """
+        left = list(cells)
+        while left and not self._exists(left[0]):
+            left.pop(0)
+        while left and not self._exists(left[-1]):
+            left.pop()
+        if len(left) < 2 or self.are_alike(left[0], left[-1]):  # noqa: PLR2004  (both ends)
+            return
+        while len(left) > 2:  # noqa: PLR2004
+            middle = len(left) // 2
+            if not self._exists(left[middle]):
+                del left[middle]
+            elif self.are_alike(left[0], left[middle]):
+                left = left[middle:]
+            else:
+                left = left[: middle + 1]
+
+    def _exists(self, cell: CellSpec) -> bool:
+        return (self.outcomes.get(cell) or self.run_in(cell)).has_run

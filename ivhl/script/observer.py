@@ -1,0 +1,73 @@
+"""Write down how a script ended and what the compiler did: runs in the script's own process.
+
+A cell holds this file as ``_ivhl_observer``; a ``.pth`` file imports it if ``IVHL_OBSERVE`` names a
+file. It needs the standard library only, changes nothing that the script sees but
+``sys.excepthook``, and reads the counters of Dynamo when the interpreter ends. A process that ends
+otherwise (``os._exit``, a signal) leaves no file.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+VARIABLE = "IVHL_OBSERVE"
+MODULE = "_ivhl_observer"
+# Python runs a line of a ``.pth`` file that begins with ``import``.
+PTH = f"import os; os.environ.get({VARIABLE!r}) and __import__({MODULE!r}).observe()\n"
+_SHOWN = 20  # reasons of graph breaks
+
+
+def observe() -> None:
+    """Begin: take the name of the file out of the environment, so that no child writes it."""
+    path = os.environ.pop(VARIABLE)
+    main = os.getpid()
+    seen: dict[str, Any] = {}
+    shown = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        seen["exception"] = {
+            "type": f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."),
+            "message": str(error),
+            "frames": [[f.filename, f.lineno, f.name] for f in traceback.extract_tb(trace)],
+        }
+        shown(kind, error, trace)
+
+    def write() -> None:
+        if os.getpid() != main:  # a fork that ended by itself
+            return
+        with open(f"{path}.part", "w", encoding="utf-8") as file:  # noqa: PTH123
+            json.dump(seen | counts(), file)
+        os.replace(f"{path}.part", path)  # noqa: PTH105
+
+    sys.excepthook = hook
+    atexit.register(write)
+
+
+def counts() -> dict[str, Any]:
+    """Return graphs, graph breaks and recompiles of this process; ``None`` for what is not known."""
+    convert = sys.modules.get("torch._dynamo.convert_frame")
+    found = sys.modules.get("torch._dynamo.utils")
+    if convert is None or found is None:  # nothing was compiled
+        return {"graphs": 0, "graph_breaks": 0, "recompiles": 0, "reasons": []}
+    frames = found.counters["frames"]
+    graphs = int(found.counters["stats"]["unique_graphs"])
+    eager = max(int(frames["total"]) - int(frames["ok"]), 0)
+    broken = found.graph_break_reasons
+    counted = sum(found.counters["graph_break"].values())
+    # Of each frame, in all releases from 2.2; ``torch._dynamo.reset`` forgets it.
+    compiles = convert.FRAME_COMPILE_COUNTER
+    known = sum(compiles.values()) >= graphs  # of one compilation comes at most one
+    return {
+        "graphs": graphs,
+        "graph_breaks": max(len(broken) + eager, counted),
+        "recompiles": sum(n - 1 for n in compiles.values()) if known else None,
+        "reasons": [str(one.reason)[:600] for one in broken[:_SHOWN]],
+    }

@@ -1,0 +1,108 @@
+"""What a script says that it needs: the block of PEP 723 at its top."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import TYPE_CHECKING, Any, Final
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from ivhl.errors import SpecError
+from ivhl.matrix.spec import read_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ivhl.matrix.spec import CellSpec
+
+# Source: the reference implementation of PEP 723.
+_BLOCK: Final = re.compile(
+    r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$"
+)
+
+
+class Needs:
+    """What a script needs.
+
+    Args:
+        python: Pythons that it allows.
+        torch: Releases of torch that it allows.
+        others: Requirements of other packages.
+    """
+
+    def __init__(
+        self,
+        python: SpecifierSet | None = None,
+        torch: SpecifierSet | None = None,
+        others: Sequence[str] = (),
+    ) -> None:
+        self._python = python or SpecifierSet()
+        self._torch = torch or SpecifierSet()
+        self.others = tuple(others)
+
+    def forbids(self, cell: CellSpec) -> str:
+        """Return why a cell is pinned out, or nothing."""
+        if not self._python.contains(cell.python.removesuffix("t"), prereleases=True):
+            return f"pinned out: the script needs Python {self._python}"
+        if not self._torch.contains(cell.torch, prereleases=True):
+            return f"pinned out: the script needs torch{self._torch}"
+        return ""
+
+
+def needs_of(script: Path, more: Sequence[str] = ()) -> Needs:
+    """Read the needs of a script.
+
+    Args:
+        script: A Python file.
+        more: Further requirements, of its user.
+
+    Raises:
+        SpecError: If the file cannot be read, its block is no valid TOML, or a requirement is none.
+    """
+    try:
+        text = read_plain(script).decode("utf-8", "replace")
+    except OSError as error:
+        raise SpecError(
+            f"{script}: {error.strerror or error}", hint="name a Python file"
+        ) from error
+    blocks = [m["content"] for m in _BLOCK.finditer(text) if m["type"] == "script"]
+    if len(blocks) > 1:
+        raise SpecError(f"{script}: has two blocks `# /// script`", hint="PEP 723 allows one")
+    about = _table(script, blocks[0]) if blocks else {}
+    dependencies = about.get("dependencies", [])
+    if not isinstance(dependencies, list):
+        raise SpecError(f"{script}: dependencies: must be a list", hint="see PEP 723")
+    torch, others = SpecifierSet(), []
+    for requirement in (*dependencies, *more):
+        parsed = _requirement(script, requirement)
+        if parsed.name == "torch":
+            torch &= parsed.specifier
+        else:
+            others.append(str(parsed))
+    try:
+        python = SpecifierSet(str(about.get("requires-python", "")))
+    except InvalidSpecifier as error:
+        raise SpecError(f"{script}: requires-python: {error}", hint="e.g. >=3.12") from error
+    return Needs(python, torch, others)
+
+
+def _table(script: Path, block: str) -> dict[str, Any]:
+    lines = [line.removeprefix("#").removeprefix(" ") for line in block.splitlines(keepends=True)]
+    try:
+        return tomllib.loads("".join(lines))
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError(
+            f"{script}: its block `# /// script` is not valid TOML: {error}", hint="see PEP 723"
+        ) from error
+
+
+def _requirement(script: Path, text: object) -> Requirement:
+    try:
+        return Requirement(str(text))
+    except InvalidRequirement as error:
+        raise SpecError(
+            f"{script}: must need packages by name (got {text!r}): {error}", hint="e.g. timm>=1.0"
+        ) from error

@@ -1,0 +1,186 @@
+"""Run a script in a cell, as ``python script.py`` would, and return how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from ivhl.measure.process import ProcessTree
+from ivhl.script import no_network, observer
+from ivhl.script.outcome import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Bytes of each stream that are kept: so many of its beginning, and as many of its end.
+KEPT: Final = 1 << 16
+_POLL_S: Final = 0.2
+# What would bring packages of another environment, or files of the user's own Python.
+_LEFT_OUT: Final = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONDONTWRITEBYTECODE")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Script:
+    """A script and how to run it.
+
+    Attributes:
+        path: As its user has written it.
+        arguments: Its command line.
+        deadline_s: Wall seconds after which it is ended.
+        network: Whether it may use the network.
+    """
+
+    path: Path
+    arguments: tuple[str, ...] = ()
+    deadline_s: float = 300.0
+    network: bool = False
+
+    def run_in(self, cell: Path) -> Outcome:
+        """Run it with the Python of a cell, in the current folder.
+
+        Args:
+            cell: Folder of the cell's environment.
+        """
+        with tempfile.TemporaryDirectory(prefix="ivhl-run-") as name:
+            report = Path(name) / "report.json"
+            command = [str(cell / "bin" / "python"), str(self.path), *self.arguments]
+            if not self.network:
+                command = [sys.executable, "-I", "-S", no_network.__file__, *command]
+            began = time.monotonic()
+            with ProcessTree(
+                command,
+                env=_environment(cell) | {observer.VARIABLE: str(report)},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            ) as tree:
+                output, errors = _Kept(tree.process.stdout), _Kept(tree.process.stderr)
+                code: int | None = None
+                while code is None and time.monotonic() - began < self.deadline_s:
+                    code = tree.wait(_POLL_S)
+                ending = (
+                    f"did not end within {self.deadline_s:g} s" if code is None else _ended(code)
+                )
+                seconds = time.monotonic() - began
+                tree.end()
+                texts = output.text(), errors.text()
+            found = _read(report)
+        return _outcome(ending, seconds, texts, found)
+
+
+def network_can_be_left() -> bool:
+    """Return whether this user may run a script without the network."""
+    command = [sys.executable, "-I", "-S", no_network.__file__]
+    return subprocess.run(command, check=False).returncode == 0
+
+
+def _environment(cell: Path) -> dict[str, str]:
+    environment = {name: text for name, text in os.environ.items() if name not in _LEFT_OUT}
+    # Compiled C++ is kept, by its content; what is decided before it is decided again.
+    caches = {
+        "TORCHINDUCTOR_CACHE_DIR": str(cell / "inductor"),
+        "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
+        "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
+    }
+    path = os.pathsep.join((str(cell / "bin"), environment.get("PATH", os.defpath)))
+    return caches | environment | {"VIRTUAL_ENV": str(cell), "PATH": path}
+
+
+def _ended(code: int) -> str:
+    if code >= 0:
+        return f"exit {code}"
+    import signal  # noqa: PLC0415  (only for a script that a signal ended)
+
+    with suppress(ValueError):
+        return signal.Signals(-code).name
+    return f"signal {-code}"
+
+
+def _read(report: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError):
+        found = json.loads(report.read_text(encoding="utf-8"))
+        if isinstance(found, dict):
+            return found
+    return {}
+
+
+def _outcome(
+    ending: str, seconds: float, texts: tuple[str, str], found: Mapping[str, Any]
+) -> Outcome:
+    exception = found.get("exception")
+    kind, message, frames = ("", "", [])
+    if exception:
+        kind, message, frames = exception["type"], exception["message"], exception["frames"]
+    elif ending != "exit 0":
+        kind, message = _last_error(texts[1])
+    return Outcome(
+        ending=ending,
+        exception=kind,
+        message=message,
+        frames=tuple((str(f), int(n or 0), str(w)) for f, n, w in frames),
+        output=texts[0],
+        errors=texts[1],
+        graphs=found.get("graphs"),
+        graph_breaks=found.get("graph_breaks"),
+        recompiles=found.get("recompiles"),
+        reasons=tuple(found.get("reasons", ())),
+        seconds=seconds,
+    )
+
+
+_EXCEPTION: Final = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
+
+
+def _last_error(text: str) -> tuple[str, str]:
+    """Return the exception that a traceback on standard error ends with; empty without one."""
+    before, mark, after = text.rpartition("Traceback (most recent call last):\n")
+    del before
+    for line in after.splitlines() if mark else ():
+        if line[:1].strip() and (found := _EXCEPTION.match(line)):
+            return found["type"], found["message"] or ""
+    return "", ""
+
+
+class _Kept:
+    """Reads a stream to its end in a thread, and keeps its beginning and its end.
+
+    Args:
+        stream: A pipe; a process that prints gigabytes costs no memory and no disk.
+    """
+
+    def __init__(self, stream: IO[bytes] | None) -> None:
+        assert stream is not None  # noqa: S101  (for the type checker)
+        self._stream = stream
+        self._first = self._last = b""
+        self._dropped = 0
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        with suppress(OSError, ValueError):
+            while data := os.read(self._stream.fileno(), 1 << 16):
+                room = KEPT - len(self._first)
+                self._first += data[:room]
+                self._last += data[room:]
+                if len(self._last) > 2 * KEPT:
+                    self._dropped += len(self._last) - KEPT
+                    self._last = self._last[-KEPT:]
+
+    def text(self) -> str:
+        """Return what was kept, after the end of all that could write."""
+        self._thread.join(timeout=5)
+        if len(self._last) > KEPT:
+            self._dropped += len(self._last) - KEPT
+            self._last = self._last[-KEPT:]
+        middle = f"\n[{self._dropped:,} bytes left out]\n".encode() if self._dropped else b""
+        return (self._first + middle + self._last).decode("utf-8", "replace")

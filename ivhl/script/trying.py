@@ -1,0 +1,157 @@
+"""Try a function or a model by its name in a cell of the user (``ivhl try package:function``)."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ivhl
+from ivhl.errors import SpecError
+from ivhl.measure.job import Job
+from ivhl.measure.launcher import failure_of, read_journal
+from ivhl.measure.process import run_limited, tail
+from ivhl.measure.target_spec import MODULE, NAME, SIZE, VARIABLE, Target, TargetError, parse_input
+from ivhl.script import no_network
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ivhl.measure.effort import Effort
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What is known of a target in a cell.
+
+    Attributes:
+        found: The findings of its process (``ivhl.measure.case``), its failure among them.
+        output: The end of what it printed.
+    """
+
+    found: dict[str, Any]
+    output: str
+
+
+def read_target(text: str, inputs: Sequence[str], *, step: bool) -> tuple[Target, Path | None]:
+    """Return a target by its text, and the folder that its module is imported from.
+
+    Args:
+        text: ``package.module:expression`` or ``file.py:expression``.
+        inputs: As ``--input`` has them.
+        step: Whether gradients are taken.
+
+    Raises:
+        SpecError: If the text or an input has another form, or the file is not there.
+    """
+    module, _, expression = text.partition(":")
+    folder = None
+    if module.endswith(".py"):
+        path = Path(module)
+        if not path.is_file():
+            raise SpecError(
+                f"{path}: must be a Python file", hint="name one, e.g. model.py:forward"
+            )
+        folder, module = path.resolve().parent, path.stem
+    elif Path(module.partition(".")[0]).is_dir() or Path(f"{module}.py").is_file():
+        folder = Path.cwd()
+    try:
+        compile(expression, "<target>", "eval")
+        compile(module, "<target>", "eval")
+        for one in inputs:
+            parse_input(one)
+    except SyntaxError as error:
+        raise SpecError(
+            f"{text!r}: must be MODULE:EXPRESSION ({error.msg})",
+            hint="e.g. torch.nn.functional:softmax, or 'timm:create_model(\"resnet18\")'",
+        ) from error
+    except TargetError as error:
+        raise SpecError(str(error), hint='e.g. --input 8,64 --input "long 2,32 <1000"') from error
+    return Target(module, expression, tuple(inputs), step), folder
+
+
+def packages_of(target: Target, folder: Path | None) -> tuple[str, ...]:
+    """Return the distribution that the module is probably of: none for torch and one's own file."""
+    top = target.module.partition(".")[0]
+    is_there = folder is not None or top == "torch" or top in sys.stdlib_module_names
+    return () if is_there else (top.replace("_", "-"),)
+
+
+def try_in(
+    cell: Path, target: Target, folder: Path | None, effort: Effort, *, network: bool
+) -> Tried:
+    """Try a target in a cell.
+
+    Args:
+        cell: Folder of the cell's environment.
+        target: What to try.
+        folder: Where its module is, if it is not installed.
+        effort: How to measure.
+        network: Whether it may use the network.
+    """
+    with tempfile.TemporaryDirectory(prefix="ivhl-try-") as name:
+        here = Path(name)
+        (here / "instrument").mkdir()
+        (here / "instrument" / "ivhl").symlink_to(Path(ivhl.__file__).parent)
+        job = Job(
+            project="target",
+            workloads=f"{MODULE}:WORKLOADS",
+            workload=NAME,
+            size=SIZE,
+            variant="compiled",
+            effort=effort,
+            stage="compile",
+            process=1,
+            journal=str(here / "journal.jsonl"),
+            references=str(here / "references.pt"),
+            skip_isa_check=False,
+        )
+        command = [str(cell / "bin" / "python"), "-m", MODULE, json.dumps(asdict(job))]
+        if not network:
+            command = [sys.executable, "-I", "-S", no_network.__file__, *command]
+        output = here / "output"
+        ending = run_limited(
+            command,
+            environment=_environment(cell, here, folder, effort)
+            | {VARIABLE: json.dumps(target._asdict())},
+            output=output,
+            deadline_s=effort.deadline_s,
+            memory_limit=effort.memory_limit or _most_memory(),
+        )
+        phase, found = read_journal(Path(job.journal))
+        if not found.get("done"):
+            failure = failure_of(phase, found, ending, output)
+            found["failure"] = None if failure is None else asdict(failure)
+        return Tried(found, tail(output))
+
+
+def _most_memory() -> int:
+    return int(0.9 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def _environment(cell: Path, here: Path, folder: Path | None, effort: Effort) -> dict[str, str]:
+    kept = (
+        "HOME",
+        "LANG",
+        "LC_ALL",
+        "PATH",
+        "TMPDIR",
+        "USER",
+        "LD_LIBRARY_PATH",
+        "CUDA_VISIBLE_DEVICES",
+    )
+    environment = {name: os.environ[name] for name in kept if name in os.environ}
+    places = [str(here / "instrument"), *([str(folder)] if folder else [])]
+    return environment | {
+        "PYTHONPATH": os.pathsep.join(places),
+        "PYTHONUNBUFFERED": "1",
+        "IVHL_MEASURING": "1",
+        "OMP_NUM_THREADS": str(effort.threads),
+        "TORCHINDUCTOR_CACHE_DIR": str(cell / "inductor"),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }

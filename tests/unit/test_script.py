@@ -1,0 +1,315 @@
+"""Outcomes of a script, what it needs, and which cells are run: laws, without an environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ivhl.cli.run import cells_of, expected_of
+from ivhl.errors import SpecError
+from ivhl.matrix.locks import lock_state
+from ivhl.matrix.project import MATRIX
+from ivhl.matrix.spec import CellSpec, load_matrix
+from ivhl.script import matrix as matrix_module
+from ivhl.script import observer
+from ivhl.script.cells import (
+    LIMIT_VARIABLE,
+    MARK,
+    SHIPPED,
+    UnavailableError,
+    make_room,
+    shipped_matrix,
+)
+from ivhl.script.matrix import Expected, Runs
+from ivhl.script.outcome import Outcome, are_alike, noisy_numbers
+from ivhl.script.requirements import Needs, needs_of
+from studies.house import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+GOOD = Outcome(ending="exit 0", output="loss 0.125 of 10\n")
+CELLS = tuple(CellSpec("3.12", f"2.{minor}.0") for minor in range(13))
+
+
+def test_every_lock_of_the_matrix_ships_with_the_package() -> None:
+    ours = {path.name: path.read_bytes() for path in (ROOT / "envs" / "locks").iterdir()}
+    shipped = {path.name: path.read_bytes() for path in (SHIPPED / "envs" / "locks").iterdir()}
+    assert shipped == ours
+    assert shipped_matrix() == load_matrix(ROOT / MATRIX)
+    assert lock_state(SHIPPED, CellSpec("3.12", "2.6.0")).kind == "locked"
+
+
+@pytest.mark.parametrize(
+    ("other", "alike"),
+    [
+        (GOOD, True),
+        (replace(GOOD, output="loss 0.12500001 of 10\n"), True),
+        (replace(GOOD, output="loss 0.126 of 10\n"), False),
+        (replace(GOOD, output="loss nan of 10\n"), False),
+        (replace(GOOD, ending="exit 1"), False),
+        (replace(GOOD, ending="SIGSEGV"), False),
+        (replace(GOOD, seconds=9.0, recompiles=3), True),
+        (replace(GOOD, output="\x1b[31mloss\x1b[0m 0.125 of 10\n"), True),
+    ],
+)
+def test_outcomes_are_alike_if_a_reader_would_say_so(other: Outcome, alike: bool) -> None:  # noqa: FBT001
+    assert are_alike(GOOD, other) is alike
+
+
+def test_exceptions_of_the_compiler_are_compared_by_class_and_others_by_message() -> None:
+    old = Outcome(
+        ending="exit 1", exception="torch._dynamo.exc.BackendCompilerFailed", message="a"
+    )
+    new = Outcome(ending="exit 1", exception="torch._inductor.exc.InductorError", message="b")
+    assert are_alike(old, new)
+    assert not are_alike(old, replace(new, exception="torch._dynamo.exc.Unsupported"))
+    own = Outcome(ending="exit 1", exception="AssertionError", message="wrong by 3")
+    assert not are_alike(own, replace(own, message="wrong by 4"))
+    assert are_alike(own, replace(own, message="wrong by 3\nmore"))
+
+
+def test_the_release_itself_is_no_difference() -> None:
+    one = replace(GOOD, output="torch 2.6.0+cu124 in /a/b/c.py")
+    other = replace(GOOD, output="torch 2.15.0 in /d/c.py")
+    assert are_alike(one, other, (), ("2.6.0", "2.15.0"))
+    assert not are_alike(one, other)
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=5), st.text())
+def test_an_outcome_is_like_itself_and_its_noise_is_symmetric(
+    values: list[float], text: str
+) -> None:
+    one = replace(GOOD, output=text.join(map(repr, values)))
+    other = replace(GOOD, output=text.join(repr(v * 1.5) for v in values))
+    assert are_alike(one, one)
+    assert are_alike(one, other) == are_alike(other, one)
+    assert noisy_numbers(one, other) == noisy_numbers(other, one)
+
+
+def _runs(
+    monkeypatch: pytest.MonkeyPatch,
+    outcome_of: Callable[[CellSpec, int], Outcome],
+    expected: Expected | None = None,
+    missing: tuple[CellSpec, ...] = (),
+) -> tuple[Runs, list[CellSpec]]:
+    """Return runs whose cells are no environments but names, and the list of what was run."""
+    ran: list[CellSpec] = []
+    by_name = {cell.id: cell for cell in CELLS}
+
+    class InUse:
+        def __init__(self, cell: CellSpec, _: object) -> None:
+            if cell in missing:
+                raise UnavailableError("no wheel")
+            self.cell = cell
+
+        def __enter__(self) -> str:
+            return self.cell.id
+
+        def __exit__(self, *_: object) -> None:
+            return None
+
+    class Planted:
+        def run_in(self, name: str) -> Outcome:
+            ran.append(by_name[name])
+            return outcome_of(by_name[name], ran.count(by_name[name]))
+
+    monkeypatch.setattr(matrix_module, "cell_in_use", InUse)
+    script: Any = Planted()
+    return Runs(script, Needs(), expected, lambda *_: None), ran
+
+
+@given(st.integers(1, len(CELLS) - 1))
+def test_the_search_finds_the_boundary_in_the_fewest_runs(at: int) -> None:
+    bad = replace(GOOD, ending="exit 1")
+    with pytest.MonkeyPatch.context() as patch:
+        runs, ran = _runs(patch, lambda cell, _: GOOD if CELLS.index(cell) < at else bad)
+        runs.search(CELLS)
+    assert runs.boundaries() == [(CELLS[at - 1], CELLS[at])]
+    assert len(ran) <= 2 + 4  # both ends, and log2 of the eleven between them
+
+
+def test_the_search_passes_over_cells_that_cannot_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = replace(GOOD, ending="exit 1")
+    missing = (CELLS[0], CELLS[5], CELLS[6], CELLS[12])
+    runs, ran = _runs(
+        monkeypatch, lambda cell, _: GOOD if CELLS.index(cell) < 7 else bad, missing=missing
+    )
+    runs.search(CELLS)
+    assert runs.boundaries() == [(CELLS[4], CELLS[7])]
+    assert not set(ran) & set(missing)
+
+
+def test_a_search_between_like_ends_runs_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, ran = _runs(monkeypatch, lambda *_: GOOD)
+    runs.search(CELLS)
+    assert ran == [CELLS[0], CELLS[-1]]
+    assert runs.boundaries() == []
+
+
+def test_a_number_that_varies_in_one_cell_is_no_difference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def timed(cell: CellSpec, count: int) -> Outcome:
+        return replace(GOOD, output=f"took {CELLS.index(cell) + 3.7 * count} s, loss 1.5")
+
+    runs, ran = _runs(monkeypatch, timed)
+    runs.run(CELLS[:4])
+    assert len(runs.boundaries()) == 3
+    runs.settle()
+    assert runs.boundaries() == []
+    assert max(ran.count(cell) for cell in CELLS) == 2
+
+
+def test_a_script_that_ends_otherwise_in_the_same_cell_is_flaky(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def flaky(cell: CellSpec, count: int) -> Outcome:
+        return replace(GOOD, ending=f"exit {(CELLS.index(cell) == 1) ^ (count == 2)}")
+
+    runs, _ = _runs(monkeypatch, flaky)
+    runs.run(CELLS[:2])
+    runs.settle()
+    assert all(outcome.flaky for outcome in runs.outcomes.values())
+
+
+def test_what_is_expected_decides_in_place_of_the_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = expected_of(["0", "loss"])
+    runs, _ = _runs(
+        monkeypatch, lambda cell, _: replace(GOOD, output=f"loss {cell.torch}"), expected
+    )
+    runs.run(CELLS)
+    assert runs.boundaries() == []
+    assert not any(map(runs.is_unexpected, CELLS))
+    with pytest.raises(SpecError, match="two exit statuses"):
+        expected_of(["0", "1"])
+
+
+def test_what_a_script_needs_is_in_its_block_and_in_the_command(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent("""\
+        # /// script
+        # requires-python = ">=3.13"
+        # dependencies = ["torch<2.9", "einops"]
+        # ///
+        """)
+    )
+    needs = needs_of(script, ["timm>=1"])
+    assert needs.others == ("einops", "timm>=1")
+    assert "Python >=3.13" in needs.forbids(CellSpec("3.12", "2.6.0"))
+    assert "torch<2.9" in needs.forbids(CellSpec("3.14", "2.9.1"))
+    assert needs.forbids(CellSpec("3.14t", "2.6.0")) == ""
+    script.write_text("# /// script\n# dependencies = [\n# ///\n")
+    with pytest.raises(SpecError, match="not valid TOML"):
+        needs_of(script)
+    with pytest.raises(SpecError, match="No such file"):
+        needs_of(tmp_path / "missing.py")
+
+
+def test_releases_are_named_alone_by_range_and_by_tier() -> None:
+    matrix = shipped_matrix()
+
+    def releases(*texts: str) -> list[str]:
+        return [cell.torch for cell in cells_of(matrix, texts, ["3.12"])]
+
+    assert releases("2.6.0,2.15.0", "2.6") == ["2.6.0", "2.15.0"]
+    assert releases("2.5..2.7.1") == ["2.5.1", "2.6.0", "2.7.1"]
+    assert releases("all") == list(matrix.releases("extended"))
+    with pytest.raises(SpecError, match="no release is in this range"):
+        releases("2.15.0..2.6.0")
+    with pytest.raises(SpecError, match="no lock of"):
+        releases("2.3.0")
+    # 3.12 has every release.
+    assert {cell.python for cell in cells_of(matrix, ["all"], [])} == {"3.12"}
+
+
+def _observed(tmp_path: Path, code: str) -> dict[str, Any] | None:
+    report = tmp_path / "report.json"
+    report.unlink(missing_ok=True)
+    begin = f"import {observer.MODULE}; {observer.MODULE}.observe()\n"
+    (tmp_path / f"{observer.MODULE}.py").write_bytes((SHIPPED / "observer.py").read_bytes())
+    environment = os.environ | {observer.VARIABLE: str(report), "PYTHONPATH": str(tmp_path)}
+    subprocess.run(
+        [sys.executable, "-c", begin + textwrap.dedent(code)],
+        env=environment,
+        capture_output=True,
+        check=False,
+    )
+    found: dict[str, Any] | None = json.loads(report.read_text()) if report.exists() else None
+    return found
+
+
+def test_the_observer_sees_the_exception_and_leaves_no_trace(tmp_path: Path) -> None:
+    seen = _observed(
+        tmp_path, "import os; assert 'IVHL_OBSERVE' not in os.environ; raise KeyError(3)"
+    )
+    assert seen is not None
+    assert (seen["exception"]["type"], seen["exception"]["message"]) == ("KeyError", "3")
+    assert seen["graph_breaks"] == 0
+
+
+@pytest.mark.parametrize("code", ["import os; os._exit(0)", "import os; os.kill(os.getpid(), 9)"])
+def test_a_process_that_ends_at_once_is_not_counted(tmp_path: Path, code: str) -> None:
+    assert _observed(tmp_path, code) is None
+
+
+def test_a_fork_does_not_answer_for_the_script(tmp_path: Path) -> None:
+    seen = _observed(
+        tmp_path,
+        """
+        import os, sys
+        if os.fork() == 0:
+            raise ValueError("the child")
+        os.wait()
+        """,
+    )
+    assert seen is not None
+    assert "exception" not in seen
+
+
+def test_graph_breaks_and_recompiles_are_those_of_dynamo(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    code = """
+        import torch
+        @torch.compile(backend="eager")
+        def f(x):
+            y = x.sin()
+            if y.sum() > 0:
+                return y + 1
+            return y - 1
+        f(torch.ones(4)); f(torch.ones(5))
+    """
+    seen = _observed(tmp_path, code)
+    assert seen is not None
+    # Both parts of the function, each for one shape and then for any.
+    assert (seen["graphs"], seen["graph_breaks"], seen["recompiles"]) == (4, 2, 2)
+    reset = _observed(tmp_path, code + "    torch._dynamo.reset()\n")
+    assert reset is not None
+    assert reset["recompiles"] is None
+
+
+def test_room_is_made_of_the_cells_that_were_used_longest_ago(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for age, name in enumerate("abc"):
+        (tmp_path / name).mkdir()
+        mark = tmp_path / name / MARK
+        mark.write_text(json.dumps({"bytes": 2e9}))
+        os.utime(mark, (1e9 - age, 1e9 - age))
+    monkeypatch.setenv(LIMIT_VARIABLE, "5")
+    make_room(tmp_path, int(1e9))
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["a", "b"]
+    monkeypatch.setenv(LIMIT_VARIABLE, "much")
+    with pytest.raises(SpecError, match="must be a number of gigabytes"):
+        make_room(tmp_path, 0)

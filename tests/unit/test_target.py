@@ -1,0 +1,192 @@
+"""A target by its name: what its inputs are guessed from, and what a larger batch shows."""
+
+from __future__ import annotations
+
+import json
+import math
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+
+from ivhl.measure import target as target_module  # noqa: E402
+from ivhl.measure.target import (  # noqa: E402
+    distance,
+    draw,
+    guess_of,
+    indicative,
+    like,
+    make_inputs,
+)
+from ivhl.measure.target_spec import (  # noqa: E402
+    VARIABLE,
+    Target,
+    TargetError,
+    TensorLike,
+    parse_input,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CACHED = ("target", "named", "call_of", "guess_of", "_workloads")
+MODULE = '''
+import torch
+
+class Net(torch.nn.Module):
+    """A layer.
+
+    Example::
+
+        >>> net = Net(5)
+        >>> x = torch.rand(4, 5)
+        >>> net(x)
+    """
+
+    def __init__(self, n=12):
+        super().__init__()
+        self.inner = torch.nn.ModuleList([torch.nn.Linear(n, 3)])
+
+    def forward(self, x):
+        return self.inner[0](x)
+
+class Needs(Net):
+    def __init__(self, n):
+        super().__init__(n)
+
+class Deep(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(7, 3)
+
+    def forward(self, tokens, other):
+        return self.embed(tokens) + self.embed(other)
+
+def ratio(x, y, eps=1e-3):
+    return x / (y.abs() + eps)
+
+def counts(x):
+    """Count.
+
+    >>> x = torch.randint(0, 5, (6,))
+    >>> counts(x,
+    ...        )
+    """
+    return torch.bincount(x, minlength=5)
+
+def images(x):
+    assert x.ndim == 4
+    return x
+'''
+
+
+@pytest.fixture
+def use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401
+    """Return a function that makes something of ``MODULE`` the target of this process."""
+    (tmp_path / "targets_of_test.py").write_text(textwrap.dedent(MODULE))
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def choose(expression: str, *inputs: str, step: bool = False, module: str = "") -> None:
+        about = Target(module or "targets_of_test", expression, inputs, step)
+        monkeypatch.setenv(VARIABLE, json.dumps(about._asdict()))
+        for name in CACHED:
+            getattr(target_module, name).cache_clear()
+
+    yield choose
+    for name in CACHED:
+        getattr(target_module, name).cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("module", "expression", "inputs", "source"),
+    [
+        ("", "Net", "8,12", "first layer, Linear"),
+        ("", "Net(3)", "8,3", "first layer, Linear"),
+        ("", "Net(5)", "4,5", "example in its docstring"),
+        ("", "Deep()", "long 2,32 <7; long 2,32 <7", "first layer, Embedding"),
+        ("", "ratio", "8,64; 8,64", "signature"),
+        ("", "counts", "long 6 <", "example in its docstring"),
+        ("torch", "bmm", "10,3,4; 10,4,5", "example in its docstring"),
+        ("torch.nn", "Conv2d(3, 4, 3)", "2,3,64,64", "first layer, Conv2d"),
+        ("torch.nn", "LSTM(5, 6)", "32,2,5", "first layer, LSTM"),
+        ("torch.nn.functional", "gelu", "8,64", "signature"),
+    ],
+)
+def test_inputs_are_guessed(
+    use: Any,  # noqa: ANN401
+    module: str,
+    expression: str,
+    inputs: str,
+    source: str,
+) -> None:
+    use(expression, module=module)
+    guess = guess_of()
+    # What numbers of an example are drawn differs from run to run.
+    assert str(guess).startswith(inputs)
+    assert source in guess.source
+
+
+def test_inputs_that_are_given_are_taken(use: Any) -> None:  # noqa: ANN401
+    use("ratio", "4", "bool 4")
+    first, second = make_inputs(0, torch.Generator().manual_seed(0))
+    assert (first.shape, first.dtype, second.dtype) == ((4,), torch.float64, torch.bool)
+    use("images")
+    with pytest.raises(TargetError, match=r"cannot be guessed.*--input 8,64"):
+        guess_of()
+    use("Needs")
+    with pytest.raises(TargetError, match=r"needs arguments.*targets_of_test:Needs\(\.\.\.\)"):
+        guess_of()
+    use("missing")
+    with pytest.raises(TargetError, match="missing"):
+        guess_of()
+
+
+@pytest.mark.parametrize("text", ["", "8,", "8;3", "int 3", "8 < x", "-1,2"])
+def test_an_input_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(TargetError, match="must be a shape"):
+        parse_input(text)
+
+
+@given(
+    st.lists(st.integers(0, 4), max_size=3), st.sampled_from(["float", "long", "bool"]), st.data()
+)
+def test_what_is_written_is_read_again(shape: list[int], dtype: str, data: st.DataObject) -> None:
+    below = float(data.draw(st.integers(1, 9))) if dtype == "long" else None
+    one = TensorLike(tuple(shape), dtype, None if below is None else 0.0, below)
+    assert parse_input(str(one)) == one
+    drawn = draw(one, torch.Generator().manual_seed(0))
+    assert tuple(drawn.shape) == one.shape
+    assert below is None or not drawn.numel() or 0 <= drawn.min() <= drawn.max() < below
+
+
+@given(st.lists(st.integers(-5, 5), min_size=1, max_size=5))
+def test_tensors_are_drawn_from_the_range_of_the_example(values: list[int]) -> None:
+    for tensor in (torch.tensor(values), torch.tensor(values).double()):
+        drawn = draw(like(tensor), torch.Generator().manual_seed(0))
+        assert drawn.shape == tensor.shape
+        assert drawn.dtype == tensor.dtype
+        if min(values) >= 0:
+            assert tensor.min() <= drawn.min() <= drawn.max() <= tensor.max()
+
+
+def test_the_distance_of_outputs_sees_shapes_values_and_nan() -> None:
+    one = torch.tensor([1.0, -4.0])
+    assert distance((one, {"a": one}), (one.clone(), {"a": one})) == 0
+    assert distance(one, torch.tensor([1.0, -3.0])) == 0.25
+    assert math.isnan(distance(one, torch.ones(3)))
+    assert math.isnan(distance(one, torch.tensor([1.0, float("nan")])))
+
+
+def test_a_larger_batch_is_compiled_once_more_and_compared(use: Any) -> None:  # noqa: ANN401
+    use("Net")
+    found = indicative()
+    assert found["second"] == {
+        "inputs": "9,12",
+        "recompiles": 1,
+        "off": pytest.approx(0, abs=1e-5),
+    }
+    assert found["eager_s"] > 0
