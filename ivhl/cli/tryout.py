@@ -62,7 +62,9 @@ def try_command(
     network: options.Network = False,
     as_json: options.Json = False,
 ) -> None:
-    """Run cases of the uncommitted tree in one cell, or a function or model by its name. No record.
+    """Run cases, or a function or model by its name, in one cell. No record.
+
+    Cases are those of the uncommitted tree, with full tracebacks.
 
     Defaults: the newest Python that is here, the newest PyTorch release of the default tier. Exit
     code 7 if a case has no speedup, or a target does not work.
