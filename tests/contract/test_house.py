@@ -19,7 +19,7 @@ LIMITS: Final = {
     "functions over 50 lines, in percent": 1.54,
     "rows of the glossary": 37,
     "words of README": 484,
-    "words of the documents": 35_672,
+    "words of the documents": 34_889,
 }
 
 
