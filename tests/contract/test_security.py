@@ -61,6 +61,7 @@ SHOWN_BY: Final = {
         "test_the_text_of_a_record_is_never_a_link",
         "test_reports_of_pytorch_are_links_and_no_other_address_is",
     ),
+    "No text of a record is a formula": ("test_tables_are_written_as_the_suffix_says",),
     "One rule (`ivhl/records/text.py`) writes": (
         "test_whatever_has_no_picture_is_written_out",
         "test_every_escape_of_invisible_characters_is_the_one_rule",
@@ -91,6 +92,10 @@ SHOWN_BY: Final = {
         "test_a_folder_that_another_user_could_write_to_is_not_used",
         "test_a_folder_of_another_user_is_not_used",
     ),
+    "The index of records lies in": (
+        "test_an_index_in_a_folder_of_another_user_is_not_used",
+        "test_only_the_user_may_write_into_the_folder_of_indexes",
+    ),
     # What is not promised.
     "Code of the same user can change": (),
     "Journals, through which": (),
@@ -115,7 +120,13 @@ SHOWN_BY: Final = {
     "Elsewhere (most containers)": ("test_code_that_holds_the_pipe_of_the_caller_ends_with_it",),
     "Not covered:": (),
     "Containers. What they print": ("test_a_case_that_was_not_ordered_is_refused",),
+    "Where two commits are ordered": (
+        "test_records_of_both_commits_are_kept_where_both_were_ordered",
+    ),
     "CPUs are chosen": ("test_hosts_that_start_in_the_same_moment_choose_other_cpus",),
+    "Scripts. A script of `ivhl run`": ("test_a_script_is_the_main_module_and_has_no_network",),
+    # What is not promised.
+    "It is not confined": (),
     "Workflows. No token that writes": (
         "test_every_artifact_is_taken_by_the_id_that_a_hosted_job_returned",
         "test_every_action_is_pinned_to_one_hash",
