@@ -51,7 +51,7 @@ def run_command(
     deadline: options.Deadline = 300.0,
     as_json: options.Json = False,
 ) -> None:
-    """Run a script in each PyTorch release: which is the first that differs?
+    """Run a script in each PyTorch release, and name the first that differs.
 
     --torch also takes a range such as 2.6.0..2.15.0, all, and next. The script runs unmodified, as
     `python SCRIPT` in the current folder. Exit code 7 if the releases differ, or are not as

@@ -93,7 +93,7 @@ def test_every_module_of_commands_is_in_the_list() -> None:
     folder = Path(ivhl.cli.__file__).parent
     parts = {
         *("__init__", "codebase", "complete", "declared", "jobs", "markdown", "names", "options"),
-        *("releases", "schemas", "screen", "sides"),
+        *("releases", "schemas", "screen", "sides", "target"),
     }
     packages = {path.parent.name for path in folder.glob("*/__init__.py")}
     modules = packages | {path.stem for path in folder.glob("*.py")} - parts

@@ -1,4 +1,4 @@
-"""What three commands print of the committed records unasked is short, and says how to see more."""
+"""What the grid of the committed records looks like on a terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
-MOST_LINES = 40
 
 
 def lines_of(*words: str) -> list[str]:
@@ -24,20 +21,6 @@ def lines_of(*words: str) -> list[str]:
         check=True,
     )
     return done.stdout.splitlines()
-
-
-@pytest.mark.parametrize(
-    ("words", "more"),
-    [
-        (["compat"], "--status wrong; --json"),
-        (["regressions"], "--cases N lists more"),
-        (["compare", "2.8.0", "2.9.1"], "more cases: --all"),
-    ],
-)
-def test_a_command_prints_at_most_40_lines_unasked(words: list[str], more: str) -> None:
-    lines = lines_of(*words)
-    assert len(lines) <= MOST_LINES
-    assert more in " ".join(lines)
 
 
 def test_the_grid_has_a_column_for_each_python_and_a_line_for_each_release() -> None:
