@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from typing import Annotated
 
 import typer
@@ -10,12 +11,13 @@ import typer
 from ivhl.cli import app, options
 from ivhl.cli.declared import results_folder, warn_unread
 from ivhl.cli.names import the_one
-from ivhl.errors import SpecError
+from ivhl.errors import SpecError, UnknownNameError
 from ivhl.git import find_commit
 from ivhl.matrix.project import find_root
-from ivhl.tracker.annotations import Annotation, annotate
+from ivhl.tracker.annotations import NAME, Annotation, annotate
 from ivhl.tracker.index import open_index
 from ivhl.tracker.store import case_name
+from ivhl.tracker.wording import counted
 
 
 @app.command("annotate")
@@ -38,7 +40,10 @@ def annotate_command(
         raise SpecError("the text must not be empty", hint='e.g. "expected: exact formula now"')
     index = open_index(folder)
     warn_unread(index.problems, results)
-    if not any(place in (entry.torch, entry.python) for entry in index.entries):
+    places = {name for entry in index.entries for name in (entry.torch, entry.python)}
+    if place not in places:
+        if "." in place:  # no commit has one
+            raise UnknownNameError("PyTorch release or Python", place, places)
         place = find_commit(root, place)
     at = datetime.now(UTC).isoformat(timespec="seconds")
     known = {case_name(entry.case) for entry in index.entries}
@@ -47,3 +52,6 @@ def annotate_command(
     ]
     for pattern in patterns:
         annotate(folder, Annotation(place, pattern, text.strip(), at, until))
+        found = sum(fnmatchcase(name, pattern) for name in known)
+        typer.echo(f"{place}: noted for {pattern}, {counted(found, 'case')} with records")
+    typer.echo(f"commit {folder / NAME}")

@@ -34,7 +34,7 @@ from ivhl.tracker.compat import (
 from ivhl.tracker.grid import by_place, grid_cell, matched_cases
 from ivhl.tracker.project import load_state, retired_cases, rows_of
 from ivhl.tracker.table import ResultsTable
-from ivhl.tracker.wording import STATUSES, counted
+from ivhl.tracker.wording import STATUS_WORDS, STATUSES, counted
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
@@ -69,7 +69,9 @@ def compat_command(
     --output writes .csv or .json.
     """
     check_suffix(output, ".csv", ".json")
-    for one in status or ():
+    by_word = {word: name for name, word in STATUS_WORDS.items()}
+    status = [by_word.get(one, one) for one in status or ()]
+    for one in status:
         if one not in STATUSES:
             raise UnknownNameError("status", one, STATUSES)
     root = find_root()

@@ -81,7 +81,7 @@ def check_suffix(path: Path | None, *suffixes: str) -> None:
     """Refuse a file to write that is none, or whose name says that it holds something else.
 
     Raises:
-        SpecError: If the name does not end in one of the suffixes.
+        SpecError: If the name does not end in one of the suffixes, or its folder is missing.
     """
     if path is None:
         return
@@ -93,6 +93,8 @@ def check_suffix(path: Path | None, *suffixes: str) -> None:
         )
     if path.exists() and not path.is_file():
         raise SpecError(f"{path}: must be a file or not exist", hint="choose another name")
+    if not path.parent.is_dir():
+        raise SpecError(f"{path}: must be in a folder that exists", hint=f"make {path.parent}")
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], whole: Mapping[str, Any]) -> None:

@@ -251,7 +251,7 @@ GATE = (
 
 def confirmed(text: str) -> dict[str, Any]:
     """Return the only case that the gate confirmed, from all that it printed."""
-    verdict: dict[str, Any] = json.loads(text[text.index('{\n "headline"') :])
+    verdict: dict[str, Any] = json.loads(text[text.index('{\n "schema"') :])
     (outcome,) = verdict["confirmed"]
     return dict(outcome)
 
