@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from ivhl.cli import app, options
 from ivhl.cli.screen import print_json
-from ivhl.errors import SpecError
+from ivhl.errors import ResultsError, SpecError
 from ivhl.matrix.locks import lock_state
 from ivhl.script.cells import SHIPPED, shipped_matrix
 from ivhl.script.matrix import Expected, Runs
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 SCHEMA: Final = "ivhl.script/1"
 DIFFERS: Final = 7
 _SHOWN_LINES: Final = 8
+_STATUS: Final = re.compile("[0-9]{1,3}")
 _NARROWEST: Final = 20
 _COUNTS: Final = ("graphs", "breaks", "recompiles", "s")
 # In the address of a page about a graph break.
@@ -84,7 +85,12 @@ def run_command(
         # After Ctrl-C, or where a cell cannot be made, what is known is shown all the same.
         if runs.outcomes:
             _show(runs, as_json=as_json)
-    if runs.boundaries() or any(map(runs.is_unexpected, runs.outcomes)):
+    if not any(outcome.has_run for outcome in runs.outcomes.values()):
+        raise ResultsError(
+            "the script ran in no cell", hint="see the reasons above; name others by --torch"
+        )
+    flaky = any(outcome.flaky for outcome in runs.outcomes.values())
+    if flaky or runs.boundaries() or any(map(runs.is_unexpected, runs.outcomes)):
         raise typer.Exit(DIFFERS)
 
 
@@ -92,11 +98,15 @@ def expected_of(texts: Sequence[str]) -> Expected | None:
     """Return what counts as good; ``None`` if nothing is said."""
     if not texts:
         return None
-    statuses = {int(text) for text in texts if text.isascii() and text.isdigit()}
-    if len(statuses) > 1:
+    endings = {
+        f"exit {int(text)}" if _STATUS.fullmatch(text) else text
+        for text in texts
+        if _STATUS.fullmatch(text) or text.startswith("SIG")
+    }
+    if len(endings) > 1:
         raise SpecError("--expect: names two exit statuses", hint="name one")
-    lines = tuple(text for text in texts if not (text.isascii() and text.isdigit()))
-    return Expected(status=min(statuses, default=None), lines=lines)
+    lines = (text for text in texts if not (_STATUS.fullmatch(text) or text.startswith("SIG")))
+    return Expected(ending=min(endings, default=""), lines=tuple(lines))
 
 
 def cells_of(matrix: Matrix, releases: Sequence[str], pythons: Sequence[str]) -> list[CellSpec]:
@@ -112,6 +122,7 @@ def cells_of(matrix: Matrix, releases: Sequence[str], pythons: Sequence[str]) ->
         UnknownNameError: If a Python is not in the matrix.
     """
     chosen: dict[str, None] = {}
+    pythons = [part.strip() for item in pythons for part in item.split(",")]
     for text in (part.strip() for item in releases for part in item.split(",")):
         chosen.update(dict.fromkeys(_releases_of(matrix, text)))
     if not pythons:
@@ -136,10 +147,14 @@ def _releases_of(matrix: Matrix, text: str) -> Sequence[str]:
                 f"--torch: ivhl has no lock of {release}", hint=f"it has {', '.join(known)}"
             )
         return (release,)
-    low, high = (Version(matrix.release(end)) for end in (first, last))
-    found = [release for release in known if low <= Version(release) <= high]
+    ends = [Version(matrix.release(end)) for end in (first or known[0], last or known[-1])]
+    found = [release for release in known if ends[0] <= Version(release) <= ends[1]]
     if not found:
-        raise SpecError(f"--torch {text}: no release is in this range", hint=f"e.g. {known[0]}..")
+        reverse = ends[0] > ends[1]
+        raise SpecError(
+            f"--torch {text}: no release is in this range",
+            hint=f"the older end first: {last}..{first}" if reverse else f"e.g. {known[0]}..",
+        )
     return found
 
 
@@ -210,14 +225,14 @@ def sentences(runs: Runs) -> list[str]:
     found = []
     flaky = [cell.id for cell, outcome in runs.outcomes.items() if outcome.flaky]
     if flaky:
-        found.append(f"flaky: two runs in one cell differ: {', '.join(flaky)}")
+        found.append(f"flaky, so no verdict: two runs differ in {', '.join(flaky)}")
     for one, other in runs.boundaries():
         found.append(
             f"{one.id} and {other.id} differ: {outcome_text(runs.outcomes[one])} | "
             f"{outcome_text(runs.outcomes[other])}"
         )
     ran = sum(outcome.has_run for outcome in runs.outcomes.values())
-    if ran > 1 and not runs.boundaries():
+    if ran > 1 and not runs.boundaries() and not flaky:
         found.append(f"alike in {counted(ran, 'cell')}")
     unmet = [cell.id for cell in runs.in_order() if runs.is_unexpected(cell)]
     if unmet:

@@ -307,7 +307,9 @@ _Second = _object(
     "LargerBatch",
     "inputs",
     recompiles=NotRequired[int],
+    random=NotRequired[bool],
     off=NotRequired[float],
+    unlike=NotRequired[str],
     failure=NotRequired[str],
 )
 _Tried = _object(

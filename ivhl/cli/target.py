@@ -10,6 +10,7 @@ import typer
 from ivhl.cli.run import cells_of
 from ivhl.cli.screen import print_json
 from ivhl.errors import SpecError
+from ivhl.measure.failures import number
 from ivhl.script.cells import UnavailableError, cell_in_use, shipped_matrix
 from ivhl.script.running import network_can_be_left
 from ivhl.script.trying import Tried, packages_of, read_target, try_in
@@ -108,7 +109,8 @@ def verdict(tried: Tried) -> str:
     second = tried.found.get("second") or {}
     if "failure" in second:
         return "failed"
-    return "works" if second.get("off", 0.0) <= _OFF else "wrong"
+    is_wrong = second.get("unlike") or second.get("off", 0.0) > _OFF
+    return "wrong" if is_wrong else "works"
 
 
 def first_line(tried: Tried) -> str:
@@ -129,7 +131,7 @@ def first_line(tried: Tried) -> str:
         )
     if status != "works":
         second = tried.found["second"]
-        why = second.get("failure") or f"differs by {second['off']:.2g} of the largest value"
+        why = second.get("failure") or _likeness(second)
         return f"{status} with inputs {second['inputs']}: {why}"
     eager, compiled = tried.found["eager_s"], tried.found["compiled_s"]
     return (
@@ -139,7 +141,12 @@ def first_line(tried: Tried) -> str:
 
 
 def _likeness(second: dict[str, Any]) -> str:
-    return "like eager" if second["off"] <= _OFF else "not like eager"
+    """Return how compiled code compares with eager for the larger batch."""
+    if second.get("random"):
+        return "random numbers: not compared"
+    if second["unlike"]:
+        return str(second["unlike"])
+    return "like eager" if second["off"] <= _OFF else f"off by {second['off']:.2g}"
 
 
 def _time(seconds: float) -> str:
@@ -161,23 +168,20 @@ def details(tried: Tried) -> list[str]:
             f"compiled in {seconds:.1f} s: {counted(facts['graphs'], 'graph')}, "
             f"{counted(breaks, 'graph break')}, {counted(len(facts['recompiles']), 'recompile')}"
         )
-        lines += [
-            f"graph break: {one['text'].splitlines()[0]}" for one in facts["graph_breaks"][:5]
-        ]
-    if errors := found.get("accuracy"):
-        worst = max(errors, key=lambda one: one["compiled_max"] / (one["scale"] or 1))
+        texts = (one["text"].splitlines()[0] for one in facts["graph_breaks"][:5])
+        lines += [f"graph break: {text}" for text in texts if "measure/target.py" not in text]
+    if errors := [one for one in found.get("accuracy", ()) if one["compiled_max"] is not None]:
+        worst = max(errors, key=lambda one: one["compiled_max"] / (one["scale"] or 1.0))
+        errors_of = (number(worst[name]) for name in ("compiled_max", "eager_max"))
         lines.append(
-            f"error against float64: {worst['compiled_max']:.1e}, eager {worst['eager_max']:.1e}, "
-            f"in {worst['output']} of {counted(len(errors), 'output')}"
+            f"error against float64: {', eager '.join(errors_of)}, in {worst['output']} of "
+            f"{counted(len(errors), 'output')}"
         )
     if second := found.get("second"):
         again = second.get("recompiles", 0)
         lines.append(
             f"a larger batch, {second['inputs']}: "
-            + (
-                second.get("failure")
-                or f"{counted(again or 0, 'recompile')}, same values as eager"
-            )
+            + (second.get("failure") or f"{counted(again, 'recompile')}, {_likeness(second)}")
         )
     return lines
 

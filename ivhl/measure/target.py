@@ -24,7 +24,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from ivhl.measure.case import Measurement, class_of
-from ivhl.measure.failures import CaseError, message_of, place_of, qualified_name
+from ivhl.measure.failures import CaseError, exit_error, message_of, place_of, qualified_name
 from ivhl.measure.job import read_job
 from ivhl.measure.journal import Journal
 from ivhl.measure.rehearsal import print_traceback
@@ -129,8 +129,8 @@ def make() -> Any:  # noqa: ANN401  (a function or a model)
             found = found()
         except TypeError as error:
             raise TargetError(
-                f"{target().expression} needs arguments ({error}): write them, e.g. "
-                f"{target().module}:{target().expression}(...)"
+                f"{target().expression} needs arguments ({error}): write them, "
+                f"{target().expression}(...)"
             ) from error
     if isinstance(found, torch.nn.Module):
         return found if target().step else found.eval()
@@ -205,8 +205,10 @@ def with_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
         ]
         outputs = function(*leaves)
         tensors = outputs if isinstance(outputs, tuple | list) else (outputs,)
-        loss = sum(x.square().mean() for x in tensors if x.is_floating_point())
         wanted = [x for x in leaves if isinstance(x, torch.Tensor) and x.requires_grad]
+        if not wanted:
+            raise TargetError("--step: no input is a floating tensor, so nothing has a gradient")
+        loss = sum(x.square().mean() for x in tensors if x.is_floating_point())
         return outputs, torch.autograd.grad(loss, wanted, allow_unused=True)
 
     return step
@@ -444,7 +446,8 @@ def main(argv: Sequence[str]) -> NoReturn:
         (case,) = select_cases(_workloads(), names=[NAME], device=job.effort.device)
         Measurement(job, case, journal).run()
         journal.note(**indicative())
-    except Exception as error:  # noqa: BLE001  (every exception is a result)
+    except (Exception, SystemExit) as raised:  # noqa: BLE001  (every exception is a result)
+        error = raised if isinstance(raised, Exception) else exit_error(raised, journal.phase)
         print_traceback(error)
         is_mine = isinstance(error, TargetError)
         is_said = is_mine or isinstance(error, CaseError)
@@ -502,10 +505,15 @@ def _medians(*calls: Callable[[], Any]) -> list[float]:
 def _second_shape(
     function: Callable[..., Any], compiled: Callable[..., Any], guess: Guess
 ) -> dict[str, Any] | None:
+    import torch  # noqa: PLC0415
+
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
     try:
         eager = function(*_drawn(guess))
     except Exception:  # noqa: BLE001  (not every function takes another size)
         return None
+    is_random = not torch.equal(state, torch.get_rng_state())
     before = sum(convert_frame_counts().values())
     try:
         found = compiled(*_drawn(guess))
@@ -513,7 +521,11 @@ def _second_shape(
         told = f"{qualified_name(error)}: {message_of(error)}"
         return {"inputs": str(guess), "failure": told.partition("\n")[0]}
     again = sum(convert_frame_counts().values()) - before
-    return {"inputs": str(guess), "recompiles": again, "off": distance(eager, found)}
+    seen = {"inputs": str(guess), "recompiles": again, "random": is_random}
+    if is_random:  # Inductor draws other numbers than eager
+        return seen
+    off, unlike = distance(eager, found)
+    return seen | {"off": off, "unlike": unlike}
 
 
 def _drawn(guess: Guess) -> list[Any]:
@@ -540,24 +552,32 @@ def _larger(value: Any) -> Any:  # noqa: ANN401
     return value
 
 
-def distance(one: Any, other: Any) -> float:  # noqa: ANN401
-    """Return the largest difference of two outputs, over the largest value; ``nan`` if unlike."""
+def distance(one: Any, other: Any) -> tuple[float, str]:  # noqa: ANN401
+    """Return the largest difference of two outputs, over the largest value, and what else differs.
+
+    The difference is finite; the text is empty if structure, shapes, dtypes, places of NaN and
+    infinities, and other values are equal.
+    """
     import torch  # noqa: PLC0415
 
     from ivhl.measure.leaves import leaves_of  # noqa: PLC0415  (imports torch)
 
-    a, b = (list(leaves_of(y).tensors.values()) for y in (one, other))
-    if [x.shape for x in a] != [x.shape for x in b]:
-        return float("nan")
+    a, b = leaves_of(one), leaves_of(other)
+    if a.others != b.others or list(a.tensors) != list(b.tensors):
+        return 0.0, "other values or another structure"
     found = 0.0
-    for seen, other_seen in zip(a, b, strict=True):
-        x, y = seen.double(), other_seen.double()
-        if not torch.equal(x.isnan(), y.isnan()):
-            return float("nan")
+    for path, tensor in a.tensors.items():
+        again = b.tensors[path]
+        if (tensor.shape, tensor.dtype) != (again.shape, again.dtype):
+            return 0.0, f"{path} has another shape or dtype"
+        x, y = tensor.detach().double(), again.detach().double()
+        if not torch.equal(x.isfinite(), y.isfinite()):
+            return 0.0, f"{path} is not finite in other places"
+        x, y = x.nan_to_num(), y.nan_to_num()
         if x.numel():
-            scale = x.nan_to_num().abs().max().clamp_min(torch.finfo(torch.float32).tiny)
-            found = max(found, float((x - y).nan_to_num().abs().max() / scale))
-    return found
+            scale = x.abs().max().clamp_min(torch.finfo(torch.float32).tiny)
+            found = max(found, float((x - y).abs().max() / scale))
+    return found, ""
 
 
 if __name__ == "__main__":

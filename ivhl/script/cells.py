@@ -37,6 +37,9 @@ LIMIT_VARIABLE: Final = "IVHL_CELLS_GB"
 _LIMIT_GB: Final = 60.0
 # What a cell of a CUDA build takes at most, with nothing of it in uv's cache.
 _NEW_BYTES: Final = 7 << 30
+# uv's words for a package that no registry has.
+_UNKNOWN: Final = "was not found in the package registry"
+_LONGEST: Final = 400
 _CANNOT: Final = ("No solution found", "no wheels", "no usable wheels", "no matching")
 
 
@@ -132,8 +135,10 @@ def _make(folder: Path, lock: LockState, interpreter: str, made_of: Mapping[str,
             )  # fmt: skip
     except CellError as error:
         shutil.rmtree(folder, ignore_errors=True)
+        if requirements and _UNKNOWN in error.output:
+            raise LockError(_why(error.output), hint="check the name of the package") from error
         if requirements and any(text in error.output for text in _CANNOT):
-            raise UnavailableError(_why(error.output)) from error
+            raise UnavailableError(f"pinned out: {_why(error.output)}") from error
         raise LockError(
             f"{lock.cell.id}: {error}", hint="see what uv says, then try again"
         ) from error
@@ -157,7 +162,8 @@ def _why(output: str) -> str:
     """Return uv's account of what forbids it, in one line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     start = next((i for i, line in enumerate(lines) if "Because" in line), 0)
-    return "pinned out: " + " ".join(lines[start:])[:400]
+    text = " ".join(lines[start:]).removeprefix("cause: ")
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def disk_bytes(folder: Path) -> int:

@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from ivhl.matrix.uv import uv_pool
 from ivhl.script.cells import UnavailableError, cell_in_use
-from ivhl.script.outcome import Outcome, are_alike, noisy_numbers, not_run
+from ivhl.script.outcome import Outcome, are_alike, noisy_numbers, not_run, signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,17 +28,18 @@ class Expected:
     """What counts as good.
 
     Attributes:
-        status: Exit status; ``None`` for any.
+        ending: ``exit N`` or the name of a signal; empty for any.
         lines: Texts that standard output must contain.
     """
 
-    status: int | None = None
+    ending: str = ""
     lines: tuple[str, ...] = ()
 
     def is_met(self, outcome: Outcome) -> bool:
         """Return whether an outcome is as expected."""
-        ends = self.status is None or outcome.ending == f"exit {self.status}"
-        return ends and all(line in outcome.output for line in self.lines)
+        return self.ending in ("", outcome.ending) and all(
+            line in outcome.output for line in self.lines
+        )
 
 
 class Runs:
@@ -60,7 +61,8 @@ class Runs:
     ) -> None:
         self._script, self._needs, self._expected = script, needs, expected
         self._tell = tell
-        self._noisy: frozenset[int] = frozenset()
+        # By the signature of a text: another one has other numbers in these places.
+        self._noisy: dict[tuple[str, ...], frozenset[int]] = {}
         self.outcomes: dict[CellSpec, Outcome] = {}
 
     def run(self, cells: Sequence[CellSpec]) -> None:
@@ -96,7 +98,9 @@ class Runs:
                 outcome = not_run(str(error))
         earlier = self.outcomes.get(cell)
         if earlier is not None:
-            self._noisy |= noisy_numbers(earlier, outcome)
+            text = signature(outcome, self._releases)
+            found = noisy_numbers(earlier, outcome, self._releases)
+            self._noisy[text] = self._noisy.get(text, frozenset()) | found
             outcome = earlier.again(outcome)
         self.outcomes[cell] = outcome
         self._tell(cell, outcome)
@@ -107,7 +111,12 @@ class Runs:
         a, b = self.outcomes[one], self.outcomes[other]
         if self._expected is not None:
             return self._expected.is_met(a) == self._expected.is_met(b)
-        return are_alike(a, b, self._noisy, (one.torch, other.torch))
+        noisy = self._noisy.get(signature(a, self._releases), ())
+        return are_alike(a, b, noisy, self._releases)
+
+    @property
+    def _releases(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(cell.torch for cell in self.outcomes))
 
     def settle(self) -> None:
         """Run each side of every boundary again: a number that varies is no difference.
@@ -127,8 +136,15 @@ class Runs:
                 self.run_in(cell)
 
     def boundaries(self) -> list[tuple[CellSpec, CellSpec]]:
-        """Return neighbouring cells of one Python between which the outcome changes, in order."""
-        ran = [cell for cell in self.in_order() if self.outcomes[cell].has_run]
+        """Return neighbouring cells of one Python between which the outcome changes, in order.
+
+        A flaky cell is on no side.
+        """
+        ran = [
+            cell
+            for cell in self.in_order()
+            if self.outcomes[cell].has_run and not self.outcomes[cell].flaky
+        ]
         return [
             (one, other)
             for one, other in pairwise(ran)

@@ -2,9 +2,9 @@
 
 Two are alike if they have the same exit status, exception and printed text. Exceptions of the
 compiler are compared by their class, since releases rename and reword them; others by type and
-message. In a text, addresses, folders and the version of torch are left out, and numbers are
-compared with a tolerance; a number that differs between two runs in the same cell, such as a
-duration, is not compared.
+message. In a text, addresses, folders and the versions of torch are left out. Numbers with a point
+are compared with a tolerance, integers exactly. A number that differs between two runs in the same
+cell, such as a duration, is not compared.
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from ivhl.measure.failures import BY_TYPE
-from ivhl.records.text import tidy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 TOLERANCE: Final = 1e-3
+# Differences of numbers below it do not count: an error of 1e-9 is as good as none.
+SMALL: Final = 1e-6
 _NUMBER: Final = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?(?![\w.]*\w)")
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
-_LONGEST: Final = 1 << 18
+# As Python writes the place of an object; a checksum in hexadecimal stays.
+_ADDRESS: Final = re.compile(r"(?<=\bat )0x[0-9a-fA-F]+")
+_FOLDERS: Final = re.compile(r"(?<![\w./])/(?:[^\s/:'\"]+/)+(?=[^\s/:'\"]+)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,12 +38,13 @@ class Outcome:
         exception: Type of the exception that ended it, with its module; empty without one.
         message: Its message.
         frames: File, line and function of its traceback, outermost first.
-        output: What it printed, up to 128 KiB.
+        output: What it printed; of more than 2 MiB the beginning and the end.
         errors: The same of standard error.
         graphs: Graphs that went to a backend; ``None`` if the process left no account.
         graph_breaks: Of the process, frames that run eagerly included; ``None`` likewise.
         recompiles: The same; ``None`` also if the script reset Dynamo.
         reasons: Those of graph breaks.
+        left_out: Hash of the middle of a very long output; empty if all was kept.
         seconds: From start to end, with all imports.
         runs: How often it was run.
         flaky: Whether two runs in this cell ended otherwise.
@@ -56,6 +60,7 @@ class Outcome:
     graph_breaks: int | None = None
     recompiles: int | None = None
     reasons: tuple[str, ...] = ()
+    left_out: str = ""
     seconds: float = 0.0
     runs: int = 1
     flaky: bool = False
@@ -81,28 +86,29 @@ def not_run(why: str) -> Outcome:
     return Outcome(ending=why, runs=0)
 
 
-def signature(outcome: Outcome, torch: str = "") -> tuple[str, ...]:
+def signature(outcome: Outcome, releases: Sequence[str] = ()) -> tuple[str, ...]:
     """Return what has to be equal: ending, exception, and the texts without their numbers.
 
     Args:
         outcome: Its cell's outcome.
-        torch: Release, whose own name in a text is left out.
+        releases: Releases of torch, whose names in a text are left out.
     """
     kind = outcome.exception.rpartition(".")[2]
     return (
         outcome.ending,
         BY_TYPE.get(kind, kind),
-        *(_NUMBER.sub("#", text) for text in _texts(outcome, torch)),
+        *(_NUMBER.sub("#", text) for text in _texts(outcome, releases)),
+        outcome.left_out,
     )
 
 
-def numbers(outcome: Outcome, torch: str = "") -> tuple[float, ...]:
-    """Return the numbers in the texts of an outcome, in order."""
-    return tuple(float(n) for text in _texts(outcome, torch) for n in _NUMBER.findall(text))
+def numbers(outcome: Outcome, releases: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the numbers in the texts of an outcome, in order, as they are written."""
+    return tuple(n for text in _texts(outcome, releases) for n in _NUMBER.findall(text))
 
 
 def are_alike(
-    one: Outcome, other: Outcome, noisy: Iterable[int] = (), torch: Sequence[str] = ("", "")
+    one: Outcome, other: Outcome, noisy: Iterable[int] = (), releases: Sequence[str] = ()
 ) -> bool:
     """Return whether two outcomes are alike.
 
@@ -110,44 +116,47 @@ def are_alike(
         one: An outcome.
         other: Another one.
         noisy: Places of numbers that are not compared; see ``noisy_numbers``.
-        torch: Release of each.
+        releases: Release of each.
     """
-    if signature(one, torch[0]) != signature(other, torch[1]):
+    if signature(one, releases) != signature(other, releases):
         return False
-    return not _differing(numbers(one, torch[0]), numbers(other, torch[1])) - set(noisy)
+    return not _differing(numbers(one, releases), numbers(other, releases)) - set(noisy)
 
 
-def noisy_numbers(one: Outcome, other: Outcome) -> frozenset[int]:
+def noisy_numbers(one: Outcome, other: Outcome, releases: Sequence[str] = ()) -> frozenset[int]:
     """Return the places of numbers that differ between two runs in the same cell.
 
     Empty if their texts differ otherwise: then the script is flaky.
     """
-    if signature(one) != signature(other):
+    if signature(one, releases) != signature(other, releases):
         return frozenset()
-    return frozenset(_differing(numbers(one), numbers(other)))
+    return frozenset(_differing(numbers(one, releases), numbers(other, releases)))
 
 
-def _differing(one: Sequence[float], other: Sequence[float]) -> set[int]:
-    def is_near(a: float, b: float) -> bool:
-        return a == b or abs(a - b) <= TOLERANCE * max(abs(a), abs(b))
+def _differing(one: Sequence[str], other: Sequence[str]) -> set[int]:
+    def is_near(a: str, b: str) -> bool:
+        if a == b:
+            return True
+        if not (set(a) | set(b)) & set(".eE"):  # integers count something
+            return False
+        x, y = float(a), float(b)
+        return abs(x - y) <= max(TOLERANCE * max(abs(x), abs(y)), SMALL)
 
     return {i for i, (a, b) in enumerate(zip(one, other, strict=True)) if not is_near(a, b)}
 
 
-def _texts(outcome: Outcome, torch: str) -> tuple[str, str]:
+def _texts(outcome: Outcome, releases: Sequence[str]) -> tuple[str, str]:
     """Return the message of an exception and what was printed, as far as they are compared."""
     # Each release words the messages of the compiler anew.
     is_compilers = outcome.exception.rpartition(".")[2] in BY_TYPE
-    message = "" if is_compilers else outcome.first_line
-    return _comparable(message, torch), _comparable(outcome.output, torch)
+    message = "" if is_compilers else outcome.message
+    return _comparable(message, releases), _comparable(outcome.output, releases)
 
 
-def _comparable(text: str, torch: str) -> str:
-    return tidy(_without_release(_COLOUR.sub("", text), torch), _LONGEST)
-
-
-def _without_release(text: str, torch: str) -> str:
-    """Return a text without the version of torch, also with its local part: ``2.6.0+cu124``."""
-    if not torch:
-        return text
-    return re.sub(rf"(?<![\w.]){re.escape(torch)}(?:\+\w+)?(?![\w.]*\w)", "TORCH", text)
+def _comparable(text: str, releases: Sequence[str]) -> str:
+    """Return a text without colours, addresses, folders and releases (also ``2.6.0+cu124``)."""
+    found = _FOLDERS.sub("", _ADDRESS.sub("0x", _COLOUR.sub("", text)))
+    for release in releases:
+        pattern = rf"(?<![\w.]){re.escape(release)}(?:\+\w+)?(?![\w.]*\w)"
+        found = re.sub(pattern, "TORCH", found)
+    return found.strip()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
 
 from ivhl.errors import SpecError
 from ivhl.matrix.spec import read_plain
@@ -63,7 +64,7 @@ def needs_of(script: Path, more: Sequence[str] = ()) -> Needs:
         SpecError: If the file cannot be read, its block is no valid TOML, or a requirement is none.
     """
     try:
-        text = read_plain(script).decode("utf-8", "replace")
+        text = read_plain(script).decode("utf-8-sig", "replace").replace("\r\n", "\n")
     except OSError as error:
         raise SpecError(
             f"{script}: {error.strerror or error}", hint="name a Python file"
@@ -76,12 +77,18 @@ def needs_of(script: Path, more: Sequence[str] = ()) -> Needs:
     if not isinstance(dependencies, list):
         raise SpecError(f"{script}: dependencies: must be a list", hint="see PEP 723")
     torch, others = SpecifierSet(), []
-    for requirement in (*dependencies, *more):
-        parsed = _requirement(script, requirement)
-        if parsed.name == "torch":
-            torch &= parsed.specifier
-        else:
+    asked = [*((f"{script}", one) for one in dependencies), *(("--with", one) for one in more)]
+    for place, requirement in asked:
+        parsed = _requirement(place, requirement)
+        if canonicalize_name(parsed.name) != "torch":
             others.append(str(parsed))
+        elif parsed.url or parsed.extras or parsed.marker:
+            raise SpecError(
+                f"{place}: torch comes from the cell (got {requirement!r})",
+                hint="name releases by --torch; torch>=2.6 alone may stand in a block",
+            )
+        else:
+            torch &= parsed.specifier
     try:
         python = SpecifierSet(str(about.get("requires-python", "")))
     except InvalidSpecifier as error:
@@ -99,10 +106,10 @@ def _table(script: Path, block: str) -> dict[str, Any]:
         ) from error
 
 
-def _requirement(script: Path, text: object) -> Requirement:
+def _requirement(place: str, text: object) -> Requirement:
     try:
         return Requirement(str(text))
     except InvalidRequirement as error:
         raise SpecError(
-            f"{script}: must need packages by name (got {text!r}): {error}", hint="e.g. timm>=1.0"
+            f"{place}: must name a package (got {text!r}): {error}", hint="e.g. timm>=1.0"
         ) from error

@@ -11,7 +11,8 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # Bytes of each stream that are kept: so many of its beginning, and as many of its end.
-KEPT: Final = 1 << 16
+KEPT: Final = 1 << 20
 _POLL_S: Final = 0.2
 # What would bring packages of another environment, or files of the user's own Python.
 _LEFT_OUT: Final = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONDONTWRITEBYTECODE")
@@ -53,7 +54,7 @@ class Script:
         """
         with tempfile.TemporaryDirectory(prefix="ivhl-run-") as name:
             report = Path(name) / "report.json"
-            command = [str(cell / "bin" / "python"), str(self.path), *self.arguments]
+            command = [str(cell / "bin" / "python"), self._named(), *self.arguments]
             if not self.network:
                 command = [sys.executable, "-I", "-S", no_network.__file__, *command]
             began = time.monotonic()
@@ -75,7 +76,12 @@ class Script:
                 tree.end()
                 texts = output.text(), errors.text()
             found = _read(report)
-        return _outcome(ending, seconds, texts, found)
+        return replace(_outcome(ending, seconds, texts, found), left_out=output.left_out())
+
+    def _named(self) -> str:
+        """Return the path as its user wrote it, and not as an option of Python."""
+        text = str(self.path)
+        return f"./{text}" if text.startswith("-") else text
 
 
 def network_can_be_left() -> bool:
@@ -163,6 +169,7 @@ class _Kept:
         self._stream = stream
         self._first = self._last = b""
         self._dropped = 0
+        self._digest = sha256()
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
@@ -173,14 +180,21 @@ class _Kept:
                 self._first += data[:room]
                 self._last += data[room:]
                 if len(self._last) > 2 * KEPT:
-                    self._dropped += len(self._last) - KEPT
-                    self._last = self._last[-KEPT:]
+                    self._drop()
+
+    def _drop(self) -> None:
+        dropped, self._last = self._last[:-KEPT], self._last[-KEPT:]
+        self._dropped += len(dropped)
+        self._digest.update(dropped)
 
     def text(self) -> str:
         """Return what was kept, after the end of all that could write."""
         self._thread.join(timeout=5)
         if len(self._last) > KEPT:
-            self._dropped += len(self._last) - KEPT
-            self._last = self._last[-KEPT:]
+            self._drop()
         middle = f"\n[{self._dropped:,} bytes left out]\n".encode() if self._dropped else b""
         return (self._first + middle + self._last).decode("utf-8", "replace")
+
+    def left_out(self) -> str:
+        """Return the hash of what was not kept; empty if all was."""
+        return self._digest.hexdigest() if self._dropped else ""

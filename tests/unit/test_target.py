@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import textwrap
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +80,9 @@ def counts(x):
 def images(x):
     assert x.ndim == 4
     return x
+
+def noise(x):
+    return x + torch.rand_like(x)
 '''
 
 
@@ -138,7 +140,7 @@ def test_inputs_that_are_given_are_taken(use: Any) -> None:  # noqa: ANN401
     with pytest.raises(TargetError, match=r"cannot be guessed.*--input 8,64"):
         guess_of()
     use("Needs")
-    with pytest.raises(TargetError, match=r"needs arguments.*targets_of_test:Needs\(\.\.\.\)"):
+    with pytest.raises(TargetError, match=r"needs arguments.*Needs\(\.\.\.\)"):
         guess_of()
     use("missing")
     with pytest.raises(TargetError, match="missing"):
@@ -175,10 +177,18 @@ def test_tensors_are_drawn_from_the_range_of_the_example(values: list[int]) -> N
 
 def test_the_distance_of_outputs_sees_shapes_values_and_nan() -> None:
     one = torch.tensor([1.0, -4.0])
-    assert distance((one, {"a": one}), (one.clone(), {"a": one})) == 0
-    assert distance(one, torch.tensor([1.0, -3.0])) == 0.25
-    assert math.isnan(distance(one, torch.ones(3)))
-    assert math.isnan(distance(one, torch.tensor([1.0, float("nan")])))
+    assert distance((one, {"a": one}, "b"), (one.clone(), {"a": one}, "b")) == (0, "")
+    assert distance(one, torch.tensor([1.0, -3.0])) == (0.25, "")
+    for other in (torch.ones(3), one.double(), torch.tensor([1.0, float("nan")]), (one,), "text"):
+        assert distance(one, other)[1]
+    assert distance((one, "a"), (one, "b"))[1]
+
+
+def test_random_numbers_are_not_compared(use: Any) -> None:  # noqa: ANN401
+    use("noise")
+    second = indicative()["second"]
+    assert second["random"]
+    assert "off" not in second
 
 
 def test_a_larger_batch_is_compiled_once_more_and_compared(use: Any) -> None:  # noqa: ANN401
@@ -187,6 +197,8 @@ def test_a_larger_batch_is_compiled_once_more_and_compared(use: Any) -> None:  #
     assert found["second"] == {
         "inputs": "9,12",
         "recompiles": 1,
+        "random": False,
         "off": pytest.approx(0, abs=1e-5),
+        "unlike": "",
     }
     assert found["eager_s"] > 0
