@@ -15,7 +15,7 @@ from ivhl.cli.screen import print_json
 from ivhl.errors import ResultsError, SpecError
 from ivhl.matrix.locks import lock_state
 from ivhl.script.cells import SHIPPED, shipped_matrix
-from ivhl.script.matrix import Expected, Runs
+from ivhl.script.matrix import ScriptRuns, Wanted
 from ivhl.script.requirements import needs_of
 from ivhl.script.running import Script, network_can_be_left
 from ivhl.tracker.terminal import Terminal
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ivhl.matrix.spec import CellSpec, Matrix, Tier
-    from ivhl.script.outcome import Outcome
+    from ivhl.script.outcome import ScriptOutcome
 
 SCHEMA: Final = "ivhl.script/1"
 DIFFERS: Final = 7
@@ -70,10 +70,10 @@ def run_command(
             "this user may not run it without the network: the script can reach the network"
         )
 
-    def tell(cell: CellSpec, outcome: Outcome) -> None:
+    def tell(cell: CellSpec, outcome: ScriptOutcome) -> None:
         console.print(f"{cell.id}: {outcome_text(outcome)}, {outcome.seconds:.1f} s")
 
-    runs = Runs(to_run, needs, expected_of(expect or ()), tell)
+    runs = ScriptRuns(to_run, needs, expected_of(expect or ()), tell)
     try:
         if search:
             for one in dict.fromkeys(cell.python for cell in cells):
@@ -94,7 +94,7 @@ def run_command(
         raise typer.Exit(DIFFERS)
 
 
-def expected_of(texts: Sequence[str]) -> Expected | None:
+def expected_of(texts: Sequence[str]) -> Wanted | None:
     """Return what counts as good; ``None`` if nothing is said."""
     if not texts:
         return None
@@ -106,7 +106,7 @@ def expected_of(texts: Sequence[str]) -> Expected | None:
     if len(endings) > 1:
         raise SpecError("--expect: names two exit statuses", hint="name one")
     lines = (text for text in texts if not (_STATUS.fullmatch(text) or text.startswith("SIG")))
-    return Expected(ending=min(endings, default=""), lines=tuple(lines))
+    return Wanted(ending=min(endings, default=""), lines=tuple(lines))
 
 
 def cells_of(matrix: Matrix, releases: Sequence[str], pythons: Sequence[str]) -> list[CellSpec]:
@@ -158,7 +158,7 @@ def _releases_of(matrix: Matrix, text: str) -> Sequence[str]:
     return found
 
 
-def outcome_text(outcome: Outcome) -> str:
+def outcome_text(outcome: ScriptOutcome) -> str:
     """Return how a script ended, in a few words."""
     text = outcome.ending
     if outcome.exception:
@@ -169,7 +169,7 @@ def outcome_text(outcome: Outcome) -> str:
     return text + (", flaky" if outcome.flaky else "")
 
 
-def _show(runs: Runs, *, as_json: bool) -> None:
+def _show(runs: ScriptRuns, *, as_json: bool) -> None:
     if as_json:
         print_json(SCHEMA, **_as_json(runs))
         return
@@ -202,7 +202,7 @@ def _show(runs: Runs, *, as_json: bool) -> None:
         console.print(sentence, soft_wrap=True)
 
 
-def _show_output(console: Terminal, letter: str, outcome: Outcome) -> None:
+def _show_output(console: Terminal, letter: str, outcome: ScriptOutcome) -> None:
     """Print what the script printed in the first cell of a group."""
     message = f"{outcome.exception}: {outcome.message}".splitlines() if outcome.exception else []
     for what, lines in (
@@ -220,7 +220,7 @@ def _show_output(console: Terminal, letter: str, outcome: Outcome) -> None:
             console.print(f"  {line[:200]}", soft_wrap=True)
 
 
-def sentences(runs: Runs) -> list[str]:
+def sentences(runs: ScriptRuns) -> list[str]:
     """Return what the outcomes say: where they change, or that they are alike."""
     found = []
     flaky = [cell.id for cell, outcome in runs.outcomes.items() if outcome.flaky]
@@ -240,7 +240,7 @@ def sentences(runs: Runs) -> list[str]:
     return found
 
 
-def _as_json(runs: Runs) -> dict[str, object]:
+def _as_json(runs: ScriptRuns) -> dict[str, object]:
     groups = runs.groups()
     return {
         "cells": [

@@ -16,7 +16,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import TypedDict
 
 from ivhl.records.record import FailureClass, Machine, RunRecord
-from ivhl.script.outcome import Outcome
+from ivhl.script.outcome import ScriptOutcome
 from ivhl.tracker.changes import Kind, QuantityChange
 from ivhl.tracker.comparable import Axis
 from ivhl.tracker.confirmations import Confirmation
@@ -324,7 +324,7 @@ _Tried = _object(
     second=_Second | None,
 )
 # How a script ended; ``group`` is the same number in cells where it ended alike.
-_RanScript = _object("RunInCell", "cell python torch", group=int | None, outcome=Outcome)
+_RanScript = _object("RunInCell", "cell python torch", group=int | None, outcome=ScriptOutcome)
 SCHEMAS["script"] = _answer(
     "script",
     cells=_list(_RanScript),

@@ -13,7 +13,7 @@ from ivhl.errors import SpecError
 from ivhl.measure.failures import number
 from ivhl.script.cells import UnavailableError, cell_in_use, shipped_matrix
 from ivhl.script.running import network_can_be_left
-from ivhl.script.trying import Tried, packages_of, read_target, try_in
+from ivhl.script.trying import TargetTried, packages_of, read_target, try_in
 from ivhl.tracker.compat import STATUS_OF
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
@@ -61,14 +61,14 @@ def try_target(
             "this user may not run it without the network: the target can reach the network"
         )
     wanted = (*packages_of(target, folder), *requirements)
-    results: dict[CellSpec, Tried] = {}
+    results: dict[CellSpec, TargetTried] = {}
     for cell in cells:
         told.print(f"{cell.id}: {text}")
         try:
             with cell_in_use(cell, wanted) as place:
                 tried = try_in(place, target, folder, effort, network=network)
         except UnavailableError as error:
-            tried = Tried({"unavailable": str(error)}, "")
+            tried = TargetTried({"unavailable": str(error)}, "")
         results[cell] = tried
         if not as_json:
             console.print(f"{cell.id}: {first_line(tried)}")
@@ -99,7 +99,7 @@ def check_no_case(
         )
 
 
-def verdict(tried: Tried) -> str:
+def verdict(tried: TargetTried) -> str:
     """Return the status of a target in a cell, as tables of cases have it."""
     if "unavailable" in tried.found:
         return "unavailable"
@@ -113,7 +113,7 @@ def verdict(tried: Tried) -> str:
     return "wrong" if is_wrong else "works"
 
 
-def first_line(tried: Tried) -> str:
+def first_line(tried: TargetTried) -> str:
     """Return the verdict with its reason, or with the seconds of a call."""
     status = verdict(tried)
     if status == "unavailable":
@@ -153,7 +153,7 @@ def _time(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"  # noqa: PLR2004
 
 
-def details(tried: Tried) -> list[str]:
+def details(tried: TargetTried) -> list[str]:
     """Return what else is known, a line each."""
     found = tried.found
     lines = []
@@ -186,7 +186,7 @@ def details(tried: Tried) -> list[str]:
     return lines
 
 
-def _as_json(text: str, results: dict[CellSpec, Tried]) -> dict[str, Any]:
+def _as_json(text: str, results: dict[CellSpec, TargetTried]) -> dict[str, Any]:
     return {
         "target": text,
         "cells": [

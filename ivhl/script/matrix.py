@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from ivhl.matrix.uv import uv_pool
 from ivhl.script.cells import UnavailableError, cell_in_use
-from ivhl.script.outcome import Outcome, are_alike, noisy_numbers, not_run, signature
+from ivhl.script.outcome import ScriptOutcome, are_alike, noisy_numbers, not_run, signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ _AT_ONCE: Final = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Expected:
+class Wanted:
     """What counts as good.
 
     Attributes:
@@ -35,14 +35,14 @@ class Expected:
     ending: str = ""
     lines: tuple[str, ...] = ()
 
-    def is_met(self, outcome: Outcome) -> bool:
+    def is_met(self, outcome: ScriptOutcome) -> bool:
         """Return whether an outcome is as expected."""
         return self.ending in ("", outcome.ending) and all(
             line in outcome.output for line in self.lines
         )
 
 
-class Runs:
+class ScriptRuns:
     """The outcomes of a script in cells, each run as often as a comparison needs.
 
     Args:
@@ -56,14 +56,14 @@ class Runs:
         self,
         script: Script,
         needs: Needs,
-        expected: Expected | None,
-        tell: Callable[[CellSpec, Outcome], None],
+        expected: Wanted | None,
+        tell: Callable[[CellSpec, ScriptOutcome], None],
     ) -> None:
         self._script, self._needs, self._expected = script, needs, expected
         self._tell = tell
         # By the signature of a text: another one has other numbers in these places.
         self._noisy: dict[tuple[str, ...], frozenset[int]] = {}
-        self.outcomes: dict[CellSpec, Outcome] = {}
+        self.outcomes: dict[CellSpec, ScriptOutcome] = {}
 
     def run(self, cells: Sequence[CellSpec]) -> None:
         """Run the script in all cells; the next cells are made meanwhile.
@@ -86,7 +86,7 @@ class Runs:
             except UnavailableError:
                 return
 
-    def run_in(self, cell: CellSpec) -> Outcome:
+    def run_in(self, cell: CellSpec) -> ScriptOutcome:
         """Run the script once more in a cell, and return what is known of the cell."""
         if why := self._needs.forbids(cell):
             outcome = not_run(why)

@@ -29,7 +29,7 @@ _FOLDERS: Final = re.compile(r"(?<![\w./])/(?:[^\s/:'\"]+/)+(?=[^\s/:'\"]+)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class ScriptOutcome:
     """How a script ended.
 
     Attributes:
@@ -75,18 +75,18 @@ class Outcome:
         """Whether the cell exists."""
         return self.runs > 0
 
-    def again(self, other: Outcome) -> Outcome:
+    def again(self, other: ScriptOutcome) -> ScriptOutcome:
         """Return this outcome after another run in the same cell."""
         alike = are_alike(self, other, noisy_numbers(self, other))
         return replace(self, runs=self.runs + 1, flaky=self.flaky or not alike)
 
 
-def not_run(why: str) -> Outcome:
+def not_run(why: str) -> ScriptOutcome:
     """Return the outcome of a cell that cannot exist."""
-    return Outcome(ending=why, runs=0)
+    return ScriptOutcome(ending=why, runs=0)
 
 
-def signature(outcome: Outcome, releases: Sequence[str] = ()) -> tuple[str, ...]:
+def signature(outcome: ScriptOutcome, releases: Sequence[str] = ()) -> tuple[str, ...]:
     """Return what has to be equal: ending, exception, and the texts without their numbers.
 
     Args:
@@ -102,13 +102,16 @@ def signature(outcome: Outcome, releases: Sequence[str] = ()) -> tuple[str, ...]
     )
 
 
-def numbers(outcome: Outcome, releases: Sequence[str] = ()) -> tuple[str, ...]:
+def numbers(outcome: ScriptOutcome, releases: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the numbers in the texts of an outcome, in order, as they are written."""
     return tuple(n for text in _texts(outcome, releases) for n in _NUMBER.findall(text))
 
 
 def are_alike(
-    one: Outcome, other: Outcome, noisy: Iterable[int] = (), releases: Sequence[str] = ()
+    one: ScriptOutcome,
+    other: ScriptOutcome,
+    noisy: Iterable[int] = (),
+    releases: Sequence[str] = (),
 ) -> bool:
     """Return whether two outcomes are alike.
 
@@ -123,7 +126,9 @@ def are_alike(
     return not _differing(numbers(one, releases), numbers(other, releases)) - set(noisy)
 
 
-def noisy_numbers(one: Outcome, other: Outcome, releases: Sequence[str] = ()) -> frozenset[int]:
+def noisy_numbers(
+    one: ScriptOutcome, other: ScriptOutcome, releases: Sequence[str] = ()
+) -> frozenset[int]:
     """Return the places of numbers that differ between two runs in the same cell.
 
     Empty if their texts differ otherwise: then the script is flaky.
@@ -145,7 +150,7 @@ def _differing(one: Sequence[str], other: Sequence[str]) -> set[int]:
     return {i for i, (a, b) in enumerate(zip(one, other, strict=True)) if not is_near(a, b)}
 
 
-def _texts(outcome: Outcome, releases: Sequence[str]) -> tuple[str, str]:
+def _texts(outcome: ScriptOutcome, releases: Sequence[str]) -> tuple[str, str]:
     """Return the message of an exception and what was printed, as far as they are compared."""
     # Each release words the messages of the compiler anew.
     is_compilers = outcome.exception.rpartition(".")[2] in BY_TYPE

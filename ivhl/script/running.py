@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from ivhl.measure.process import ProcessTree
 from ivhl.script import no_network, observer
-from ivhl.script.outcome import Outcome
+from ivhl.script.outcome import ScriptOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +46,7 @@ class Script:
     deadline_s: float = 300.0
     network: bool = False
 
-    def run_in(self, cell: Path) -> Outcome:
+    def run_in(self, cell: Path) -> ScriptOutcome:
         """Run it with the Python of a cell, in the current folder.
 
         Args:
@@ -65,7 +65,7 @@ class Script:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
             ) as tree:
-                output, errors = _Kept(tree.process.stdout), _Kept(tree.process.stderr)
+                output, errors = _Stream(tree.process.stdout), _Stream(tree.process.stderr)
                 code: int | None = None
                 while code is None and time.monotonic() - began < self.deadline_s:
                     code = tree.wait(_POLL_S)
@@ -122,14 +122,14 @@ def _read(report: Path) -> dict[str, Any]:
 
 def _outcome(
     ending: str, seconds: float, texts: tuple[str, str], found: Mapping[str, Any]
-) -> Outcome:
+) -> ScriptOutcome:
     exception = found.get("exception")
     kind, message, frames = ("", "", [])
     if exception:
         kind, message, frames = exception["type"], exception["message"], exception["frames"]
     elif ending != "exit 0":
         kind, message = _last_error(texts[1])
-    return Outcome(
+    return ScriptOutcome(
         ending=ending,
         exception=kind,
         message=message,
@@ -157,7 +157,7 @@ def _last_error(text: str) -> tuple[str, str]:
     return "", ""
 
 
-class _Kept:
+class _Stream:
     """Reads a stream to its end in a thread, and keeps its beginning and its end.
 
     Args:

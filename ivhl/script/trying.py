@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TargetTried:
     """What is known of a target in a cell.
 
     Attributes:
@@ -83,7 +83,7 @@ def packages_of(target: Target, folder: Path | None) -> tuple[str, ...]:
 
 def try_in(
     cell: Path, target: Target, folder: Path | None, effort: Effort, *, network: bool
-) -> Tried:
+) -> TargetTried:
     """Try a target in a cell.
 
     Args:
@@ -126,7 +126,7 @@ def try_in(
         if not found.get("done"):
             failure = failure_of(phase, found, ending, output)
             found["failure"] = None if failure is None else asdict(failure)
-        return Tried(found, tail(output))
+        return TargetTried(found, tail(output))
 
 
 def _most_memory() -> int:

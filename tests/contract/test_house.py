@@ -11,15 +11,15 @@ from studies.house import measure, rows, words
 ROOT: Final = Path(__file__).parents[2]
 # What `python -m studies.house` printed last. Lower a limit with the work that lowers its number.
 LIMITS: Final = {
-    "lines of code of the tool": 41_961,
+    "lines of code of the tool": 42_053,
     "commands": 25,
     "declarations of options": 65,
     "import cycles in the tool": 0,
     "lines of the longest class": 296,
-    "functions over 50 lines, in percent": 1.54,
+    "functions over 50 lines, in percent": 1.57,
     "rows of the glossary": 37,
     "words of README": 484,
-    "words of the documents": 34_889,
+    "words of the documents": 34_908,
 }
 
 

@@ -238,10 +238,9 @@ WRITES = {
     "matrix/swap.py": 1,
     "matrix/wheels.py": 1,
     "records/files.py": 7,  # what all others call
-    "tracker/annotations.py": 1,  # makes the folder of the results
     "tracker/compact.py": 1,  # behind `without_links`
-    "tracker/confirmations.py": 1,  # makes the folder of the results
-    "tracker/index.py": 3,  # the cache of its user
+    "tracker/index.py": 4,  # the cache of its user
+    "tracker/kept.py": 1,  # makes the folder of the results
     "version_checks/names.py": 1,  # of a syntax tree
     "version_checks/trial.py": 9,  # the temporary folder in .asv with the copies of the code base
 }

@@ -29,8 +29,8 @@ from ivhl.script.cells import (
     make_room,
     shipped_matrix,
 )
-from ivhl.script.matrix import Expected, Runs
-from ivhl.script.outcome import Outcome, are_alike, noisy_numbers
+from ivhl.script.matrix import ScriptRuns, Wanted
+from ivhl.script.outcome import ScriptOutcome, are_alike, noisy_numbers
 from ivhl.script.requirements import Needs, needs_of
 from studies.house import ROOT
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-GOOD = Outcome(ending="exit 0", output="loss 0.125 of 10\n")
+GOOD = ScriptOutcome(ending="exit 0", output="loss 0.125 of 10\n")
 CELLS = tuple(CellSpec("3.12", f"2.{minor}.0") for minor in range(13))
 
 
@@ -66,18 +66,20 @@ def test_every_lock_of_the_matrix_ships_with_the_package() -> None:
         (replace(GOOD, output="\x1b[31mloss\x1b[0m 0.125 of 10\n"), True),
     ],
 )
-def test_outcomes_are_alike_if_a_reader_would_say_so(other: Outcome, alike: bool) -> None:  # noqa: FBT001
+def test_outcomes_are_alike_if_a_reader_would_say_so(other: ScriptOutcome, alike: bool) -> None:  # noqa: FBT001
     assert are_alike(GOOD, other) is alike
 
 
 def test_exceptions_of_the_compiler_are_compared_by_class_and_others_by_message() -> None:
-    old = Outcome(
+    old = ScriptOutcome(
         ending="exit 1", exception="torch._dynamo.exc.BackendCompilerFailed", message="a"
     )
-    new = Outcome(ending="exit 1", exception="torch._inductor.exc.InductorError", message="b")
+    new = ScriptOutcome(
+        ending="exit 1", exception="torch._inductor.exc.InductorError", message="b"
+    )
     assert are_alike(old, new)
     assert not are_alike(old, replace(new, exception="torch._dynamo.exc.Unsupported"))
-    own = Outcome(ending="exit 1", exception="AssertionError", message="wrong by 3")
+    own = ScriptOutcome(ending="exit 1", exception="AssertionError", message="wrong by 3")
     assert not are_alike(own, replace(own, message="wrong by 4"))
     assert not are_alike(own, replace(own, message="wrong by 3\nmore"))
 
@@ -104,10 +106,10 @@ def test_an_outcome_is_like_itself_and_its_noise_is_symmetric(
 
 def _runs(
     monkeypatch: pytest.MonkeyPatch,
-    outcome_of: Callable[[CellSpec, int], Outcome],
-    expected: Expected | None = None,
+    outcome_of: Callable[[CellSpec, int], ScriptOutcome],
+    expected: Wanted | None = None,
     missing: tuple[CellSpec, ...] = (),
-) -> tuple[Runs, list[CellSpec]]:
+) -> tuple[ScriptRuns, list[CellSpec]]:
     """Return runs whose cells are no environments but names, and the list of what was run."""
     ran: list[CellSpec] = []
     by_name = {cell.id: cell for cell in CELLS}
@@ -125,13 +127,13 @@ def _runs(
             return None
 
     class Planted:
-        def run_in(self, name: str) -> Outcome:
+        def run_in(self, name: str) -> ScriptOutcome:
             ran.append(by_name[name])
             return outcome_of(by_name[name], ran.count(by_name[name]))
 
     monkeypatch.setattr(matrix_module, "cell_in_use", InUse)
     script: Any = Planted()
-    return Runs(script, Needs(), expected, lambda *_: None), ran
+    return ScriptRuns(script, Needs(), expected, lambda *_: None), ran
 
 
 @given(st.integers(1, len(CELLS) - 1))
@@ -165,7 +167,7 @@ def test_a_search_between_like_ends_runs_no_more(monkeypatch: pytest.MonkeyPatch
 def test_a_number_that_varies_in_one_cell_is_no_difference(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def timed(cell: CellSpec, count: int) -> Outcome:
+    def timed(cell: CellSpec, count: int) -> ScriptOutcome:
         return replace(GOOD, output=f"took {CELLS.index(cell) + 3.7 * count} s, loss 1.5")
 
     runs, ran = _runs(monkeypatch, timed)
@@ -177,7 +179,7 @@ def test_a_number_that_varies_in_one_cell_is_no_difference(
 
 
 def test_noise_of_one_text_hides_nothing_in_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    def texts(cell: CellSpec, count: int) -> Outcome:
+    def texts(cell: CellSpec, count: int) -> ScriptOutcome:
         noisy = CELLS.index(cell) == 2
         text = f"t {count / 3} x 9.5" if noisy else f"x {7.5 + CELLS.index(cell)} t 0.5"
         return replace(GOOD, output=text)
@@ -191,7 +193,7 @@ def test_noise_of_one_text_hides_nothing_in_another(monkeypatch: pytest.MonkeyPa
 def test_a_script_that_ends_otherwise_in_the_same_cell_is_flaky(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def flaky(cell: CellSpec, count: int) -> Outcome:
+    def flaky(cell: CellSpec, count: int) -> ScriptOutcome:
         return replace(GOOD, ending=f"exit {(CELLS.index(cell) == 1) ^ (count == 2)}")
 
     runs, _ = _runs(monkeypatch, flaky)
@@ -209,7 +211,7 @@ def test_what_is_expected_decides_in_place_of_the_texts(monkeypatch: pytest.Monk
     runs.run(CELLS)
     assert runs.boundaries() == []
     assert not any(map(runs.is_unexpected, CELLS))
-    assert expected_of(["SIGINT"]) == Expected(ending="SIGINT")
+    assert expected_of(["SIGINT"]) == Wanted(ending="SIGINT")
     with pytest.raises(SpecError, match="two exit statuses"):
         expected_of(["0", "1"])
 

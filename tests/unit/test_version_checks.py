@@ -1123,13 +1123,13 @@ def test_the_command_judges_by_the_committed_records(
     search(tmp_path, "if sys.version_info < (3, 13):\n    f = torch.compile(f)\n", "new.py")
     runner = CliRunner()
     shown = runner.invoke(app, ["version-checks", str(tmp_path), "--json"])
-    (check,) = json.loads(shown.stdout)
+    (check,) = json.loads(shown.stdout)["checks"]
     assert check["excludes"] == "Python >=3.13"
     assert check["contradicted"]["3.13"]["since"] == "2.6.0"
     assert "old.py:1: does not parse" in shown.stderr
     search(tmp_path, "if sys.version_info < (3, 13):\n    import tomli\n", "beside.py")
     every = runner.invoke(app, ["version-checks", str(tmp_path), "--all", "--json"])
-    (beside,) = [one for one in json.loads(every.stdout) if one["file"] == "beside.py"]
+    (beside,) = [one for one in json.loads(every.stdout)["checks"] if one["file"] == "beside.py"]
     assert (beside["standing"], beside["evidence"]) == ("cannot tell", [])
     unread = runner.invoke(app, ["version-checks", str(tmp_path / "old.py")])
     assert "no file of it can be read" in str(unread.exception)
@@ -1170,4 +1170,4 @@ def test_of_several_checks_in_one_place_the_command_says_that_it_switches_off_on
 def test_the_name_of_before_names_the_command_of_today() -> None:
     done = CliRunner().invoke(app, ["guards", "."])
     assert isinstance(done.exception, SpecError)
-    assert str(done.exception) == "ivhl guards: the command is now ivhl version-checks"
+    assert str(done.exception) == "ivhl guards: this is now ivhl version-checks"
