@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 SCHEMA: Final = "ivhl.script/1"
 DIFFERS: Final = 7
 _SHOWN_LINES: Final = 8
+_LONGEST: Final = 90  # characters of an outcome in a sentence
 _STATUS: Final = re.compile("[0-9]{1,3}")
 _NARROWEST: Final = 20
 _COUNTS: Final = ("graphs", "breaks", "recompiles", "s")
@@ -227,10 +228,8 @@ def sentences(runs: ScriptRuns) -> list[str]:
     if flaky:
         found.append(f"flaky, so no verdict: two runs differ in {', '.join(flaky)}")
     for one, other in runs.boundaries():
-        found.append(
-            f"{one.id} and {other.id} differ: {outcome_text(runs.outcomes[one])} | "
-            f"{outcome_text(runs.outcomes[other])}"
-        )
+        ends = (_in_short(runs.outcomes[cell]) for cell in (one, other))
+        found.append(f"{one.id} and {other.id} differ: {' | '.join(ends)}")
     ran = sum(outcome.has_run for outcome in runs.outcomes.values())
     if ran > 1 and not runs.boundaries() and not flaky:
         found.append(f"alike in {counted(ran, 'cell')}")
@@ -238,6 +237,15 @@ def sentences(runs: ScriptRuns) -> list[str]:
     if unmet:
         found.append(f"not as expected: {', '.join(unmet)}")
     return found
+
+
+def _in_short(outcome: ScriptOutcome) -> str:
+    """Return how a script ended, with the last line that it printed if it raised nothing."""
+    lines = outcome.output.strip().splitlines()
+    text = outcome_text(outcome)
+    if lines and not outcome.exception:
+        text += f", prints {lines[-1]}"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def _as_json(runs: ScriptRuns) -> dict[str, object]:

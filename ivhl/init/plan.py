@@ -495,8 +495,8 @@ def _workflow(source: ProjectSource, top: Path) -> str:
     # GitHub evaluates expressions also in quotes; of the rest, JSON's texts are YAML's.
     if not is_printable(inside) or "${{" in inside:
         raise SpecError(
-            f"--ci github: the folder's name must be printable, without ${{{{ (got {inside!r})",
-            hint="rename the folder, or leave out --ci github",
+            f"--format github: the folder's name must be printable, without ${{{{ (got {inside!r})",
+            hint="rename the folder, or leave out --format github",
         )
     folder = json.dumps(inside, ensure_ascii=False)
     # A name such as `main` would run whatever is pushed there later.

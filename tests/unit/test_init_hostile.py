@@ -475,7 +475,7 @@ def test_a_folder_that_github_would_not_read_as_it_is_is_refused(
     tmp_path: Path, folder: str
 ) -> None:
     top = project(tmp_path / "top", {f"{folder}/pyproject.toml": PYPROJECT})
-    with pytest.raises(SpecError, match="--ci github: the folder's name must be printable"):
+    with pytest.raises(SpecError, match="--format github: the folder's name must be printable"):
         _workflow(read_source(top / folder), top)
 
 
