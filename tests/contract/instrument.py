@@ -67,7 +67,6 @@ LEFT_OUT: Final = {
     "records/answers.py": "decides whether and in which order to measure, not how",
     "records/bounds.py": "says what cannot be a record, where records are read",
     "records/lines.py": "says what cannot be a file of records",
-    "records/store.py": "reads folders of records, not in a cell",
     "records/identity.py": "tells cases apart, once they are measured",
     "records/reader.py": "says what cannot be a record",
     "records/files.py:replaced_whole": "replaces files whole; records are appended",

@@ -56,7 +56,7 @@ def ivhl(*arguments: str) -> str:
 
 def test_the_site_says_of_each_incident_what_the_command_says(source: Source) -> None:
     text, told = (
-        ivhl("regressions", "--better", "--cases", "1"),
+        ivhl("regressions", "--better", "--all"),
         json.loads(ivhl("regressions", "--better", "--json")),
     )
     lines = text.splitlines()

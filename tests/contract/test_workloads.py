@@ -239,7 +239,8 @@ def judge(workload: Workload, variant: Variant, outputs: list[torch.Tensor]) -> 
 
 
 def test_workloads_load_as_the_project_names_them() -> None:
-    assert load_workloads("benchmarks") == WORKLOADS
+    # By their texts: another test of this process may have imported the benchmarks again.
+    assert list(map(repr, load_workloads("benchmarks"))) == list(map(repr, WORKLOADS))
 
 
 def test_importing_the_workloads_does_not_import_torch() -> None:
