@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ivhl.errors import ResultsError, SpecError
@@ -15,6 +14,7 @@ from ivhl.measure.process import run_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
 # Slurm's states of a job that has not ended.
 _LIVES = frozenset(
@@ -54,23 +54,6 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
         words = {"true": True, "false": False}
         options[name] = int(value) if value.isdecimal() else words.get(value, value)
     return options
-
-
-def given(context: Any, *, without: Sequence[str]) -> list[str]:  # noqa: ANN401  (click's)
-    """Return the arguments of a command, without those that have their default."""
-    words: list[str] = []
-    for option in context.command.params:
-        value = context.params.get(str(option.name))
-        if option.name in without or value in (None, [], ()) or value == option.default:
-            continue
-        if value is True:
-            words.append(option.opts[0])
-        else:
-            values = value if isinstance(value, list | tuple) else [value]
-            for one in values:
-                # The job runs in the root: a path relative to this folder would not resolve there.
-                words += [option.opts[0], str(one.resolve() if isinstance(one, Path) else one)]
-    return words
 
 
 def run_on_slurm(

@@ -19,7 +19,7 @@ from ivhl.bench.selection import Selection
 from ivhl.bench.slurm import parse_options, run_on_slurm
 from ivhl.bench.work import in_turns, parse_shard
 from ivhl.cli import app, options
-from ivhl.cli.declared import folder_to_write
+from ivhl.cli.declared import folder_to_write, given
 from ivhl.cli.names import matching
 from ivhl.errors import IvhlError, NoSpeedupError, ResultsError, SpecError
 from ivhl.git import commits_of_range
@@ -87,7 +87,7 @@ def bench_command(
     """
     root = find_root()
     if executor == "slurm":
-        arguments = ["bench", *_given(context, without=("executor", "slurm"))]
+        arguments = ["bench", *given(context, without=("executor", "slurm"))]
         options = parse_options(slurm or ())
         code = run_on_slurm(root, arguments, options, lambda text: typer.echo(text, nl=False))
         raise typer.Exit(code)
@@ -333,23 +333,6 @@ def _command(context: typer.Context) -> str:
     session = os.environ.get("NOX_CURRENT_SESSION", "")
     (*_, python) = context.params.get("python") or [""]
     if session != f"bench-{python}":
-        return shlex.join(["ivhl", "bench", *_given(context, without=())])
-    words = _given(context, without=("python",))
+        return shlex.join(["ivhl", "bench", *given(context, without=())])
+    words = given(context, without=("python",))
     return shlex.join(["nox", "-s", session, *(["--", *words] if words else [])])
-
-
-def _given(context: typer.Context, *, without: tuple[str, ...]) -> list[str]:
-    """Return this command's arguments, without those that have their default."""
-    words: list[str] = []
-    for option in context.command.params:
-        value = context.params.get(str(option.name))
-        if option.name in without or value in (None, [], ()) or value == option.default:
-            continue
-        if value is True:
-            words.append(option.opts[0])
-        else:
-            values = value if isinstance(value, list | tuple) else [value]
-            for one in values:
-                # The job runs in the root: a path relative to this folder would not resolve there.
-                words += [option.opts[0], str(one.resolve() if isinstance(one, Path) else one)]
-    return words

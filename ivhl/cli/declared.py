@@ -23,7 +23,9 @@ from ivhl.tracker.wording import counted
 from ivhl.workload import broken_benchmarks, load_workloads
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    import typer
 
     from ivhl.matrix.interpreter import Interpreter
     from ivhl.matrix.spec import Matrix
@@ -214,3 +216,20 @@ def interpreter_of(root: Path, python: str) -> Interpreter | None:
         return find_interpreter(root, python, install=False)
     except InterpreterError:
         return None
+
+
+def given(context: typer.Context, *, without: Sequence[str]) -> list[str]:
+    """Return the arguments of a command, without those that have their default."""
+    words: list[str] = []
+    for option in context.command.params:
+        value = context.params.get(str(option.name))
+        if option.name in without or value in (None, [], ()) or value == option.default:
+            continue
+        if value is True:
+            words.append(option.opts[0])
+        else:
+            values = value if isinstance(value, list | tuple) else [value]
+            for one in values:
+                # The job runs in the root: a path relative to this folder would not resolve there.
+                words += [option.opts[0], str(one.resolve() if isinstance(one, Path) else one)]
+    return words

@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 import typer
 
 from ivhl.cli import app, options
-from ivhl.cli.declared import declared, folder_to_write, results_folder, warn, warn_unread
+from ivhl.cli.declared import declared, folder_to_write, given, results_folder, warn, warn_unread
 from ivhl.cli.markdown import code
 from ivhl.cli.names import RELEASE, recorded
 from ivhl.cli.screen import screen
@@ -178,7 +178,7 @@ def _raise_for(verdict: Verdict, commits: tuple[str, str], *, allow_missing: boo
 
 def _in_one_job(root: Path, context: typer.Context, options: Sequence[str]) -> int:
     """Run the same command as a Slurm job, in whose allocation both commits are measured."""
-    from ivhl.bench.slurm import given, parse_options, run_on_slurm  # noqa: PLC0415  (an extra)
+    from ivhl.bench.slurm import parse_options, run_on_slurm  # noqa: PLC0415  (an extra)
 
     words = ["gate", *given(context, without=("executor", "slurm"))]
     return run_on_slurm(

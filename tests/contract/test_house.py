@@ -11,7 +11,7 @@ from studies.house import measure, rows, words
 ROOT: Final = Path(__file__).parents[2]
 # What `python -m studies.house` printed last. Lower a limit with the work that lowers its number.
 LIMITS: Final = {
-    "lines of code of the tool": 42_058,
+    "lines of code of the tool": 42_046,
     "commands": 25,
     "declarations of options": 65,
     "import cycles in the tool": 0,

@@ -1,4 +1,4 @@
-"""What a search for a change asks, and what it learns, kept in a journal."""
+"""The question of a bisection and its answers, which a journal keeps."""
 
 from __future__ import annotations
 

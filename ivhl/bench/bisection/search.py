@@ -1,4 +1,4 @@
-"""Where a change is, by the answers that are there, and in words. Nothing is measured or printed."""
+"""Locate a change from the answers so far, and describe it. Nothing is measured or printed."""
 
 from __future__ import annotations
 

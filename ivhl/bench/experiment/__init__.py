@@ -192,7 +192,7 @@ class Experiment:
     Attributes:
         runs: Measures arms.
         kind: The command, for the journal.
-        arms: What is compared.
+        arms: The commits, cells or flags that are compared.
         cases: Names of cases.
         rounds: Most rounds.
         processes: Processes that time a case in each run.

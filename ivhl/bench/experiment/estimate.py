@@ -47,7 +47,7 @@ class Duration(NamedTuple):
         return Duration(n * (self.alone_s + AROUND_S), n * (self.beside_s + AROUND_S))
 
     def times(self, n: float) -> Duration:
-        """Return what the same work takes so often."""
+        """Return the duration of ``n`` repetitions of the same work."""
         return Duration(n * self.alone_s, n * self.beside_s)
 
     def __str__(self) -> str:

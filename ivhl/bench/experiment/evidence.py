@@ -1,7 +1,7 @@
 """The evidence of an experiment: what its rounds show of a quantity, with the noise to expect.
 
 Processes of two commits of one cell are interleaved (``evidence_of``). Those of two cells cannot
-be: their runs stand one after the other, and what the machine does meanwhile differs
+be: their runs follow each other, and the load of the machine differs between them
 (``weigh_moves``).
 """
 
@@ -33,9 +33,8 @@ REFUTES = 2.0
 # Processes of each commit in a round. A new round costs more than further processes do, and most
 # cases are settled by one.
 PROCESSES_PER_RUN = 6
-# What is expected of unchanged code, as standard deviations of the logarithm: by how much two
-# processes in turns differ, and all pairs of a round together, since each round's processes are
-# forked from the same ones.
+# Expected standard deviations of the logarithm for unchanged code: between two interleaved
+# processes, and of all pairs of a round together, whose processes have the same parents.
 PAIR = 0.015
 ROUND = 0.004
 # Weight of the first expectation, in pairs, beside what the pairs themselves show.
@@ -52,7 +51,7 @@ PROCESSES_PER_ROUND = 4
 SESSION = 0.005
 DRIFT: Final[dict[Metric, float]] = {"compiled": 2.0, "eager": 2.0, "speedup": 1.25}
 # Nominal limit of each look, in standard errors: five together are wrong with a probability of 1 %
-# on either side. What a search finds is measured again where it matters.
+# on either side. A search measures its result again where it matters.
 LIMIT = 2.75
 # Weight of this expectation, in rounds, beside what the rounds themselves show.
 PRIOR_ROUNDS = 3

@@ -65,7 +65,7 @@ class ExperimentJournal(Generic[Line]):
         path: The file (``journal_of``).
         about: All that the answers depend on.
         parse: Makes a line of JSON; raises ``ValueError`` or ``TypeError`` if it cannot.
-        what: What a line is called.
+        what: The name of a line in error messages.
 
     Raises:
         ResultsError: If a line is none; names the line.
