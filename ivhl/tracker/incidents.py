@@ -59,12 +59,12 @@ class KnownCauses:
         return "; ".join(f"{i.title} ({i.short})" for i in sorted(issues, key=lambda i: i.url))
 
     def causes(self, changes: Sequence[Change | Between]) -> str:
-        """Return the causes of changes, each with its number of cases; empty if none is known."""
+        """Return the causes of changes, each with its number of changes; empty if none is known."""
         found = Counter(map(self.cause, changes))
         unknown = found.pop("", 0)
         if not unknown and len(found) == 1:
             return next(iter(found))
-        of = counted(len(changes), "case")
+        of = counted(len(changes), "change")
         parts = [f"{text.rstrip('.')} ({n} of {of})" for text, n in found.most_common()]
         if parts and unknown:
             parts.append(f"cause of {unknown} not known")

@@ -505,8 +505,8 @@ def test_incidents_are_on_the_page_with_their_cause() -> None:
     ("notes", "cause"),
     [
         (["known.", "known.", "known."], "known."),
-        (["", "known.", ""], "known (1 of 3 cases); cause of 2 not known"),
-        (["one.", "two.", "one."], "one (2 of 3 cases); two (1 of 3 cases)"),
+        (["", "known.", ""], "known (1 of 3 changes); cause of 2 not known"),
+        (["one.", "two.", "one."], "one (2 of 3 changes); two (1 of 3 changes)"),
         (["", "", ""], ""),
     ],
 )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _ALONG = {"commit": "Commit", "torch": "PyTorch", "python": "Python"}
 _HASH = 8
-# An incident lists so many cases; `ivhl regressions --cases` has all.
+# An incident lists so many cases; `ivhl regressions --all` has all.
 MOST_CASES = 40
 _LONGEST_REASON = 300
 _AROUND = 12  # points of the small picture on each side of the change
