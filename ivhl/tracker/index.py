@@ -183,7 +183,10 @@ class Index:
     def __init__(self, results: Path, database: str) -> None:
         self._results = results
         self._current = Current("", "", (), {})
-        self._db = sqlite3.connect(database, timeout=WAIT_S, isolation_level=None)
+        # The collector may end an index in any thread, which closes the database there.
+        self._db = sqlite3.connect(
+            database, timeout=WAIT_S, isolation_level=None, check_same_thread=False
+        )
         self._close = finalize(self, self._db.close)
         self.place = None if database == ":memory:" else Path(database)
         # The records of ``newest`` by id, and in which file each is.

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -113,6 +114,21 @@ def test_the_index_follows_whatever_happens_to_the_files(
         else:
             os.utime(path, (n, n))
         same_as_records(results)
+
+
+def test_an_index_may_end_in_another_thread(tmp_path: Path) -> None:
+    # The collector runs in whatever thread allocates, such as the event loop of zarr.
+    write_records(tmp_path, make_record())
+    index = open_index(tmp_path)
+    errors: list[object] = []
+    thread = threading.Thread(target=index.close)
+    before, threading.excepthook = threading.excepthook, errors.append
+    try:
+        thread.start()
+        thread.join()
+    finally:
+        threading.excepthook = before
+    assert errors == []
 
 
 def test_an_appended_record_is_all_that_is_read(
