@@ -26,15 +26,15 @@ from ivhl.bench.experiment.evidence import (
     mean_of_rounds,
 )
 from ivhl.git import clone_at, find_commit
-from ivhl.tracker.metrics import WORDS, measured, student
-from ivhl.tracker.store import load_records
+from ivhl.tracker.store.metrics import WORDS, measured, student
+from ivhl.tracker.store.records import load_records
 from studies.tables.layout import markdown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.metrics import Metric
+    from ivhl.tracker.store.metrics import Metric
 
 ROOT: Final = Path(__file__).parents[1]
 # Calls of some microseconds, of which Python is a part that shows.

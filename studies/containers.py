@@ -22,8 +22,8 @@ from ivhl.matrix.project import find_root, load
 from ivhl.measure.effort import Effort
 from ivhl.records.lines import lines_of
 from ivhl.records.reader import read_record
-from ivhl.tracker.reading import read_records_file, records_files
-from ivhl.tracker.store import case_name
+from ivhl.tracker.store.reading import read_records_file, records_files
+from ivhl.tracker.store.records import case_name
 from ivhl.tracker.terminal import Terminal
 
 if TYPE_CHECKING:

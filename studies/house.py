@@ -11,6 +11,7 @@ import ast
 import io
 import sys
 import tokenize
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -36,14 +37,20 @@ def measure(root: Path) -> dict[str, float]:
     trees = {path: ast.parse(source) for path, source in sources.items()}
     nodes = [node for tree in trees.values() for node in ast.walk(tree)]
     functions = [_length(node) for node in nodes if isinstance(node, _FUNCTIONS)]
+    lines = {path: len(code_lines(source, trees[path])) for path, source in sources.items()}
+    rooms: Counter[Path] = Counter()
+    for path, n in lines.items():
+        if path.parent.parent == root / "ivhl" / "tracker":
+            rooms[path.parent] += n
     long = sum(length > LONG_FUNCTION for length in functions)
     pages = sorted((root / "docs").glob("*.md"))
     return {
-        "lines of code of the tool": sum(
-            len(code_lines(source, trees[path])) for path, source in sources.items()
-        ),
+        "lines of code of the tool": sum(lines.values()),
         "commands": sum(map(_is_command, nodes)),
         "declarations of options": sum(map(_is_option, nodes)),
+        "largest room of the tracker, in percent": round(
+            100 * max(rooms.values(), default=0) / sum(lines.values()), 1
+        ),
         "import cycles in the tool": len(cycles(imports(root / "ivhl", trees))),
         "lines of the longest class": max(
             _length(node) for node in nodes if isinstance(node, ast.ClassDef)

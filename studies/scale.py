@@ -29,7 +29,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ivhl.tracker.index import index_file, open_index
+from ivhl.tracker.store.index import index_file, open_index
 from ivhl.workload import load_workloads
 
 if TYPE_CHECKING:

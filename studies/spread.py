@@ -20,8 +20,8 @@ from ivhl.cli.declared import warn_unread
 from ivhl.cli.screen import check_suffix
 from ivhl.errors import IvhlError, ResultsError
 from ivhl.records.identity import key_of
-from ivhl.tracker.spread import Spread, coverage, repeats, spreads_by_length
-from ivhl.tracker.store import load_records
+from ivhl.tracker.store.records import load_records
+from ivhl.tracker.store.spread import Spread, coverage, repeats, spreads_by_length
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.entries import Entry
+    from ivhl.tracker.store.entries import Entry
 
 
 ROOT: Final = Path(__file__).parents[1]
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Print how much repeated runs differ; with ``--write``, renew the variance that ivhl ships."""
     parser = argparse.ArgumentParser(prog="python -m studies.spread", description=__doc__)
     parser.add_argument("--results", type=Path, action="append", help="folder (default: results)")
-    parser.add_argument("--write", type=Path, help="file, in the form of ivhl/tracker/spread.json")
+    parser.add_argument("--write", type=Path, help="file, as ivhl/tracker/store/spread.json")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args(argv)
     check_suffix(arguments.write, ".json")

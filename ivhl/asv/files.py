@@ -27,7 +27,7 @@ from ivhl.errors import SpecError
 from ivhl.git import commit_time_ms
 from ivhl.measure.suite import METRICS, AsvOperation, is_absent, operation_of, values_of
 from ivhl.records.files import write_whole
-from ivhl.tracker.store import Problem, device_type, is_existing
+from ivhl.tracker.store.records import Problem, device_type, is_existing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -18,7 +18,7 @@ from asv.repo import get_repo
 from ivhl.asv.files import scalar, site_params
 from ivhl.measure.suite import METRICS, values_of
 from ivhl.records.text import visible
-from ivhl.tracker.compat import python_key, release_key
+from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.wording import counted, short_message
 
 if TYPE_CHECKING:

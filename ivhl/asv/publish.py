@@ -18,18 +18,18 @@ from ivhl.asv.site import check_replaceable, linked_to_ours
 from ivhl.errors import ResultsError, explained, system_error_in
 from ivhl.pages.build import write_pages
 from ivhl.pages.folder import exchange, folder_beside, mark, replaceable
-from ivhl.tracker.annotations import Annotation, load_annotations
-from ivhl.tracker.confirmations import Confirmation, load_confirmations
-from ivhl.tracker.index import collector_paused
-from ivhl.tracker.project import load_state
-from ivhl.tracker.provenance import Provenance, load_provenance
+from ivhl.tracker.changes.annotations import Annotation, load_annotations
+from ivhl.tracker.changes.confirmations import Confirmation, load_confirmations
+from ivhl.tracker.store.index import collector_paused
+from ivhl.tracker.store.provenance import Provenance, load_provenance
 from ivhl.tracker.views.broken import without_broken
+from ivhl.tracker.views.project import load_state
 from ivhl.tracker.views.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ivhl.tracker.store import Problem
+    from ivhl.tracker.store.records import Problem
 
 # Folder of asv's pages in the site.
 _ASV = "asv"

@@ -12,7 +12,7 @@ from asv.machine import Machine
 from asv.results import Results
 from asv.util import load_json
 
-from ivhl.tracker.store import Problem
+from ivhl.tracker.store.records import Problem
 
 if TYPE_CHECKING:
     from pathlib import Path

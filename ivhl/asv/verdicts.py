@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ivhl.asv.graphs import Graphs
     from ivhl.measure.suite import AsvOperation
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.metrics import Metric
-    from ivhl.tracker.regressions import Change
+    from ivhl.tracker.changes.regressions import Change
+    from ivhl.tracker.store.metrics import Metric
 
 FILE: Final = "regressions.json"
 FEED: Final = "regressions.xml"

@@ -20,16 +20,16 @@ from ivhl.matrix.locks import LockState, lock_path, matrix_digest, parse_lock, p
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.alone import only_run_here
 from ivhl.measure.flags import FLAG_REFUSED
-from ivhl.tracker.attribution import (
+from ivhl.tracker.causes.attribution import (
     attribute,
     attribute_rounds,
     corners_of,
     factors_of,
     not_matched,
 )
-from ivhl.tracker.effects import NORMAL_95
-from ivhl.tracker.index import open_index
-from ivhl.tracker.store import case_name
+from ivhl.tracker.causes.effects import NORMAL_95
+from ivhl.tracker.store.index import open_index
+from ivhl.tracker.store.records import case_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from ivhl.matrix.spec import Matrix
     from ivhl.matrix.swap import Swap
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.attribution import Attributed, Corner, Treatment
-    from ivhl.tracker.effects import Factor
+    from ivhl.tracker.causes.attribution import Attributed, Corner, Treatment
+    from ivhl.tracker.causes.effects import Factor
 
 
 class RecordedLocks:

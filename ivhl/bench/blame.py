@@ -31,7 +31,7 @@ from ivhl.matrix.project import load_project
 from ivhl.measure.alone import only_run_here, only_user_of_gpu
 from ivhl.measure.launcher import read_journal
 from ivhl.measure.process import ProcessTree, run_tree
-from ivhl.tracker.blame import (
+from ivhl.tracker.causes.blame import (
     MET_DEADLINE,
     SLOW_STAGES,
     STAGES,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.spec import CellSpec
     from ivhl.measure.effort import Effort
-    from ivhl.tracker.blame import Stage, StageFactor, TrialOutcome
+    from ivhl.tracker.causes.blame import Stage, StageFactor, TrialOutcome
     from ivhl.workload import Case
 
 _DYNAMO: Final = "torch._dynamo.config"

@@ -9,7 +9,7 @@ from ivhl.bench.blame import WITHOUT_WHOLE
 from ivhl.machine.compiler import compiler_version
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.locks import lock_state
-from ivhl.tracker.blame import KERNELS_FILE, SLOW_STAGES, STAGES
+from ivhl.tracker.causes.blame import KERNELS_FILE, SLOW_STAGES, STAGES
 from ivhl.tracker.wording import counted, seconds
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ivhl.bench.blame import Blamed, Suspicion
     from ivhl.matrix.locks import LockState
-    from ivhl.tracker.blame import Tried
+    from ivhl.tracker.causes.blame import Tried
 
 # Characters of a message in a title or a table.
 _SHOWN = 160

@@ -26,11 +26,11 @@ from ivhl.bench.experiment.journal import digest_of_tree
 from ivhl.bench.selection import Selection
 from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import CellSpec
-from ivhl.tracker.attribution import Treatment
-from ivhl.tracker.changes import BETTER, KINDS
-from ivhl.tracker.confirmations import Confirmation, keep_confirmations
-from ivhl.tracker.facts import changed_facts
-from ivhl.tracker.gate import REGRESSIONS
+from ivhl.tracker.causes.attribution import Treatment
+from ivhl.tracker.changes.confirmations import Confirmation, keep_confirmations
+from ivhl.tracker.changes.gate import REGRESSIONS
+from ivhl.tracker.changes.kinds import BETTER, KINDS
+from ivhl.tracker.store.facts import changed_facts
 from ivhl.tracker.wording import counted, short_message
 from ivhl.workload import load_workloads
 
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from ivhl.bench.experiment import Runs
     from ivhl.records.identity import CaseInCell
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.changes import Kind
-    from ivhl.tracker.compare import Comparison
-    from ivhl.tracker.gate import Verdict
-    from ivhl.tracker.metrics import Metric
+    from ivhl.tracker.changes.compare import Comparison
+    from ivhl.tracker.changes.gate import Verdict
+    from ivhl.tracker.changes.kinds import Kind
+    from ivhl.tracker.store.metrics import Metric
 
 
 # Changes by these factors are measured again also where noise may have made them.

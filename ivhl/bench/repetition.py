@@ -36,10 +36,10 @@ from ivhl.measure.alone import only_run_here
 from ivhl.measure.effort import Effort
 from ivhl.measure.process import run_tree
 from ivhl.records.files import write_whole
-from ivhl.tracker.attribution import Treatment
-from ivhl.tracker.index import open_index
-from ivhl.tracker.repetition import Repetition, judge_repetition, other_machine
-from ivhl.tracker.store import case_name, device_type, is_existing
+from ivhl.tracker.causes.attribution import Treatment
+from ivhl.tracker.changes.repetition import Repetition, judge_repetition, other_machine
+from ivhl.tracker.store.index import open_index
+from ivhl.tracker.store.records import case_name, device_type, is_existing
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from ivhl.git import files_at
 from ivhl.records.answers import is_final
 from ivhl.records.identity import case_of
 from ivhl.records.reader import records_in
-from ivhl.tracker.store import case_name, device_type, newest_by
+from ivhl.tracker.store.records import case_name, device_type, newest_by
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

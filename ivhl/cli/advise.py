@@ -16,10 +16,10 @@ from ivhl.cli.names import narrow
 from ivhl.cli.screen import print_json, screen
 from ivhl.errors import ResultsError, SpecError
 from ivhl.matrix.project import find_root
-from ivhl.tracker.advice import advise
-from ivhl.tracker.project import load_state
-from ivhl.tracker.spans import spans_sentence
+from ivhl.tracker.causes.advice import advise
+from ivhl.tracker.support.spans import spans_sentence
 from ivhl.tracker.views.front import supported, supported_over
+from ivhl.tracker.views.project import load_state
 from ivhl.tracker.views.source import Source
 from ivhl.tracker.wording import counted
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ivhl.tracker.advice import Advice
-    from ivhl.tracker.compat import Row
-    from ivhl.tracker.project import State
+    from ivhl.tracker.causes.advice import Advice
+    from ivhl.tracker.support.compat import Row
     from ivhl.tracker.terminal import Terminal
+    from ivhl.tracker.views.project import State
     from ivhl.tracker.views.source import Place
 
 

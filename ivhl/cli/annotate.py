@@ -14,9 +14,9 @@ from ivhl.cli.names import the_one
 from ivhl.errors import SpecError, UnknownNameError
 from ivhl.git import find_commit
 from ivhl.matrix.project import find_root
-from ivhl.tracker.annotations import NAME, Annotation, annotate
-from ivhl.tracker.index import open_index
-from ivhl.tracker.store import case_name
+from ivhl.tracker.changes.annotations import NAME, Annotation, annotate
+from ivhl.tracker.store.index import open_index
+from ivhl.tracker.store.records import case_name
 from ivhl.tracker.wording import counted
 
 

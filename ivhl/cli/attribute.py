@@ -26,7 +26,7 @@ from ivhl.matrix.project import load
 from ivhl.matrix.spec import CellSpec
 from ivhl.matrix.swap import swap_package
 from ivhl.measure.flags import parse_flag
-from ivhl.tracker.attribution import (
+from ivhl.tracker.causes.attribution import (
     FACTOR_WORDS,
     Treatment,
     attribute,
@@ -38,11 +38,11 @@ from ivhl.tracker.attribution import (
     overall,
     overall_local,
 )
-from ivhl.tracker.comparable import builds_beside
-from ivhl.tracker.entries import code_of
-from ivhl.tracker.index import open_index
-from ivhl.tracker.interaction import at_each_setting, is_everywhere, reported
-from ivhl.tracker.store import case_name
+from ivhl.tracker.causes.interaction import at_each_setting, is_everywhere, reported
+from ivhl.tracker.changes.comparable import builds_beside
+from ivhl.tracker.store.entries import code_of
+from ivhl.tracker.store.index import open_index
+from ivhl.tracker.store.records import case_name
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, shortened
 
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.spec import Matrix
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.attribution import Attributed, Corner
-    from ivhl.tracker.effects import Effect, Factor, Held
-    from ivhl.tracker.entries import Entry
-    from ivhl.tracker.index import Index
-    from ivhl.tracker.metrics import Metric
+    from ivhl.tracker.causes.attribution import Attributed, Corner
+    from ivhl.tracker.causes.effects import Effect, Factor, Held
+    from ivhl.tracker.store.entries import Entry
+    from ivhl.tracker.store.index import Index
+    from ivhl.tracker.store.metrics import Metric
 
 _NAMED = 3  # of cases that fail alike
 _LONGEST = 120  # characters of an outcome

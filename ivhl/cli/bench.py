@@ -28,13 +28,13 @@ from ivhl.matrix.project import MATRIX, find_root, load_project
 from ivhl.matrix.spec import load_matrix
 from ivhl.measure.effort import DEADLINE_S, PROCESSES, Effort
 from ivhl.measure.flags import parse_flag
-from ivhl.tracker.compat import NONE_EXPECTED, compat_rows
-from ivhl.tracker.expectations import load_expectations
-from ivhl.tracker.index import open_index
-from ivhl.tracker.store import case_name
-from ivhl.tracker.table import ResultsTable
+from ivhl.tracker.store.index import open_index
+from ivhl.tracker.store.records import case_name
+from ivhl.tracker.support.compat import NONE_EXPECTED, compat_rows
+from ivhl.tracker.support.expectations import load_expectations
+from ivhl.tracker.support.table import ResultsTable
+from ivhl.tracker.support.timings import recorded_since, render_timings
 from ivhl.tracker.terminal import Terminal
-from ivhl.tracker.timings import recorded_since, render_timings
 from ivhl.tracker.wording import counted
 from ivhl.workload import load_workloads
 
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ivhl.bench.request import Done
-    from ivhl.tracker.compat import Row
-    from ivhl.tracker.expectations import Expectations
-    from ivhl.tracker.index import Index
+    from ivhl.tracker.store.index import Index
+    from ivhl.tracker.support.compat import Row
+    from ivhl.tracker.support.expectations import Expectations
 
 
 @app.command("bench")

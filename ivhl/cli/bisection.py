@@ -28,9 +28,9 @@ from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load
 from ivhl.matrix.spec import CellSpec, newest_of
 from ivhl.measure.effort import DEADLINE_S, Effort
-from ivhl.tracker.compat import python_key, release_key
-from ivhl.tracker.index import open_index
-from ivhl.tracker.metrics import RELEVANT
+from ivhl.tracker.store.index import open_index
+from ivhl.tracker.store.metrics import RELEVANT
+from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, seconds
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from ivhl.bench.bisection.question import Culprit, Sought
     from ivhl.matrix.spec import Matrix, Tier
-    from ivhl.tracker.metrics import Metric
+    from ivhl.tracker.store.metrics import Metric
 
 # Smallest slowdown that is searched for unless --effect says another.
 SLOWDOWN = 1.05

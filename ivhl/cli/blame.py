@@ -24,13 +24,13 @@ from ivhl.matrix.project import load
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import DEADLINE_S, Effort
 from ivhl.records.record import FAILURE_CLASSES
-from ivhl.tracker.blame import breaks_in, symptom_in
-from ivhl.tracker.changes import judge_changes
-from ivhl.tracker.compat import release_key
-from ivhl.tracker.index import open_index
-from ivhl.tracker.metrics import measured
-from ivhl.tracker.repetition import outcome_of
-from ivhl.tracker.store import case_name, newest_by
+from ivhl.tracker.causes.blame import breaks_in, symptom_in
+from ivhl.tracker.changes.kinds import judge_changes
+from ivhl.tracker.changes.repetition import outcome_of
+from ivhl.tracker.store.index import open_index
+from ivhl.tracker.store.metrics import measured
+from ivhl.tracker.store.records import case_name, newest_by
+from ivhl.tracker.support.compat import release_key
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, seconds
 
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
     from ivhl.bench.blame import Blamed
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.changes import CaseChange
-    from ivhl.tracker.entries import Entry
-    from ivhl.tracker.index import Index
-    from ivhl.tracker.spread import Spreads
+    from ivhl.tracker.changes.kinds import CaseChange
+    from ivhl.tracker.store.entries import Entry
+    from ivhl.tracker.store.index import Index
+    from ivhl.tracker.store.spread import Spreads
 
 
 @app.command("blame")

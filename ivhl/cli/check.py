@@ -18,17 +18,17 @@ from ivhl.matrix.check import check_locks
 from ivhl.matrix.project import find_root, load
 from ivhl.records.files import write_whole
 from ivhl.records.text import printable
-from ivhl.tracker.expectations import EXPECTATIONS, load_expectations
-from ivhl.tracker.expecting import OF_THE_PROJECT, standings, unexpected, updated
-from ivhl.tracker.project import load_state, rows_of
+from ivhl.tracker.support.expectations import EXPECTATIONS, load_expectations
+from ivhl.tracker.support.expecting import OF_THE_PROJECT, standings, unexpected, updated
+from ivhl.tracker.views.project import load_state, rows_of
 from ivhl.tracker.wording import counted, short_message
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ivhl.tracker.compat import Row
-    from ivhl.tracker.expecting import Standing
+    from ivhl.tracker.support.compat import Row
+    from ivhl.tracker.support.expecting import Standing
     from ivhl.tracker.terminal import Terminal
 
 SCHEMA = "ivhl.check/1"

@@ -23,8 +23,8 @@ from ivhl.matrix.project import MATRIX, find_root, load_project
 from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.records.text import printable
 from ivhl.syntax import read_trees
-from ivhl.tracker.compat import python_key, release_key
-from ivhl.tracker.project import load_state
+from ivhl.tracker.support.compat import python_key, release_key
+from ivhl.tracker.views.project import load_state
 from ivhl.tracker.views.source import Source
 from ivhl.tracker.wording import counted
 from ivhl.version_checks.code_base import (
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from ivhl.init.allowed import Allowed
     from ivhl.matrix.spec import Matrix
     from ivhl.syntax import Trees
-    from ivhl.tracker.project import State
     from ivhl.tracker.terminal import Terminal
+    from ivhl.tracker.views.project import State
     from ivhl.version_checks.checks import FoundCheck
     from ivhl.version_checks.code_base import OperationEvidence, SupportLine, WorthLine
     from ivhl.version_checks.find import Found

@@ -11,8 +11,8 @@ from ivhl.cli import app, options
 from ivhl.cli.declared import results_folder, warn_unread
 from ivhl.matrix.project import find_root
 from ivhl.measure.alone import only_run_here, only_writer
-from ivhl.tracker.compact import compact
-from ivhl.tracker.index import open_index
+from ivhl.tracker.store.compact import compact
+from ivhl.tracker.store.index import open_index
 from ivhl.tracker.wording import counted, memory
 
 

@@ -26,9 +26,8 @@ from ivhl.git import commits_of_same_code, find_commit
 from ivhl.matrix.project import find_root
 from ivhl.matrix.spec import newest_of
 from ivhl.records.text import printable
-from ivhl.tracker.changes import BETTER, KINDS, WORSE
-from ivhl.tracker.comparable import builds_beside
-from ivhl.tracker.compare import (
+from ivhl.tracker.changes.comparable import builds_beside
+from ivhl.tracker.changes.compare import (
     axis_of,
     choose,
     compare,
@@ -36,10 +35,11 @@ from ivhl.tracker.compare import (
     summarise,
     values_of,
 )
-from ivhl.tracker.disturbed import disturbed_keys
-from ivhl.tracker.incidents import counts_of, worse_between
-from ivhl.tracker.index import open_index
-from ivhl.tracker.metrics import WORDS
+from ivhl.tracker.changes.disturbed import disturbed_keys
+from ivhl.tracker.changes.incidents import counts_of, worse_between
+from ivhl.tracker.changes.kinds import BETTER, KINDS, WORSE
+from ivhl.tracker.store.index import open_index
+from ivhl.tracker.store.metrics import WORDS
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.spec import Matrix
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.comparable import Axis
-    from ivhl.tracker.compare import Comparison, Mean, Summary
-    from ivhl.tracker.entries import Entry
-    from ivhl.tracker.index import Index
+    from ivhl.tracker.changes.comparable import Axis
+    from ivhl.tracker.changes.compare import Comparison, Mean, Summary
+    from ivhl.tracker.store.entries import Entry
+    from ivhl.tracker.store.index import Index
 
 
 _SORTS: dict[Axis, str] = {

@@ -22,7 +22,7 @@ from ivhl.cli.names import narrow
 from ivhl.cli.screen import check_suffix, screen, write_rows
 from ivhl.errors import UnknownNameError
 from ivhl.matrix.project import find_root
-from ivhl.tracker.compat import (
+from ivhl.tracker.support.compat import (
     PASSING,
     compat_json,
     headline,
@@ -31,17 +31,17 @@ from ivhl.tracker.compat import (
     support,
     support_sentence,
 )
-from ivhl.tracker.grid import by_place, grid_cell, matched_cases
-from ivhl.tracker.project import load_state, retired_cases, rows_of
-from ivhl.tracker.table import ResultsTable
+from ivhl.tracker.support.grid import by_place, grid_cell, matched_cases
+from ivhl.tracker.support.table import ResultsTable
+from ivhl.tracker.views.project import load_state, retired_cases, rows_of
 from ivhl.tracker.wording import STATUS_WORDS, STATUSES, counted
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
 
     from ivhl.records.identity import CaseInCell
-    from ivhl.tracker.compat import Row, Support
-    from ivhl.tracker.grid import GridCell
+    from ivhl.tracker.support.compat import Row, Support
+    from ivhl.tracker.support.grid import GridCell
     from ivhl.tracker.terminal import Terminal
 
 # Of more cases, `ivhl compat` prints the cells, unless something is chosen.

@@ -34,8 +34,8 @@ def _values(kind: str, results: Path | None) -> Collection[str]:
     # Imported here: they take longer than a help text may.
     from ivhl.matrix.project import MATRIX, find_root  # noqa: PLC0415
     from ivhl.matrix.spec import load_matrix  # noqa: PLC0415
-    from ivhl.tracker.index import open_index  # noqa: PLC0415
-    from ivhl.tracker.store import case_name  # noqa: PLC0415
+    from ivhl.tracker.store.index import open_index  # noqa: PLC0415
+    from ivhl.tracker.store.records import case_name  # noqa: PLC0415
     from ivhl.tracker.wording import STATUSES  # noqa: PLC0415
 
     root = find_root()

@@ -24,13 +24,13 @@ from ivhl.cli.screen import check_suffix, print_json, screen, write_rows
 from ivhl.matrix.diff import diff_locks
 from ivhl.matrix.project import find_root
 from ivhl.records.text import printable
-from ivhl.tracker.changes import Between
-from ivhl.tracker.comparable import builds_beside
-from ivhl.tracker.compat import python_key, release_key
-from ivhl.tracker.disturbed import disturbed_of, left_out
-from ivhl.tracker.index import open_index
-from ivhl.tracker.steps import QUANTITIES, SIDES, cases_of, find_steps, of_one_code
-from ivhl.tracker.store import case_name
+from ivhl.tracker.changes.comparable import builds_beside
+from ivhl.tracker.changes.disturbed import disturbed_of, left_out
+from ivhl.tracker.changes.kinds import Between
+from ivhl.tracker.changes.steps import QUANTITIES, SIDES, cases_of, find_steps, of_one_code
+from ivhl.tracker.store.index import open_index
+from ivhl.tracker.store.records import case_name
+from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, seconds, times
 
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.spec import Matrix
     from ivhl.records.identity import CaseInCell
-    from ivhl.tracker.changes import Kind
-    from ivhl.tracker.entries import Entry
-    from ivhl.tracker.incidents import KnownCauses
-    from ivhl.tracker.spread import Spreads
-    from ivhl.tracker.steps import CourseStep, QuantityStep, StepAxis
+    from ivhl.tracker.changes.incidents import KnownCauses
+    from ivhl.tracker.changes.kinds import Kind
+    from ivhl.tracker.changes.steps import CourseStep, QuantityStep, StepAxis
+    from ivhl.tracker.store.entries import Entry
+    from ivhl.tracker.store.spread import Spreads
 
 SCHEMA = "ivhl.course/1"
 _WORDS = {"torch": "PyTorch", "python": "Python"}

@@ -13,11 +13,11 @@ from ivhl.errors import InterpreterError, ResultsError, SpecError, UnknownNameEr
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
-from ivhl.tracker.annotations import load_annotations
-from ivhl.tracker.compat import NONE_EXPECTED
-from ivhl.tracker.confirmations import load_confirmations
-from ivhl.tracker.expectations import load_expectations
-from ivhl.tracker.incidents import KnownCauses
+from ivhl.tracker.changes.annotations import load_annotations
+from ivhl.tracker.changes.confirmations import load_confirmations
+from ivhl.tracker.changes.incidents import KnownCauses
+from ivhl.tracker.support.compat import NONE_EXPECTED
+from ivhl.tracker.support.expectations import load_expectations
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 from ivhl.workload import broken_benchmarks, load_workloads
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.interpreter import Interpreter
     from ivhl.matrix.spec import Matrix
-    from ivhl.tracker.index import Index
+    from ivhl.tracker.store.index import Index
     from ivhl.workload import Workload
 
 _NAMED: Final = 50

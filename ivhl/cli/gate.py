@@ -25,10 +25,10 @@ from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import load_matrix
 from ivhl.records.identity import case_of
 from ivhl.records.text import printable
-from ivhl.tracker.disturbed import disturbed_keys
-from ivhl.tracker.expectations import EXPECTATIONS, load_expectations, never_covering
-from ivhl.tracker.gate import REGRESSIONS, judge
-from ivhl.tracker.index import open_index
+from ivhl.tracker.changes.disturbed import disturbed_keys
+from ivhl.tracker.changes.gate import REGRESSIONS, judge
+from ivhl.tracker.store.index import open_index
+from ivhl.tracker.support.expectations import EXPECTATIONS, load_expectations, never_covering
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, shown_reason
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from ivhl.bench.confirm import Confirmed
     from ivhl.bench.experiment import Measure, Runs
     from ivhl.records.identity import CaseInCell
-    from ivhl.tracker.changes import CaseChange
-    from ivhl.tracker.compare import Comparison
-    from ivhl.tracker.expectations import Expectations
-    from ivhl.tracker.gate import Verdict
-    from ivhl.tracker.index import Index
+    from ivhl.tracker.changes.compare import Comparison
+    from ivhl.tracker.changes.gate import Verdict
+    from ivhl.tracker.changes.kinds import CaseChange
+    from ivhl.tracker.store.index import Index
+    from ivhl.tracker.support.expectations import Expectations
 
 # GitHub accepts comments of at most 65,536 characters.
 _ROWS_SHOWN = 50

@@ -33,7 +33,7 @@ from ivhl.matrix.diff import diff_cells
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load
-from ivhl.tracker.store import load_records
+from ivhl.tracker.store.records import load_records
 from ivhl.tracker.wording import counted
 from ivhl.workload import Case
 

@@ -20,22 +20,22 @@ from ivhl.cli.screen import brief, check_suffix, print_json, screen, write_rows
 from ivhl.git import commit_order
 from ivhl.matrix.project import find_root
 from ivhl.records.text import printable
-from ivhl.tracker.annotations import note_of
-from ivhl.tracker.changes import WORSE
-from ivhl.tracker.confirmations import confirmation_of, with_confirmed
-from ivhl.tracker.disturbed import disturbed_of, left_out
-from ivhl.tracker.history import changes_of
-from ivhl.tracker.incidents import counts_of_changes
-from ivhl.tracker.index import open_index
-from ivhl.tracker.regressions import incidents_of
-from ivhl.tracker.series import ALONG
+from ivhl.tracker.changes.annotations import note_of
+from ivhl.tracker.changes.confirmations import confirmation_of, with_confirmed
+from ivhl.tracker.changes.disturbed import disturbed_of, left_out
+from ivhl.tracker.changes.history import changes_of
+from ivhl.tracker.changes.incidents import counts_of_changes
+from ivhl.tracker.changes.kinds import WORSE
+from ivhl.tracker.changes.regressions import incidents_of
+from ivhl.tracker.changes.series import ALONG
+from ivhl.tracker.store.index import open_index
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, shown_reason
 
 if TYPE_CHECKING:
-    from ivhl.tracker.entries import Entry
-    from ivhl.tracker.incidents import KnownCauses
-    from ivhl.tracker.regressions import Change, Incident
+    from ivhl.tracker.changes.incidents import KnownCauses
+    from ivhl.tracker.changes.regressions import Change, Incident
+    from ivhl.tracker.store.entries import Entry
 
 _WORDS = {"commit": "commit", "torch": "PyTorch", "python": "Python"}
 _HASH = 8

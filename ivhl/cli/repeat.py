@@ -27,11 +27,11 @@ from ivhl.git import find_commit
 from ivhl.matrix.project import find_root
 from ivhl.measure.effort import PROCESSES
 from ivhl.records.reader import records_in
-from ivhl.tracker.compat import release_key
-from ivhl.tracker.index import open_index
-from ivhl.tracker.reading import read_records_file
-from ivhl.tracker.repetition import outcome_of
-from ivhl.tracker.store import case_name
+from ivhl.tracker.changes.repetition import outcome_of
+from ivhl.tracker.store.index import open_index
+from ivhl.tracker.store.reading import read_records_file
+from ivhl.tracker.store.records import case_name
+from ivhl.tracker.support.compat import release_key
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from ivhl.bench.repetition import Repeated
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.changes import Kind
+    from ivhl.tracker.changes.kinds import Kind
 
 # As those of `ivhl gate`.
 EXIT_CODES: Final[dict[Kind, int]] = {"unchanged": 0, "inconclusive": 8}

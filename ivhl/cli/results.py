@@ -16,11 +16,11 @@ from ivhl.cli.names import narrow
 from ivhl.cli.screen import LINES, check_suffix, print_json, screen, write_rows
 from ivhl.errors import SpecError
 from ivhl.matrix.project import find_root
-from ivhl.tracker.compat import format_speedup, status_of
-from ivhl.tracker.export import export_parquet
-from ivhl.tracker.index import open_index
-from ivhl.tracker.store import case_name, is_existing
-from ivhl.tracker.table import STYLES
+from ivhl.tracker.store.export import export_parquet
+from ivhl.tracker.store.index import open_index
+from ivhl.tracker.store.records import case_name, is_existing
+from ivhl.tracker.support.compat import format_speedup, status_of
+from ivhl.tracker.support.table import STYLES
 from ivhl.tracker.wording import ANOTHER_RUN, STATUS_WORDS, counted, marked
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.spread import Spreads
+    from ivhl.tracker.store.spread import Spreads
 
 SCHEMA = "ivhl.results/1"
 

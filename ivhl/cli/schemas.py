@@ -17,14 +17,14 @@ from typing_extensions import TypedDict
 
 from ivhl.records.record import FailureClass, Machine, RunRecord
 from ivhl.script.outcome import ScriptOutcome
-from ivhl.tracker.changes import Kind, QuantityChange
-from ivhl.tracker.comparable import Axis
-from ivhl.tracker.confirmations import Confirmation
-from ivhl.tracker.facts import FactChange
-from ivhl.tracker.metrics import Metric
-from ivhl.tracker.regressions import ChangeState
-from ivhl.tracker.series import Along
-from ivhl.tracker.steps import StepAxis
+from ivhl.tracker.changes.comparable import Axis
+from ivhl.tracker.changes.confirmations import Confirmation
+from ivhl.tracker.changes.kinds import Kind, QuantityChange
+from ivhl.tracker.changes.regressions import ChangeState
+from ivhl.tracker.changes.series import Along
+from ivhl.tracker.changes.steps import StepAxis
+from ivhl.tracker.store.facts import FactChange
+from ivhl.tracker.store.metrics import Metric
 from ivhl.tracker.wording import Status
 from ivhl.version_checks.sites import CompileSite
 

@@ -6,8 +6,8 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ivhl.cli.markdown import code
-from ivhl.tracker.compat import release_key
-from ivhl.tracker.store import case_name, newest_by
+from ivhl.tracker.store.records import case_name, newest_by
+from ivhl.tracker.support.compat import release_key
 from ivhl.tracker.wording import marked, seconds, times
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from ivhl.measure.failures import number
 from ivhl.script.cells import UnavailableError, cell_in_use, shipped_matrix
 from ivhl.script.running import network_can_be_left
 from ivhl.script.trying import TargetTried, packages_of, read_target, try_in
-from ivhl.tracker.compat import STATUS_OF
+from ivhl.tracker.support.compat import STATUS_OF
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 

@@ -20,7 +20,7 @@ from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import ensure_lock, lock_state
 from ivhl.matrix.project import load
 from ivhl.measure.effort import DEADLINE_S, Effort
-from ivhl.tracker.compat import is_free_threaded
+from ivhl.tracker.support.compat import is_free_threaded
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 from ivhl.workload import core_cases, select_cases

@@ -16,8 +16,8 @@ from ivhl.errors import SpecError, UnknownNameError
 from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import load_matrix, newest_of
 from ivhl.records.text import printable
-from ivhl.tracker.project import load_state, rows_of
 from ivhl.tracker.terminal import Terminal
+from ivhl.tracker.views.project import load_state, rows_of
 from ivhl.tracker.wording import counted
 from ivhl.version_checks.checks import at
 from ivhl.version_checks.find import find_checks

@@ -14,8 +14,8 @@ from ivhl.fleet.sources import Refused, read_sources
 from ivhl.matrix.project import load_project
 from ivhl.measure.alone import only_run_here, only_writer
 from ivhl.records.files import record_file
-from ivhl.tracker.provenance import digest_of, keep_provenance, load_provenance
-from ivhl.tracker.store import device_type, is_existing, load_records
+from ivhl.tracker.store.provenance import digest_of, keep_provenance, load_provenance
+from ivhl.tracker.store.records import device_type, is_existing, load_records
 from ivhl.tracker.wording import counted
 from ivhl.workload import load_workloads
 

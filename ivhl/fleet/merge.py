@@ -12,7 +12,7 @@ from ivhl.records.files import UNFINISHED, without_links, write_whole
 from ivhl.records.lines import within_limits
 from ivhl.records.reader import read_record
 from ivhl.records.record import to_json
-from ivhl.tracker.reading import PACKED, with_packed
+from ivhl.tracker.store.reading import PACKED, with_packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ivhl.records.lines import LARGEST, LONGEST_LINE, MOST_LINES, lines_of
 from ivhl.records.text import is_printable, printable
-from ivhl.tracker.reading import RATIO
+from ivhl.tracker.store.reading import RATIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

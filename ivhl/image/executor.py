@@ -36,7 +36,7 @@ from ivhl.records.files import record_file
 from ivhl.records.identity import AtCommit, key_of
 from ivhl.records.lines import read_plain
 from ivhl.records.reader import read_record, records_in
-from ivhl.tracker.store import case_name, device_type
+from ivhl.tracker.store.records import case_name, device_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

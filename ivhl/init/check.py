@@ -21,7 +21,7 @@ from ivhl.matrix.locks import COMMAND, SUMS, read_sums
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix, read_plain
 from ivhl.syntax import decoded, parsed
-from ivhl.tracker.expectations import load_expectations
+from ivhl.tracker.support.expectations import load_expectations
 from ivhl.tracker.wording import counted
 from ivhl.workload import broken_benchmarks, load_workloads
 

@@ -17,7 +17,7 @@ from ivhl.pages.render import (
     render,
     static_files,
 )
-from ivhl.tracker.compat import compat_json
+from ivhl.tracker.support.compat import compat_json
 from ivhl.tracker.views.case import case_view, cell_details, course_part, parts_of
 from ivhl.tracker.views.environment import environment_views
 from ivhl.tracker.views.facts import signed_by
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.records.identity import CaseInCell
-    from ivhl.tracker.compat import Row
-    from ivhl.tracker.entries import Entry
+    from ivhl.tracker.store.entries import Entry
+    from ivhl.tracker.support.compat import Row
     from ivhl.tracker.views.run import RunLine
     from ivhl.tracker.views.source import Place, Source
 

@@ -19,7 +19,7 @@ from markupsafe import Markup, escape
 from ivhl.errors import ResultsError
 from ivhl.records.files import write_whole
 from ivhl.records.text import visible, visible_json
-from ivhl.tracker.index import cache_folder
+from ivhl.tracker.store.index import cache_folder
 from ivhl.tracker.views.source import slug
 from ivhl.tracker.wording import times
 

@@ -1,8 +1,8 @@
 """Which record answers a case, in the cell as in all that shows or judges records.
 
 The later line of a file counts, since files are append-only and clocks are set back; between the
-files of several commits, the later time. ``ivhl.tracker.store`` decides likewise for everything
-that shows or judges records.
+files of several commits, the later time. ``ivhl.tracker.store`` decides likewise for everything that
+shows or judges records.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ivhl.tracker.advice import advise
-from ivhl.tracker.compare import compare, disturbed_cases, session_reach
-from ivhl.tracker.compat import python_key, release_key
-from ivhl.tracker.metrics import student
-from ivhl.tracker.spans import spans, spans_sentence, word_of, words_of_cells
+from ivhl.tracker.causes.advice import advise
+from ivhl.tracker.changes.compare import compare, disturbed_cases, session_reach
+from ivhl.tracker.store.metrics import student
+from ivhl.tracker.support.compat import python_key, release_key
+from ivhl.tracker.support.spans import spans, spans_sentence, word_of, words_of_cells
 from ivhl.tracker.wording import STATUS_WORDS, counted, times
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from ivhl.records.identity import AtCommit
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.advice import Advice
-    from ivhl.tracker.changes import Kind
-    from ivhl.tracker.comparable import Axis
-    from ivhl.tracker.compare import Comparison
-    from ivhl.tracker.compat import Row
-    from ivhl.tracker.metrics import Metric
-    from ivhl.tracker.spread import Spreads
+    from ivhl.tracker.causes.advice import Advice
+    from ivhl.tracker.changes.comparable import Axis
+    from ivhl.tracker.changes.compare import Comparison
+    from ivhl.tracker.changes.kinds import Kind
+    from ivhl.tracker.store.metrics import Metric
+    from ivhl.tracker.store.spread import Spreads
+    from ivhl.tracker.support.compat import Row
 
 # Of so few cases each is shown: their mean would hardly have an interval.
 _EACH: Final = 3

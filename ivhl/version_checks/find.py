@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from ivhl.syntax import UNPARSED, SourceFile, SourceText, parsed, read_texts, why_unparsed
-from ivhl.tracker.index import collector_paused
+from ivhl.tracker.store.index import collector_paused
 from ivhl.version_checks.checks import edit_of
 from ivhl.version_checks.classes import Classes
 from ivhl.version_checks.compiling import (

@@ -6,14 +6,14 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from ivhl.tracker.compat import python_key, release_key
-from ivhl.tracker.spans import spans, spans_sentence
+from ivhl.tracker.support.compat import python_key, release_key
+from ivhl.tracker.support.spans import spans, spans_sentence
 from ivhl.version_checks.version_conditions import Always
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ivhl.tracker.compat import Row
+    from ivhl.tracker.support.compat import Row
     from ivhl.version_checks.checks import FoundCheck
 
 CellState = Literal["works", "refused", "unavailable"]

@@ -17,7 +17,7 @@ from ivhl.matrix.spec import read_plain
 from ivhl.matrix.uv import cause_of, run_uv
 from ivhl.measure.process import run_tree
 from ivhl.syntax import decoded
-from ivhl.tracker.compat import python_key, release_key
+from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.wording import counted
 from ivhl.version_checks.checks import switched_off
 

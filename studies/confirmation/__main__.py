@@ -15,10 +15,10 @@ from ivhl.bench.confirm import confirm
 from ivhl.bench.experiment import Runs
 from ivhl.bench.experiment.evidence import WEIGHED
 from ivhl.bench.request import Request
-from ivhl.tracker.changes import judge_changes
-from ivhl.tracker.metrics import differences_in_turns
-from ivhl.tracker.spread import SHIPPED
-from ivhl.tracker.store import load_records
+from ivhl.tracker.changes.kinds import judge_changes
+from ivhl.tracker.store.metrics import differences_in_turns
+from ivhl.tracker.store.records import load_records
+from ivhl.tracker.store.spread import SHIPPED
 from ivhl.tracker.terminal import Terminal
 from studies.confirmation.project import OPERATIONS, Commits, make_project
 from studies.confirmation.report import STORED

@@ -19,7 +19,7 @@ from studies.confirmation.report import DRAWN, STORED
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ivhl.tracker.changes import Kind
+    from ivhl.tracker.changes.kinds import Kind
 
 SESSIONS: Final = 20_000
 # What the head takes: unchanged code, and 5 % more seconds of compiled code.

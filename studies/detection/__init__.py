@@ -1,1 +1,1 @@
-"""How well `ivhl.tracker.changepoints` finds changes: `python -m studies.detection`."""
+"""How well `ivhl.tracker.detection.changepoints` finds changes: `python -m studies.detection`."""

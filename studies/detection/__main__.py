@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ivhl.git import current_commit
-from ivhl.tracker.changepoints import detect
+from ivhl.tracker.detection.changepoints import detect
 
 from . import generate
 from .metrics import Detector

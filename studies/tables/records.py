@@ -15,12 +15,12 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
 from ivhl.records.files import record_file
-from ivhl.tracker.compat import release_key
-from ivhl.tracker.disturbed import disturbed_of
-from ivhl.tracker.memory_history import MemoryHistory
-from ivhl.tracker.metrics import DISTURBED, WORDS, Metric, difference
-from ivhl.tracker.spread import repeats
-from ivhl.tracker.store import is_existing, latest_per_case, load_records
+from ivhl.tracker.changes.disturbed import disturbed_of
+from ivhl.tracker.store.memory_history import MemoryHistory
+from ivhl.tracker.store.metrics import DISTURBED, WORDS, Metric, difference
+from ivhl.tracker.store.records import is_existing, latest_per_case, load_records
+from ivhl.tracker.store.spread import repeats
+from ivhl.tracker.support.compat import release_key
 from ivhl.workload import load_workloads
 from studies.tables.layout import markdown, once
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ivhl.asv.publish import publish
-from ivhl.tracker.expectations import EXPECTATIONS
+from ivhl.tracker.support.expectations import EXPECTATIONS
 from tests.builders.project import make_project
 
 if TYPE_CHECKING:

@@ -20,12 +20,12 @@ from ivhl.asv.publish import publish
 from ivhl.records.bounds import Text
 from ivhl.records.files import append_record, record_file
 from ivhl.records.text import visible
-from ivhl.tracker import upstream
-from ivhl.tracker.annotations import Annotation, annotate
-from ivhl.tracker.confirmations import Confirmation, keep_confirmations
-from ivhl.tracker.provenance import Provenance, digest_of, keep_provenance
-from ivhl.tracker.store import load_records
-from ivhl.tracker.upstream import Issue
+from ivhl.tracker.changes.annotations import Annotation, annotate
+from ivhl.tracker.changes.confirmations import Confirmation, keep_confirmations
+from ivhl.tracker.store.provenance import Provenance, digest_of, keep_provenance
+from ivhl.tracker.store.records import load_records
+from ivhl.tracker.support import upstream
+from ivhl.tracker.support.upstream import Issue
 from tests.builders.project import BENCHMARK, make_project
 from tests.builders.records import UNSEEN
 

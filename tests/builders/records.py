@@ -20,13 +20,13 @@ from ivhl.records.record import (
     OutputError,
     RunRecord,
 )
-from ivhl.tracker.spread import Scores, Spread, Spreads
+from ivhl.tracker.store.spread import Scores, Spread, Spreads
 from ivhl.workload import Workload
 
 if TYPE_CHECKING:
     from ivhl.records.record import FailureClass, Phase
-    from ivhl.tracker.entries import Run
-    from ivhl.tracker.metrics import Metric
+    from ivhl.tracker.store.entries import Run
+    from ivhl.tracker.store.metrics import Metric
 
 _NOT_MEASURED: dict[str, Any] = {
     "speedup": None,

@@ -19,8 +19,8 @@ from ivhl.cli import COMMANDS, RENAMED, app
 from ivhl.cli.screen import LINES, screen
 from ivhl.errors import SpecError
 from ivhl.matrix.spec import CellSpec
-from ivhl.tracker.compat import compat_rows
-from ivhl.tracker.table import ResultsTable
+from ivhl.tracker.support.compat import compat_rows
+from ivhl.tracker.support.table import ResultsTable
 from ivhl.tracker.terminal import Terminal
 from studies.house import tool
 from tests.builders.fleet import a_record, make_fleet_project, write_records

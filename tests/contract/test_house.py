@@ -11,15 +11,16 @@ from studies.house import measure, rows, words
 ROOT: Final = Path(__file__).parents[2]
 # What `python -m studies.house` printed last. Lower a limit with the work that lowers its number.
 LIMITS: Final = {
-    "lines of code of the tool": 42_046,
+    "lines of code of the tool": 42_048,
     "commands": 25,
     "declarations of options": 65,
+    "largest room of the tracker, in percent": 5.3,
     "import cycles in the tool": 0,
-    "lines of the longest class": 296,
+    "lines of the longest class": 297,
     "functions over 50 lines, in percent": 1.57,
     "rows of the glossary": 37,
     "words of README": 484,
-    "words of the documents": 34_991,
+    "words of the documents": 35_087,
 }
 
 
@@ -75,6 +76,7 @@ def test_what_is_counted_is_what_the_table_says(tmp_path: Path) -> None:
         "lines of code of the tool": 7 + 4,
         "commands": 1,
         "declarations of options": 1,
+        "largest room of the tracker, in percent": 0,
         "import cycles in the tool": 1,
         "lines of the longest class": 2,
         "functions over 50 lines, in percent": 0,

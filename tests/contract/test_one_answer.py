@@ -12,11 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from ivhl.cli import app
-from ivhl.tracker.annotations import load_annotations
-from ivhl.tracker.confirmations import load_confirmations
-from ivhl.tracker.project import load_state
+from ivhl.tracker.changes.annotations import load_annotations
+from ivhl.tracker.changes.confirmations import load_confirmations
 from ivhl.tracker.views.front import front_view
 from ivhl.tracker.views.incidents import incident_view
+from ivhl.tracker.views.project import load_state
 from ivhl.tracker.views.source import Source
 
 if TYPE_CHECKING:

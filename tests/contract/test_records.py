@@ -176,7 +176,7 @@ def test_text_of_any_language_stays_on_one_line(tmp_path: Path) -> None:
         ("ivhl.measure.case", "torch"),
         ("ivhl.measure.suite", "pydantic"),
         ("ivhl.measure.accuracy", "pydantic"),
-        ("ivhl.tracker.store", "torch"),
+        ("ivhl.tracker.store.records", "torch"),
         ("ivhl.bench", "torch"),
         ("ivhl.cli", "torch"),
         ("ivhl.matrix", "torch"),

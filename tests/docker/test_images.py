@@ -42,7 +42,7 @@ from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import Effort
 from ivhl.measure.harness import harness
 from ivhl.measure.settings import Settings
-from ivhl.tracker.store import load_records
+from ivhl.tracker.store.records import load_records
 from ivhl.workload import Case, load_workloads, select_cases
 from tests.docker.conftest import PYTHON, ROOT, Daemon
 from tests.docker.engine import docker

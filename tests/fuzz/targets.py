@@ -37,17 +37,17 @@ from ivhl.records.lines import MOST_NAMED
 from ivhl.records.reader import read_record, records_in
 from ivhl.records.record import to_json
 from ivhl.records.text import visible
-from ivhl.tracker.compare import compare
-from ivhl.tracker.entries import recorded
-from ivhl.tracker.gate import judge
-from ivhl.tracker.index import Index
-from ivhl.tracker.memory_history import MemoryHistory
-from ivhl.tracker.project import State, rows_of
-from ivhl.tracker.reading import packed, read_records_file, with_packed
-from ivhl.tracker.regressions import find_changes
-from ivhl.tracker.spread import Spreads
-from ivhl.tracker.store import Loaded, load_records
+from ivhl.tracker.changes.compare import compare
+from ivhl.tracker.changes.gate import judge
+from ivhl.tracker.changes.regressions import find_changes
+from ivhl.tracker.store.entries import recorded
+from ivhl.tracker.store.index import Index
+from ivhl.tracker.store.memory_history import MemoryHistory
+from ivhl.tracker.store.reading import packed, read_records_file, with_packed
+from ivhl.tracker.store.records import Loaded, load_records
+from ivhl.tracker.store.spread import Spreads
 from ivhl.tracker.views.broken import without_broken
+from ivhl.tracker.views.project import State, rows_of
 from ivhl.workload import Case, Variant, Workload, load_workloads
 from tests.builders.fleet import make_fleet_project
 from tests.builders.records import COMMIT, EMPTY_WORKLOAD, make_failure, make_record

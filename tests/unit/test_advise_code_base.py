@@ -21,9 +21,9 @@ from ivhl.init.allowed import read_allowed
 from ivhl.matrix.project import load_project
 from ivhl.records.identity import key_of
 from ivhl.syntax import read_trees
-from ivhl.tracker.compare import session_reach
-from ivhl.tracker.compat import compat_rows
-from ivhl.tracker.spread import SHIPPED
+from ivhl.tracker.changes.compare import session_reach
+from ivhl.tracker.store.spread import SHIPPED
+from ivhl.tracker.support.compat import compat_rows
 from ivhl.version_checks.code_base import (
     CodeEvidence,
     recommendation,

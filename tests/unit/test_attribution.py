@@ -41,7 +41,7 @@ from ivhl.records.answers import newest_keys
 from ivhl.records.files import append_record, record_file
 from ivhl.records.reader import read_record
 from ivhl.records.record import Arm, to_json
-from ivhl.tracker.attribution import (
+from ivhl.tracker.causes.attribution import (
     Attributed,
     Treatment,
     attribute,
@@ -54,11 +54,11 @@ from ivhl.tracker.attribution import (
     overall,
     overall_local,
 )
-from ivhl.tracker.comparable import BUILDS_UNKNOWN, differences
-from ivhl.tracker.compare import session_reach
-from ivhl.tracker.effects import Effect
-from ivhl.tracker.interaction import reported
-from ivhl.tracker.store import load_records
+from ivhl.tracker.causes.effects import Effect
+from ivhl.tracker.causes.interaction import reported
+from ivhl.tracker.changes.comparable import BUILDS_UNKNOWN, differences
+from ivhl.tracker.changes.compare import session_reach
+from ivhl.tracker.store.records import load_records
 from ivhl.tracker.terminal import Terminal
 from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
 from tests.builders.project import git
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
     from ivhl.errors import IvhlError
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.attribution import Corner
+    from ivhl.tracker.causes.attribution import Corner
 
 FIRST, LAST = Treatment("3.12", "2.5.1", "a" * 40), Treatment("3.13", "2.6.0", "a" * 40)
 CASE = "ops.one/small/a"

@@ -54,7 +54,7 @@ from ivhl.measure.suite import value, values_in
 from ivhl.records.answers import is_final, newest_keys
 from ivhl.records.files import append_record
 from ivhl.records.record import Cell, Counted, FailureClass, Machine
-from ivhl.tracker.store import case_name
+from ivhl.tracker.store.records import case_name
 from ivhl.workload import Case, Cost, Variant, select_cases
 from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
 from tests.builders.processes import STARTS, alive, appears, ends

@@ -35,7 +35,7 @@ from ivhl.bench.request import Done, Request
 from ivhl.cli import app
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Arm, Calibration, Counted
-from ivhl.tracker.gate import judge
+from ivhl.tracker.changes.gate import judge
 from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
 from tests.builders.records import Known, make_failure, make_record
 

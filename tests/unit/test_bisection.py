@@ -31,8 +31,8 @@ from ivhl.errors import IvhlError, LockError, ResultsError, SpecError
 from ivhl.measure.effort import Effort
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Arm, Calibration, Counted
-from ivhl.tracker.culprit import Rates, blend, chance_of, find_gaps, next_place, simulate
-from ivhl.tracker.spread import kind_of, shipped
+from ivhl.tracker.causes.culprit import Rates, blend, chance_of, find_gaps, next_place, simulate
+from ivhl.tracker.store.spread import kind_of, shipped
 from tests.builders.fleet import WORKLOADS, make_fleet_project
 from tests.builders.project import git, make_commits
 from tests.builders.records import make_failure, make_record

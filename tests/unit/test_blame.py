@@ -45,7 +45,7 @@ from ivhl.measure.effort import Effort
 from ivhl.measure.journal import Journal
 from ivhl.measure.launcher import read_journal
 from ivhl.records.record import Arm
-from ivhl.tracker.blame import (
+from ivhl.tracker.causes.blame import (
     STAGES,
     bare_kernel,
     code_differences,
@@ -55,7 +55,7 @@ from ivhl.tracker.blame import (
     stage_factors,
     tried_of,
 )
-from ivhl.tracker.spread import SHIPPED
+from ivhl.tracker.store.spread import SHIPPED
 from ivhl.tracker.terminal import Terminal
 from ivhl.workload import Case, Variant
 from tests.builders.fleet import make_fleet_project
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ivhl.matrix.spec import Matrix
-    from ivhl.tracker.blame import Stage, Tried
+    from ivhl.tracker.causes.blame import Stage, Tried
 
 WRONG = {
     "phase": "accuracy", "failure_class": "wrong", "message": "off by 3", "exception": "",

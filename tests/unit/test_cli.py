@@ -18,7 +18,7 @@ from ivhl.cli.bench import _raise_failed
 from ivhl.errors import InterpreterError, NoSpeedupError, UnknownNameError
 from ivhl.matrix.locks import LockState
 from ivhl.matrix.spec import CellSpec, load_matrix
-from ivhl.tracker.compat import compat_rows
+from ivhl.tracker.support.compat import compat_rows
 from ivhl.workload import broken_benchmarks
 from tests.builders.fleet import make_fleet_project
 from tests.builders.project import make_commits

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ivhl.tracker.compare import BETWEEN_SESSIONS, PAIRS_OF_SESSIONS
-from ivhl.tracker.metrics import WORDS
+from ivhl.tracker.changes.compare import BETWEEN_SESSIONS, PAIRS_OF_SESSIONS
+from ivhl.tracker.store.metrics import WORDS
 from studies.tables.__main__ import main
 from studies.tables.blocks import TABLES, BlockError, blocks_of, make, pages, stale
 from studies.tables.exports import surgical_times

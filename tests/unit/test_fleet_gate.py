@@ -26,9 +26,9 @@ from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.spec import CellSpec
 from ivhl.records.identity import key_of
 from ivhl.records.record import Arm, Calibration, Counted, Wheel
-from ivhl.tracker.changes import KINDS
-from ivhl.tracker.gate import REGRESSIONS, judge
-from ivhl.tracker.spread import SHIPPED, Spreads
+from ivhl.tracker.changes.gate import REGRESSIONS, judge
+from ivhl.tracker.changes.kinds import KINDS
+from ivhl.tracker.store.spread import SHIPPED, Spreads
 from studies.containers import noise
 from tests.builders.fleet import WORKLOADS, a_record, commit, make_fleet_project, write_records
 from tests.builders.project import git

@@ -26,7 +26,7 @@ from ivhl.measure.lanes import CompiledCase
 from ivhl.measure.launcher import Launcher
 from ivhl.measure.settings import Settings
 from ivhl.records.record import to_json
-from ivhl.tracker.store import load_records
+from ivhl.tracker.store.records import load_records
 from ivhl.workload import select_cases
 from tests.builders.fleet import (
     CELLS,

@@ -33,14 +33,14 @@ from ivhl.records.answers import cold_seconds, newest_keys, newest_of_other_comm
 from ivhl.records.files import append_record, record_file
 from ivhl.records.lines import LARGEST
 from ivhl.records.record import to_json
-from ivhl.tracker.annotations import Annotation, annotate, load_annotations
-from ivhl.tracker.index import Index, open_index
-from ivhl.tracker.project import load_state
-from ivhl.tracker.regressions import find_changes
-from ivhl.tracker.store import latest_per_case, load_records, newest_by
+from ivhl.tracker.changes.annotations import Annotation, annotate, load_annotations
+from ivhl.tracker.changes.regressions import find_changes
+from ivhl.tracker.store.index import Index, open_index
+from ivhl.tracker.store.records import latest_per_case, load_records, newest_by
 from ivhl.tracker.views import broken, case
 from ivhl.tracker.views.broken import without_broken
 from ivhl.tracker.views.facts import fact_groups
+from ivhl.tracker.views.project import load_state
 from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
 from tests.builders.project import git, make_project
 from tests.builders.records import make_failure, make_record

@@ -40,7 +40,7 @@ from ivhl.matrix.spec import CellSpec
 from ivhl.measure.settings import Settings
 from ivhl.records.files import append_record
 from ivhl.records.record import Interval, Machine, RunRecord
-from ivhl.tracker.gate import judge
+from ivhl.tracker.changes.gate import judge
 from studies.containers import judge_agreement
 from tests.builders.project import git
 from tests.builders.records import COMMIT, interval, make_failure, make_record

@@ -38,9 +38,9 @@ from ivhl.measure.alone import only_run_here
 from ivhl.records import files
 from ivhl.records.files import UNFINISHED, record_file, write_whole
 from ivhl.syntax import read_trees
-from ivhl.tracker.annotations import Annotation, annotate
-from ivhl.tracker.compact import compact
-from ivhl.tracker.index import open_index
+from ivhl.tracker.changes.annotations import Annotation, annotate
+from ivhl.tracker.store.compact import compact
+from ivhl.tracker.store.index import open_index
 from tests.builders.adopting import PACKAGE, PYPROJECT, TODAY, init, project, resolver  # noqa: F401  (a fixture)
 from tests.builders.fleet import tree, write_records
 from tests.builders.project import git
@@ -238,9 +238,9 @@ WRITES = {
     "matrix/swap.py": 1,
     "matrix/wheels.py": 1,
     "records/files.py": 7,  # what all others call
-    "tracker/compact.py": 1,  # behind `without_links`
-    "tracker/index.py": 4,  # the cache of its user
-    "tracker/kept.py": 1,  # makes the folder of the results
+    "tracker/store/compact.py": 1,  # behind `without_links`
+    "tracker/store/index.py": 4,  # the cache of its user
+    "tracker/store/kept.py": 1,  # makes the folder of the results
     "version_checks/names.py": 1,  # of a syntax tree
     "version_checks/trial.py": 9,  # the temporary folder in .asv with the copies of the code base
 }

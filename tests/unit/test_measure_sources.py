@@ -24,7 +24,7 @@ from ivhl.measure.sources import (
     _Project,
     _Reach,
 )
-from ivhl.tracker.store import load_records
+from ivhl.tracker.store.records import load_records
 from ivhl.workload import Case, Variant, Workload, load_workloads
 from studies.house import LIBRARIES
 
@@ -554,7 +554,9 @@ def test_bytecode_and_hidden_files_are_no_data(demo: Demo) -> None:
 
 def test_the_harness_is_no_source_of_a_case() -> None:
     assert all(map(is_harness, ("ivhl", "ivhl.measure.case", "ivhl.records", "ivhl.workload")))
-    assert not any(map(is_harness, ("ivhl.ops.field", "ivhl.tracker.store", "ivhlx", "demo.git")))
+    assert not any(
+        map(is_harness, ("ivhl.ops.field", "ivhl.tracker.store.records", "ivhlx", "demo.git"))
+    )
     assert not {"ivhl", "studies", *LIBRARIES} & harness().keys()
 
 

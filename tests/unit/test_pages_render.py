@@ -25,9 +25,9 @@ from ivhl.pages.render import _TEMPLATES, TABS, data_script
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Cell, Counted, Interval, RecordedObservation
 from ivhl.records.text import visible, visible_json
-from ivhl.tracker.compat import compat_json
-from ivhl.tracker.entries import recorded
-from ivhl.tracker.project import State, load_state
+from ivhl.tracker.store.entries import recorded
+from ivhl.tracker.support.compat import compat_json
+from ivhl.tracker.views.project import State, load_state
 from ivhl.tracker.views.source import Source
 from ivhl.workload import Case, Variant, core_cases, load_workloads
 from tests.builders.history import history

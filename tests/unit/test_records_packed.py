@@ -17,10 +17,10 @@ from ivhl.measure.alone import only_writer
 from ivhl.records.files import record_file
 from ivhl.records.lines import LARGEST
 from ivhl.records.record import Counted, to_json
-from ivhl.tracker.compact import compact
-from ivhl.tracker.index import open_index
-from ivhl.tracker.reading import packed, read_records_file, unpacked
-from ivhl.tracker.store import load_records
+from ivhl.tracker.store.compact import compact
+from ivhl.tracker.store.index import open_index
+from ivhl.tracker.store.reading import packed, read_records_file, unpacked
+from ivhl.tracker.store.records import load_records
 from tests.builders.fleet import make_fleet_project, tree, write_records
 from tests.builders.records import make_failure, make_record
 

@@ -28,9 +28,9 @@ from ivhl.records.files import append_record, record_file
 from ivhl.records.lines import LARGEST, LONGEST_LINE, MOST_LINES, MOST_NAMED
 from ivhl.records.reader import NewerSchemaError, read_record, records_in
 from ivhl.records.record import RunRecord, to_json
-from ivhl.tracker.index import Index
-from ivhl.tracker.reading import packed, unpacked
-from ivhl.tracker.store import load_records
+from ivhl.tracker.store.index import Index
+from ivhl.tracker.store.reading import packed, unpacked
+from ivhl.tracker.store.records import load_records
 from tests.builders.records import make_failure, make_record
 from tests.fuzz.targets import changed_json
 
@@ -370,7 +370,7 @@ def test_packed_files_that_unpack_to_much_are_named_and_take_little(tmp_path: Pa
         path.write_bytes(bomb)
     script = (
         "import resource, sys; from pathlib import Path;"
-        "from ivhl.tracker.store import load_records;"
+        "from ivhl.tracker.store.records import load_records;"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"
         "loaded = load_records(Path(sys.argv[1]));"
         "after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"

@@ -15,7 +15,13 @@ from ivhl.records.answers import newest_keys, newest_of_other_commits
 from ivhl.records.files import append_record, record_file
 from ivhl.records.identity import key_of
 from ivhl.records.record import RunRecord, to_json
-from ivhl.tracker.store import Loaded, device_type, is_existing, latest_per_case, load_records
+from ivhl.tracker.store.records import (
+    Loaded,
+    device_type,
+    is_existing,
+    latest_per_case,
+    load_records,
+)
 from tests.builders.records import COMMIT, make_failure, make_record
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from ivhl.machine.identity import this_machine
 from ivhl.matrix.locks import ensure_lock, write_missing_sums
 from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.records.files import append_record
-from ivhl.tracker.repetition import judge_repetition
+from ivhl.tracker.changes.repetition import judge_repetition
 from tests.builders.fleet import (
     a_record,
     commit,

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ivhl.records.identity import key_of
-from ivhl.tracker.advice import Advice, advise
-from ivhl.tracker.compat import compat_rows, python_key
-from ivhl.tracker.spread import SHIPPED
+from ivhl.tracker.causes.advice import Advice, advise
+from ivhl.tracker.store.spread import SHIPPED
+from ivhl.tracker.support.compat import compat_rows, python_key
 from tests.builders.records import make_failure, make_record
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ivhl.records.identity import CaseInCell
-from ivhl.tracker.annotations import Annotation, load_annotations
-from ivhl.tracker.regressions import Change
+from ivhl.tracker.changes.annotations import Annotation, load_annotations
+from ivhl.tracker.changes.regressions import Change
 
 if TYPE_CHECKING:
-    from ivhl.tracker.series import Along
+    from ivhl.tracker.changes.series import Along
 
 CASE = CaseInCell(
     machine="bench", device="cpu", python="3.12", torch="", existing=False,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ivhl.tracker import changepoints
-from ivhl.tracker.changepoints import detect, detect_all
-from ivhl.tracker.short_series import posterior
+from ivhl.tracker.detection import changepoints
+from ivhl.tracker.detection.changepoints import detect, detect_all
+from ivhl.tracker.detection.short_series import posterior
 
 NOISE = 0.01
 

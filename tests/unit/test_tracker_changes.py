@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 from ivhl.records.reader import read_record
 from ivhl.records.record import JUMPS, Arm, Calibration, Counted, to_json
-from ivhl.tracker.changes import CaseChange, judge_changes
-from ivhl.tracker.facts import changed_facts, facts_digest, warnings_of
-from ivhl.tracker.metrics import JUDGED, difference, measured, speed_of_machine
-from ivhl.tracker.spread import SHIPPED
+from ivhl.tracker.changes.kinds import CaseChange, judge_changes
+from ivhl.tracker.store.facts import changed_facts, facts_digest, warnings_of
+from ivhl.tracker.store.metrics import JUDGED, difference, measured, speed_of_machine
+from ivhl.tracker.store.spread import SHIPPED
 from tests.builders.records import Known, make_record
 
 if TYPE_CHECKING:
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.entries import Run
-    from ivhl.tracker.metrics import Metric
-    from ivhl.tracker.spread import Spread, Spreads
+    from ivhl.tracker.store.entries import Run
+    from ivhl.tracker.store.metrics import Metric
+    from ivhl.tracker.store.spread import Spread, Spreads
 
 
 def timed(eager_s: float, compiled_s: float, **changes: Any) -> RunRecord:  # noqa: ANN401

@@ -18,8 +18,8 @@ from ivhl.cli.declared import warn, warn_unread
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.spec import newest_of
 from ivhl.records.record import to_json
-from ivhl.tracker.project import load_state, rows_of
-from ivhl.tracker.store import case_name
+from ivhl.tracker.store.records import case_name
+from ivhl.tracker.views.project import load_state, rows_of
 from ivhl.tracker.wording import ANOTHER_RUN
 from tests.builders.fleet import CELLS, a_record, make_fleet_project, write_records
 from tests.builders.project import make_project
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typer.testing import Result
 
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.compat import Row
+    from ivhl.tracker.support.compat import Row
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ from ivhl.cli.gate import GapsError
 from ivhl.errors import IvhlError, ResultsError, SpecError, UnknownNameError, WorseError
 from ivhl.records.identity import key_of
 from ivhl.records.record import Calibration, Counted, Wheel
-from ivhl.tracker.compare import axis_of, choose, compare, session_reach, summarise
-from ivhl.tracker.entries import entry_of
+from ivhl.tracker.changes.compare import axis_of, choose, compare, session_reach, summarise
+from ivhl.tracker.store.entries import entry_of
 from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
 from tests.builders.project import git
 from tests.builders.records import Known, interval, make_failure, make_record

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from ivhl.matrix.spec import CellSpec
 from ivhl.records.record import FAILURE_CLASSES, FailureClass
-from ivhl.tracker.compat import (
+from ivhl.tracker.store.spread import SHIPPED
+from ivhl.tracker.support.compat import (
     compat_rows,
     headline,
     python_key,
@@ -22,15 +23,14 @@ from ivhl.tracker.compat import (
     support,
     support_sentence,
 )
-from ivhl.tracker.spans import word_of_cases
-from ivhl.tracker.spread import SHIPPED
+from ivhl.tracker.support.spans import word_of_cases
 from ivhl.tracker.wording import CLASS_MEANINGS, STATUS_MEANINGS, STATUS_WORDS, STATUSES
 from ivhl.workload import Case, Variant
 from tests.builders.records import EMPTY_WORKLOAD, Known, make_failure, make_record
 
 if TYPE_CHECKING:
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.compat import Support
+    from ivhl.tracker.support.compat import Support
     from ivhl.tracker.wording import Status
 
 

@@ -9,16 +9,16 @@ import pytest
 
 from ivhl.asv.publish import publish
 from ivhl.errors import ResultsError
-from ivhl.tracker.annotations import Annotation, annotate
-from ivhl.tracker.confirmations import (
+from ivhl.tracker.changes.annotations import Annotation, annotate
+from ivhl.tracker.changes.confirmations import (
     NAME,
     Confirmation,
     keep_confirmations,
     load_confirmations,
 )
-from ivhl.tracker.entries import recorded
-from ivhl.tracker.project import State
+from ivhl.tracker.store.entries import recorded
 from ivhl.tracker.views.incidents import ChangeView, regressions_view
+from ivhl.tracker.views.project import State
 from ivhl.tracker.views.source import Source
 from tests.builders.fleet import make_fleet_project
 from tests.builders.history import history

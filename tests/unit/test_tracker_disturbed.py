@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ivhl.records.record import Calibration
-from ivhl.tracker.disturbed import EXPLAINED, FEWEST, disturbed_of, left_out
-from ivhl.tracker.memory_history import MemoryHistory
-from ivhl.tracker.metrics import Measured, difference, is_calibrated
+from ivhl.tracker.changes.disturbed import EXPLAINED, FEWEST, disturbed_of, left_out
+from ivhl.tracker.store.memory_history import MemoryHistory
+from ivhl.tracker.store.metrics import Measured, difference, is_calibrated
 from tests.builders.records import make_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ivhl.tracker.entries import Entry
+    from ivhl.tracker.store.entries import Entry
 
 
 def runs(

@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 from ivhl.cli import app
 from ivhl.errors import FixedError, IvhlError, SpecError
 from ivhl.records.identity import CaseInCell
-from ivhl.tracker.compat import Row, compat_rows
-from ivhl.tracker.entries import recorded
-from ivhl.tracker.expectations import (
+from ivhl.tracker.changes.gate import judge
+from ivhl.tracker.store.entries import recorded
+from ivhl.tracker.support.compat import Row, compat_rows
+from ivhl.tracker.support.expectations import (
     EXPECTATIONS,
     Expectation,
     Expectations,
@@ -26,10 +27,9 @@ from ivhl.tracker.expectations import (
     parse_expectations,
     within,
 )
-from ivhl.tracker.expecting import standings, unexpected, updated
-from ivhl.tracker.gate import judge
-from ivhl.tracker.project import load_state
-from ivhl.tracker.project import rows_of as project_rows
+from ivhl.tracker.support.expecting import standings, unexpected, updated
+from ivhl.tracker.views.project import load_state
+from ivhl.tracker.views.project import rows_of as project_rows
 from tests.builders.fleet import a_record, make_fleet_project, write_records
 from tests.builders.project import make_commits
 from tests.builders.records import COMMIT, make_failure, make_record

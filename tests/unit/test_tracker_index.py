@@ -21,16 +21,16 @@ from ivhl.records.files import append_record, record_file
 from ivhl.records.identity import key_of
 from ivhl.records.reader import read_record
 from ivhl.records.record import RecordedObservation, to_json
-from ivhl.tracker.changepoints import detect
-from ivhl.tracker.compat import compat_json, compat_rows
-from ivhl.tracker.course import point_of
-from ivhl.tracker.entries import entry_of, ran_of, row_facts_of
-from ivhl.tracker.history import changes_of
-from ivhl.tracker.index import index_file, open_index
-from ivhl.tracker.metrics import JUDGED, difference
-from ivhl.tracker.regressions import find_changes
-from ivhl.tracker.spread import Spreads
-from ivhl.tracker.store import latest_per_case, load_records
+from ivhl.tracker.changes.history import changes_of
+from ivhl.tracker.changes.regressions import find_changes
+from ivhl.tracker.detection.changepoints import detect
+from ivhl.tracker.store.course import point_of
+from ivhl.tracker.store.entries import entry_of, ran_of, row_facts_of
+from ivhl.tracker.store.index import index_file, open_index
+from ivhl.tracker.store.metrics import JUDGED, difference
+from ivhl.tracker.store.records import latest_per_case, load_records
+from ivhl.tracker.store.spread import Spreads
+from ivhl.tracker.support.compat import compat_json, compat_rows
 from tests.builders.fleet import write_records
 from tests.builders.records import make_failure, make_record
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.entries import Entry
+    from ivhl.tracker.store.entries import Entry
 
 
 def at(n: int, **changes: object) -> RunRecord:
@@ -152,7 +152,7 @@ def test_an_appended_record_is_all_that_is_read(
 def test_what_was_read_to_update_the_index_is_read_once_if_it_fits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
-    monkeypatch.setattr("ivhl.tracker.indexing._MOST_PARSED", room)
+    monkeypatch.setattr("ivhl.tracker.store.indexing._MOST_PARSED", room)
     write_records(tmp_path, *RECORDS)
     index = open_index(tmp_path)
     parsed: list[bytes] = []
@@ -161,7 +161,7 @@ def test_what_was_read_to_update_the_index_is_read_once_if_it_fits(
         parsed.append(line)
         return read_record(line)
 
-    monkeypatch.setattr("ivhl.tracker.index.read_record", count)
+    monkeypatch.setattr("ivhl.tracker.store.index.read_record", count)
     found = index.read(index.entries)
     assert len(parsed) == (0 if room else len(found))
     index.close()
@@ -220,7 +220,7 @@ def test_the_index_of_another_folder_is_never_read(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from ivhl.tracker.index import open_index
+from ivhl.tracker.store.index import open_index
 while True:
     open_index(Path(sys.argv[1])).close()
 """
@@ -250,7 +250,9 @@ def test_what_a_wrong_clock_hid_is_shown_once_the_clock_is_right(
     elsewhere = records_at(tmp_path).with_name("elsewhere.jsonl")
     append_record(elsewhere, at(0, recorded_at="2099-01-01T00:00:00+00:00"))
     with monkeypatch.context() as patch:
-        patch.setattr("ivhl.tracker.indexing.latest_possible", lambda: "2100-01-01T00:00:00+00:00")
+        patch.setattr(
+            "ivhl.tracker.store.indexing.latest_possible", lambda: "2100-01-01T00:00:00+00:00"
+        )
         assert [one.recorded_at[:4] for one in open_index(tmp_path).entries] == ["2099"]
     same_as_records(tmp_path)
 
@@ -258,7 +260,7 @@ def test_what_a_wrong_clock_hid_is_shown_once_the_clock_is_right(
 def test_a_writer_between_two_reads_mixes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ivhl.tracker.index.WAIT_S", 0.1)
+    monkeypatch.setattr("ivhl.tracker.store.index.WAIT_S", 0.1)
     write_records(tmp_path, at(0))
     index = open_index(tmp_path)
     written: list[str] = []
@@ -281,7 +283,7 @@ def test_numbers_of_an_index_that_another_ivhl_made_again_mean_nothing(
     write_records(tmp_path, *RECORDS)
     index = open_index(tmp_path)
     entries = index.entries
-    monkeypatch.setattr("ivhl.tracker.indexing.code_version", lambda: "0" * 64)
+    monkeypatch.setattr("ivhl.tracker.store.indexing.code_version", lambda: "0" * 64)
     open_index(tmp_path).close()
     for use in (index.read, index.points, index.ran):
         with pytest.raises(ResultsError, match="was made again"):
@@ -414,7 +416,7 @@ def test_the_changes_of_a_history_are_searched_once(
     assert [change.kind for change in found] == ["fails"]
     assert found == find_changes(index, index.spreads, order)
     with monkeypatch.context() as patch:
-        patch.setattr("ivhl.tracker.history.find_changes", None)
+        patch.setattr("ivhl.tracker.changes.history.find_changes", None)
         for _ in range(2):
             again = open_index(tmp_path)
             assert changes_of(again, again.spreads, order) == found
@@ -466,7 +468,7 @@ def test_an_answer_of_other_code_is_not_read(
     index = open_index(tmp_path)
     index.keep({"lasting": [1, 2]}, lasts=True)
     assert open_index(tmp_path).answer("lasting", lasts=True) == [1, 2]
-    monkeypatch.setattr("ivhl.tracker.index.code_version", lambda: "0" * 64)
+    monkeypatch.setattr("ivhl.tracker.store.index.code_version", lambda: "0" * 64)
     assert index.answer("lasting", lasts=True) is None
 
 
@@ -514,7 +516,7 @@ def test_a_record_of_a_row_is_read_with_the_others_of_its_file_alone(
         parsed.append(line)
         return read_record(line)
 
-    monkeypatch.setattr("ivhl.tracker.index.read_record", count)
+    monkeypatch.setattr("ivhl.tracker.store.index.read_record", count)
     first, *_ = found = open_index(tmp_path).newest()
     assert parsed == []
     assert first.record in records

@@ -16,15 +16,15 @@ from ivhl.cli import app
 from ivhl.cli.regressions import _line
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.records.record import Arm, Calibration, Counted
-from ivhl.tracker.changes import WORSE
-from ivhl.tracker.compare import compare
-from ivhl.tracker.entries import recorded
-from ivhl.tracker.incidents import counts_of_changes
-from ivhl.tracker.memory_history import MemoryHistory
-from ivhl.tracker.project import State
-from ivhl.tracker.regressions import find_changes, incidents_of
-from ivhl.tracker.series import ALONG, series_of
+from ivhl.tracker.changes.compare import compare
+from ivhl.tracker.changes.incidents import counts_of_changes
+from ivhl.tracker.changes.kinds import WORSE
+from ivhl.tracker.changes.regressions import find_changes, incidents_of
+from ivhl.tracker.changes.series import ALONG, series_of
+from ivhl.tracker.store.entries import recorded
+from ivhl.tracker.store.memory_history import MemoryHistory
 from ivhl.tracker.views.incidents import regressions_view
+from ivhl.tracker.views.project import State
 from ivhl.tracker.views.source import Source
 from tests.builders.fleet import a_record, make_fleet_project, write_records
 from tests.builders.records import Known, make_failure, make_record
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.entries import Entry
-    from ivhl.tracker.regressions import Change
-    from ivhl.tracker.series import Along
+    from ivhl.tracker.changes.regressions import Change
+    from ivhl.tracker.changes.series import Along
+    from ivhl.tracker.store.entries import Entry
 
 QUIET = Known(0.01)
 

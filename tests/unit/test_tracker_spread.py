@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ivhl.tracker.entries import entry_of
-from ivhl.tracker.metrics import within
-from ivhl.tracker.spread import (
+from ivhl.tracker.store.entries import entry_of
+from ivhl.tracker.store.metrics import within
+from ivhl.tracker.store.spread import (
     CONFIDENCE,
     ENOUGH_PAIRS,
     SHIPPED,

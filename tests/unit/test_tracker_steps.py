@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from ivhl.cli import app
 from ivhl.errors import ResultsError, UnknownNameError
 from ivhl.records.record import Arm, Calibration
-from ivhl.tracker.disturbed import disturbed_of
-from ivhl.tracker.memory_history import MemoryHistory
-from ivhl.tracker.steps import SIDES, cases_of, find_steps, of_one_code
+from ivhl.tracker.changes.disturbed import disturbed_of
+from ivhl.tracker.changes.steps import SIDES, cases_of, find_steps, of_one_code
+from ivhl.tracker.store.memory_history import MemoryHistory
 from tests.builders.fleet import a_record, make_fleet_project, write_records
 from tests.builders.records import Known, interval, make_failure, make_record
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.entries import Run
-    from ivhl.tracker.metrics import Metric
-    from ivhl.tracker.spread import Spread
-    from ivhl.tracker.steps import CourseStep
+    from ivhl.tracker.changes.steps import CourseStep
+    from ivhl.tracker.store.entries import Run
+    from ivhl.tracker.store.metrics import Metric
+    from ivhl.tracker.store.spread import Spread
 
 PYTHONS = ("3.12", "3.13", "3.14")
 RELEASES = ("2.5.1", "2.6.0", "2.9.1", "2.10.0", "2.15.0")

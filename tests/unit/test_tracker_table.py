@@ -12,15 +12,15 @@ from rich.console import Console
 
 from ivhl.matrix.spec import CellSpec
 from ivhl.records.record import Reference
-from ivhl.tracker.compat import compat_rows
-from ivhl.tracker.course import FIELDS
-from ivhl.tracker.entries import recorded
-from ivhl.tracker.expectations import Expectation, Expectations
-from ivhl.tracker.project import State
-from ivhl.tracker.spread import SHIPPED
-from ivhl.tracker.table import ResultsTable, render_results
+from ivhl.tracker.store.course import FIELDS
+from ivhl.tracker.store.entries import recorded
+from ivhl.tracker.store.spread import SHIPPED
+from ivhl.tracker.support.compat import compat_rows
+from ivhl.tracker.support.expectations import Expectation, Expectations
+from ivhl.tracker.support.table import ResultsTable, render_results
 from ivhl.tracker.views.case import cell_details
 from ivhl.tracker.views.matrix import matrix_views, notes_of
+from ivhl.tracker.views.project import State
 from ivhl.tracker.views.source import Source
 from ivhl.tracker.wording import (
     REFERENCE_MARKS,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from ivhl.tracker.timings import PHASES, recorded_since, render_timings
+from ivhl.tracker.support.timings import PHASES, recorded_since, render_timings
 from tests.builders.records import make_failure, make_record
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ivhl.tracker.store import load_records
-from ivhl.tracker.upstream import Issue, issues_of, known_issues
+from ivhl.tracker.store.records import load_records
+from ivhl.tracker.support.upstream import Issue, issues_of, known_issues
 from tests.builders.records import make_failure, make_record
 
 RESULTS = Path(__file__).parents[2] / "results"

@@ -18,20 +18,20 @@ from hypothesis import strategies as st
 from ivhl.pages.render import render
 from ivhl.records.reader import read_record
 from ivhl.records.record import Arm, Calibration, Kernels, Wheel, to_json
-from ivhl.tracker.compat import Support, compat_rows, support_sentence
-from ivhl.tracker.course import short, short_all
-from ivhl.tracker.entries import recorded
-from ivhl.tracker.expectations import parse_expectations
-from ivhl.tracker.project import State
-from ivhl.tracker.spans import spans, spans_of, spans_sentence
-from ivhl.tracker.spread import SHIPPED
-from ivhl.tracker.steps import QUANTITIES, find_steps, of_one_code
+from ivhl.tracker.changes.steps import QUANTITIES, find_steps, of_one_code
+from ivhl.tracker.store.course import short, short_all
+from ivhl.tracker.store.entries import recorded
+from ivhl.tracker.store.spread import SHIPPED
+from ivhl.tracker.support.compat import Support, compat_rows, support_sentence
+from ivhl.tracker.support.expectations import parse_expectations
+from ivhl.tracker.support.spans import spans, spans_of, spans_sentence
 from ivhl.tracker.views.case import MOST_TEXT, case_view, cell_details, cut
 from ivhl.tracker.views.environment import environment_views
 from ivhl.tracker.views.facts import fact_groups
 from ivhl.tracker.views.front import front_view, supported
 from ivhl.tracker.views.incidents import incident_view, regressions_view
 from ivhl.tracker.views.matrix import MOST_CELLS, MatrixCell, matrix_views
+from ivhl.tracker.views.project import State
 from ivhl.tracker.views.run import run_lines, run_view
 from ivhl.tracker.views.source import Source, slug
 from ivhl.tracker.wording import memory, seconds, times
@@ -516,7 +516,7 @@ def test_a_note_of_some_cases_is_no_cause_of_all(
     source = source_of(*history(COMMITS))
     (fallen,) = (one for one in source.incidents if one.along == "commit" and one.worse)
     said = dict(zip(fallen.changes, notes, strict=True))
-    monkeypatch.setattr("ivhl.tracker.incidents.note_of", lambda change, _: said[change])
+    monkeypatch.setattr("ivhl.tracker.changes.incidents.note_of", lambda change, _: said[change])
     assert incident_view(source, fallen).cause == cause
 
 

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from ivhl.cli import app
 from ivhl.errors import SpecError, UnknownNameError
 from ivhl.syntax import decoded
-from ivhl.tracker.compat import compat_rows
+from ivhl.tracker.support.compat import compat_rows
 from ivhl.version_checks.checks import switched_off
 from ivhl.version_checks.find import Found, find_checks
 from ivhl.version_checks.judge import CellEvidence, evidence_of, judge

@@ -21,7 +21,7 @@ from ivhl.bench.experiment.evidence import (
     ROUNDS,
     weigh_moves,
 )
-from ivhl.tracker.culprit import (
+from ivhl.tracker.causes.culprit import (
     Gap,
     expected_answers,
 )

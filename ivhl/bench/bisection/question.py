@@ -18,8 +18,8 @@ from ivhl.bench.experiment.journal import ExperimentJournal, journal_of
 from ivhl.errors import SpecError
 from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.spec import CellSpec
-from ivhl.tracker.metrics import Metric  # noqa: TC001  (pydantic reads it)
-from ivhl.tracker.spread import ANY_KIND, shipped
+from ivhl.tracker.store.metrics import Metric  # noqa: TC001  (pydantic reads it)
+from ivhl.tracker.store.spread import ANY_KIND, shipped
 from ivhl.tracker.wording import SHOWN_REASON, counted, short_message
 
 if TYPE_CHECKING:

@@ -25,12 +25,12 @@ from ivhl.errors import IvhlError, LockError
 from ivhl.matrix.locks import lock_state
 from ivhl.records.age import recorded_rank
 from ivhl.records.answers import is_final
-from ivhl.tracker.attribution import Treatment
-from ivhl.tracker.comparable import differences
-from ivhl.tracker.entries import code_of
-from ivhl.tracker.index import open_index
-from ivhl.tracker.spread import kind_of, shipped
-from ivhl.tracker.store import case_name
+from ivhl.tracker.causes.attribution import Treatment
+from ivhl.tracker.changes.comparable import differences
+from ivhl.tracker.store.entries import code_of
+from ivhl.tracker.store.index import open_index
+from ivhl.tracker.store.records import case_name
+from ivhl.tracker.store.spread import kind_of, shipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from ivhl.bench.experiment import Runs
     from ivhl.measure.effort import Effort
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.comparable import Axis
-    from ivhl.tracker.entries import Entry
-    from ivhl.tracker.metrics import Metric
+    from ivhl.tracker.changes.comparable import Axis
+    from ivhl.tracker.store.entries import Entry
+    from ivhl.tracker.store.metrics import Metric
 
 
 class Places:

@@ -13,13 +13,13 @@ from ivhl.bench.experiment.evidence import (
     noise_of,
     weigh_moves,
 )
-from ivhl.tracker.culprit import (
+from ivhl.tracker.causes.culprit import (
     Gap,
     Rates,
     Shift,
     find_gaps,
 )
-from ivhl.tracker.metrics import RELEVANT
+from ivhl.tracker.store.metrics import RELEVANT
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:

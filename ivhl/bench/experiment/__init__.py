@@ -29,7 +29,7 @@ from ivhl.matrix.spec import CellSpec
 from ivhl.records.files import record_file
 from ivhl.records.lines import read_plain
 from ivhl.records.reader import records_in
-from ivhl.tracker.store import case_name, device_type, is_existing
+from ivhl.tracker.store.records import case_name, device_type, is_existing
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ivhl.bench.request import Request
     from ivhl.measure.effort import Effort
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.attribution import Treatment
+    from ivhl.tracker.causes.attribution import Treatment
 
     Measure = Callable[[Request, Console], object]
     # Case and arm to the record that a round has added.

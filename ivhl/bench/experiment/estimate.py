@@ -10,8 +10,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.measure.effort import Effort
-from ivhl.tracker.index import open_index
-from ivhl.tracker.store import case_name
+from ivhl.tracker.store.index import open_index
+from ivhl.tracker.store.records import case_name
 from ivhl.tracker.wording import counted, seconds
 
 if TYPE_CHECKING:

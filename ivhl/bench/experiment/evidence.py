@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from statistics import fmean, median, pvariance
 from typing import TYPE_CHECKING, Final
 
-from ivhl.tracker.metrics import RELEVANT, differences_in_turns, measured, student, within
+from ivhl.tracker.store.metrics import RELEVANT, differences_in_turns, measured, student, within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.changes import Kind
-    from ivhl.tracker.metrics import Metric
+    from ivhl.tracker.changes.kinds import Kind
+    from ivhl.tracker.store.metrics import Metric
 
 ROUNDS = 5
 # Nominal limits of each look, in standard errors. To call a case worse, or better, that is neither

@@ -10,7 +10,7 @@ from ivhl.errors import SpecError
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load_project
 from ivhl.records.files import append_line
-from ivhl.tracker.kept import load_lines
+from ivhl.tracker.store.kept import load_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -78,7 +78,7 @@
     };
     const speedup = moved("speedup", "reach");
     const [eager, compiled] = ["eager", "compiled"].map((field) => moved(field, `${atEqualSpeed(a, b) ? "equal" : "reach"}_${field}`));
-    // The rule of ivhl.tracker.changes.CaseChange.kind.
+    // The rule of ivhl.tracker.changes.kinds.CaseChange.kind.
     const kind = compiled > 0 || (speedup < 0 && eager >= 0) ? "slower"
       : compiled < 0 || (speedup > 0 && eager <= 0) ? "faster"
       : eager > 0 ? "eager slower" : "unchanged";
@@ -98,7 +98,7 @@
     const middle = logs.reduce((a, b) => a + b, 0) / logs.length;
     if (logs.length < 2) { return times(Math.exp(middle)); }
     const error = Math.sqrt(logs.reduce((sum, one) => sum + (one - middle) ** 2, 0) / (logs.length - 1) / logs.length);
-    const free = logs.length - 1; // Student's t, as ivhl.tracker.metrics.student
+    const free = logs.length - 1; // Student's t, as ivhl.tracker.store.metrics.student
     const scaled = 1.959964 * (8 * free + 3) / (8 * free + 1);
     const reached = Math.hypot(Math.sqrt(free * Math.expm1(scaled * scaled / free)) * error, sessions[field]);
     return `${times(Math.exp(middle))} [${times(Math.exp(middle - reached))}, ${times(Math.exp(middle + reached))}]`;

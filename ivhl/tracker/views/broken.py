@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ivhl.records.identity import case_of
-from ivhl.tracker.entries import recorded
+from ivhl.tracker.store.entries import recorded
 from ivhl.tracker.views.case import case_view, cell_details
 from ivhl.tracker.views.environment import environment_views
 from ivhl.tracker.views.front import front_view
@@ -17,7 +17,7 @@ from ivhl.tracker.views.sides import choices, side, side_files, sides_of
 from ivhl.tracker.views.source import Source
 
 if TYPE_CHECKING:
-    from ivhl.tracker.project import State
+    from ivhl.tracker.views.project import State
 
 _LONGEST = 500
 

@@ -6,14 +6,14 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from ivhl.tracker.comparable import builds_beside, differences
-from ivhl.tracker.compat import format_speedup, python_key, release_key
-from ivhl.tracker.course import CURVES, FIELDS, HASH, curve_values, short, short_all
-from ivhl.tracker.disturbed import left_out
-from ivhl.tracker.facts import warnings_of
-from ivhl.tracker.spans import spans_of, spans_sentence
-from ivhl.tracker.steps import QUANTITIES, cases_of, find_steps, of_one_code
-from ivhl.tracker.upstream import Issue, issues_of
+from ivhl.tracker.changes.comparable import builds_beside, differences
+from ivhl.tracker.changes.disturbed import left_out
+from ivhl.tracker.changes.steps import QUANTITIES, cases_of, find_steps, of_one_code
+from ivhl.tracker.store.course import CURVES, FIELDS, HASH, curve_values, short, short_all
+from ivhl.tracker.store.facts import warnings_of
+from ivhl.tracker.support.compat import format_speedup, python_key, release_key
+from ivhl.tracker.support.spans import spans_of, spans_sentence
+from ivhl.tracker.support.upstream import Issue, issues_of
 from ivhl.tracker.views.facts import error_lines, fact_groups, signed_by
 from ivhl.tracker.views.incidents import IncidentView, incident_views
 from ivhl.tracker.views.matrix import MatrixCell, before_of, cell_view, notes_of
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 
     from ivhl.records.identity import CaseInCell
     from ivhl.records.record import Arm, Counted, RunRecord
-    from ivhl.tracker.comparable import Axis
-    from ivhl.tracker.compat import Row
-    from ivhl.tracker.entries import Entry
-    from ivhl.tracker.expectations import Expectation
+    from ivhl.tracker.changes.comparable import Axis
+    from ivhl.tracker.store.entries import Entry
+    from ivhl.tracker.support.compat import Row
+    from ivhl.tracker.support.expectations import Expectation
     from ivhl.tracker.views.source import Links
 
 # More text of one record is in its line of the results only.

@@ -12,8 +12,8 @@ from ivhl.matrix.locks import LockState, lock_state
 from ivhl.matrix.project import MATRIX
 from ivhl.matrix.spec import CellSpec, Matrix, load_matrix
 from ivhl.records.age import recorded_rank
-from ivhl.tracker.compat import python_key, release_key
-from ivhl.tracker.facts import warnings_of
+from ivhl.tracker.store.facts import warnings_of
+from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.views.source import PageView, Source, beside, environment_page
 from ivhl.tracker.wording import STATUS_WORDS, STATUSES, short_message
 

@@ -7,10 +7,10 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ivhl.instrument import describe_instrument
-from ivhl.tracker.compat import format_speedup
-from ivhl.tracker.metrics import measured
-from ivhl.tracker.provenance import digest_of
-from ivhl.tracker.store import is_existing
+from ivhl.tracker.store.metrics import measured
+from ivhl.tracker.store.provenance import digest_of
+from ivhl.tracker.store.records import is_existing
+from ivhl.tracker.support.compat import format_speedup
 from ivhl.tracker.wording import (
     ENGINE_WORDS,
     FIRST_CALL_WORDS,
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ivhl.records.record import Arm, RunRecord, Wheel
-    from ivhl.tracker.metrics import Metric
-    from ivhl.tracker.provenance import Provenance
-    from ivhl.tracker.spread import Spreads
+    from ivhl.tracker.store.metrics import Metric
+    from ivhl.tracker.store.provenance import Provenance
+    from ivhl.tracker.store.spread import Spreads
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ivhl.tracker.advice import advise, compare_rows, worth_of
-from ivhl.tracker.compare import disturbed_cases
-from ivhl.tracker.compat import is_free_threaded, newest_release, python_key, release_key
-from ivhl.tracker.grid import GridCell, grid_cell, matched_cases
-from ivhl.tracker.spans import cases_run, spans, spans_sentence, words_of_cells
+from ivhl.tracker.causes.advice import advise, compare_rows, worth_of
+from ivhl.tracker.changes.compare import disturbed_cases
+from ivhl.tracker.support.compat import is_free_threaded, newest_release, python_key, release_key
+from ivhl.tracker.support.grid import GridCell, grid_cell, matched_cases
+from ivhl.tracker.support.spans import cases_run, spans, spans_sentence, words_of_cells
 from ivhl.tracker.views.incidents import IncidentView, incident_view
 from ivhl.tracker.views.source import PageView, Place, Source, front_page, matrix_page
 from ivhl.tracker.wording import STATUS_WORDS, STATUSES, times
@@ -20,9 +20,9 @@ from ivhl.tracker.wording import STATUS_WORDS, STATUSES, times
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ivhl.tracker.advice import Advice, Worth
-    from ivhl.tracker.compat import Row
-    from ivhl.tracker.spans import Span
+    from ivhl.tracker.causes.advice import Advice, Worth
+    from ivhl.tracker.support.compat import Row
+    from ivhl.tracker.support.spans import Span
     from ivhl.tracker.wording import Status
 
 _NEWEST_FINDINGS = 5

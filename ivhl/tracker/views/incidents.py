@@ -6,20 +6,20 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ivhl.tracker.annotations import note_of
-from ivhl.tracker.changes import WORSE
-from ivhl.tracker.confirmations import confirmation_of
-from ivhl.tracker.disturbed import left_out
-from ivhl.tracker.incidents import STATES, counts_of_changes
-from ivhl.tracker.metrics import WORDS
+from ivhl.tracker.changes.annotations import note_of
+from ivhl.tracker.changes.confirmations import confirmation_of
+from ivhl.tracker.changes.disturbed import left_out
+from ivhl.tracker.changes.incidents import STATES, counts_of_changes
+from ivhl.tracker.changes.kinds import WORSE
+from ivhl.tracker.store.metrics import WORDS
 from ivhl.tracker.views.source import MOST_INCIDENTS, PageView, case_page
 from ivhl.tracker.wording import counted, short_message, times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ivhl.tracker.entries import Entry
-    from ivhl.tracker.regressions import Change, Incident
+    from ivhl.tracker.changes.regressions import Change, Incident
+    from ivhl.tracker.store.entries import Entry
     from ivhl.tracker.views.source import Source
 
 _ALONG = {"commit": "Commit", "torch": "PyTorch", "python": "Python"}

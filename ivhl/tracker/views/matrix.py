@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
-from ivhl.tracker.comparable import differences
-from ivhl.tracker.compat import python_key, release_key
-from ivhl.tracker.project import retired_cases
-from ivhl.tracker.spans import spans_of, spans_sentence
+from ivhl.tracker.changes.comparable import differences
+from ivhl.tracker.support.compat import python_key, release_key
+from ivhl.tracker.support.spans import spans_of, spans_sentence
+from ivhl.tracker.views.project import retired_cases
 from ivhl.tracker.views.source import (
     PageView,
     Place,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ivhl.records.identity import CaseInCell
-    from ivhl.tracker.compat import Row
+    from ivhl.tracker.support.compat import Row
     from ivhl.tracker.wording import Status
 
 # A speedup moved visibly between two releases if it did by this factor and the intervals for

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ivhl.instrument import describe_instrument
-from ivhl.tracker.compat import python_key, release_key
-from ivhl.tracker.timings import PHASES
+from ivhl.tracker.support.compat import python_key, release_key
+from ivhl.tracker.support.timings import PHASES
 from ivhl.tracker.views.source import PageView, Place, Source, environment_page, run_page
 from ivhl.tracker.wording import memory, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ivhl.tracker.entries import Entry, HeldValues, Ran
+    from ivhl.tracker.store.entries import Entry, HeldValues, Ran
 
 
 @dataclass(frozen=True, slots=True)

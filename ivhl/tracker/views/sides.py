@@ -10,20 +10,20 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from ivhl.records.age import recorded_rank
-from ivhl.tracker.compare import SUMMARISED, session_reach
-from ivhl.tracker.course import short
-from ivhl.tracker.entries import code_of
-from ivhl.tracker.metrics import SECONDS
-from ivhl.tracker.spread import VERDICT_CONFIDENCE
+from ivhl.tracker.changes.compare import SUMMARISED, session_reach
+from ivhl.tracker.store.course import short
+from ivhl.tracker.store.entries import code_of
+from ivhl.tracker.store.metrics import SECONDS
+from ivhl.tracker.store.spread import VERDICT_CONFIDENCE
 from ivhl.tracker.views.source import Place, Source, cells_of, slug
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from ivhl.records.identity import CaseInCell
-    from ivhl.tracker.entries import Entry
-    from ivhl.tracker.metrics import Metric
-    from ivhl.tracker.spread import Spreads
+    from ivhl.tracker.store.entries import Entry
+    from ivhl.tracker.store.metrics import Metric
+    from ivhl.tracker.store.spread import Spreads
 
     # By place and cell; what was measured at a commit, and last.
     Sides = Mapping[tuple[Place, str], Mapping[str, Sequence[Entry]]]

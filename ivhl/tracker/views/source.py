@@ -14,29 +14,29 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from ivhl.records.age import recorded_rank
-from ivhl.tracker.annotations import note_of
-from ivhl.tracker.compat import Row, declared_cases, is_declared, python_key, release_key
-from ivhl.tracker.confirmations import with_confirmed
-from ivhl.tracker.disturbed import disturbed_of
-from ivhl.tracker.grid import by_place
-from ivhl.tracker.history import changes_of
-from ivhl.tracker.incidents import KnownCauses
-from ivhl.tracker.memory_history import MemoryHistory
-from ivhl.tracker.project import rows_of
-from ivhl.tracker.regressions import incidents_of
-from ivhl.tracker.series import series_of
+from ivhl.tracker.changes.annotations import note_of
+from ivhl.tracker.changes.confirmations import with_confirmed
+from ivhl.tracker.changes.disturbed import disturbed_of
+from ivhl.tracker.changes.history import changes_of
+from ivhl.tracker.changes.incidents import KnownCauses
+from ivhl.tracker.changes.regressions import incidents_of
+from ivhl.tracker.changes.series import series_of
+from ivhl.tracker.store.memory_history import MemoryHistory
+from ivhl.tracker.support.compat import Row, declared_cases, is_declared, python_key, release_key
+from ivhl.tracker.support.grid import by_place
+from ivhl.tracker.views.project import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ivhl.records.identity import AtCommit, CaseInCell
-    from ivhl.tracker.annotations import Annotation
-    from ivhl.tracker.confirmations import Confirmation
-    from ivhl.tracker.entries import Entry
-    from ivhl.tracker.project import State
-    from ivhl.tracker.provenance import Provenance
-    from ivhl.tracker.regressions import Change, History, Incident
-    from ivhl.tracker.series import Along, Point
+    from ivhl.tracker.changes.annotations import Annotation
+    from ivhl.tracker.changes.confirmations import Confirmation
+    from ivhl.tracker.changes.regressions import Change, History, Incident
+    from ivhl.tracker.changes.series import Along, Point
+    from ivhl.tracker.store.entries import Entry
+    from ivhl.tracker.store.provenance import Provenance
+    from ivhl.tracker.views.project import State
     from ivhl.workload import Workload
 
 # Newest incidents that the page *Regressions* lists.

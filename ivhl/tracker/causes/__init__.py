@@ -1,0 +1,1 @@
+"""Explain a difference, and recommend a cell."""

@@ -1,0 +1,318 @@
+"""Recommend a Python and a PyTorch release, with what the records have for and against them."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import permutations
+from typing import TYPE_CHECKING, Final
+
+from ivhl.tracker.changes.comparable import BUILDS_UNKNOWN
+from ivhl.tracker.changes.compare import compare, disturbed_cases, summarise
+from ivhl.tracker.support.compat import is_free_threaded, newest_release, python_key, release_key
+from ivhl.tracker.support.grid import cell_mean, matched_cases
+from ivhl.tracker.support.spans import cases_run, ran_enough
+from ivhl.tracker.wording import counted, seconds, times
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from ivhl.records.identity import AtCommit, CaseInCell
+    from ivhl.records.record import RunRecord
+    from ivhl.tracker.changes.compare import Comparison, Mean
+    from ivhl.tracker.changes.kinds import Kind
+    from ivhl.tracker.store.spread import Spreads
+    from ivhl.tracker.support.compat import Row
+
+# Calling compiled code takes some 10 µs of Python (docs/findings.md), so an eager call of less than
+# a few of these is hardly ever worth compiling, whatever is in it.
+SHORT_CALL_S: Final = 50e-6
+_SHORT_CALLS: Final = "where calling compiled code decides and its kernels do not"
+# Cases that a sentence names; the rest are counted.
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What the cases of a cell are worth.
+
+    Attributes:
+        run: Number of cases that were run.
+        passing: How many of them pass.
+        slow: How many of these are slower than eager.
+        short: How many of these in calls of less than ``SHORT_CALL_S``.
+        speedup: Geometric mean over the matched cases (``matched_cases``); ``None`` if one of them
+            does not pass.
+        over: Number of matched cases.
+    """
+
+    run: int
+    passing: int
+    slow: int
+    short: int
+    speedup: float | None
+    over: int
+
+    @property
+    def cases(self) -> str:
+        """How many cases pass, as text."""
+        text = f"{self.passing} of {counted(self.run, 'case')} pass"
+        text += f", {self.slow} of them slower than eager" if self.slow else ""
+        if self.short:
+            text += f", {self.short} in calls of less than {seconds(SHORT_CALL_S)}, {_SHORT_CALLS}"
+        return text
+
+    def __str__(self) -> str:
+        """Return it as a sentence without its full stop."""
+        if self.speedup is None:
+            return self.cases
+        over = f"the {counted(self.over, 'case')} that {'passes' if self.over == 1 else 'pass'}"
+        mean = times(self.speedup)
+        return f"{self.cases}; over {over} in every cell with a mean: {mean} as fast as eager"
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A cell compared with another one: the cases that are worse there, and the mean speedup."""
+
+    fails: tuple[str, ...]
+    degraded: tuple[str, ...]
+    slower: tuple[str, ...]
+    fixed: tuple[str, ...]
+    speedup: Mean | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """A cell to take.
+
+    Attributes:
+        worth: How many cases pass there, and how fast they are.
+        reasons: Compared with each other Python on the same release; empty if nothing is to say.
+        cost: What it costs compared with other Pythons; empty if nothing was shown.
+        against: Python to what it costs compared with the one to take.
+        changed: What the release changed on this Python, compared with the one tried before it.
+        beside: Python to what this one is compared with it.
+        builds: That these Pythons were built in other ways, if they were, or that nobody knows.
+    """
+
+    python: str
+    torch: str
+    worth: Worth
+    reasons: tuple[str, ...]
+    against: Mapping[str, str]
+    changed: str
+    cost: str = ""
+    builds: str = ""
+    beside: Mapping[str, Beside]
+
+    def __str__(self) -> str:
+        """Return one paragraph."""
+        found = [f"Take Python {self.python} with PyTorch {self.torch}: {self.worth}."]
+        found += [f"It costs something, too: {self.cost}."] if self.cost else []
+        found += filter(None, self.reasons)
+        found += [f"Not {python}: {why}." for python, why in self.against.items()]
+        return " ".join(filter(None, [*found, self.builds, self.changed]))
+
+
+def advise(
+    rows: Iterable[Row], spreads: Spreads, disturbed: Collection[AtCommit] = ()
+) -> Advice | None:
+    """Return the newest Python, on the newest release with a right result, that costs nothing.
+
+    It costs something if a case that passes on another Python fails, breaks more graphs or is
+    slower, or if the mean speedup is shown to be lower. If each costs something, the one with most
+    passing cases is taken.
+
+    A free-threaded Python is compared with the one to take, and is taken only if no other has a
+    right result: who wants it, wants it for another reason than that it is newer.
+
+    Args:
+        rows: All rows of one machine and device.
+        spreads: What runs of the same code differ by.
+        disturbed: The disturbed runs of the history (``disturbed_keys``): of a case with one, times
+            are not compared.
+    """
+    run = _enough([row for row in rows if row.recorded is not None and not row.existing])
+    passing = [row for row in run if row.speedup is not None]
+    if not passing:
+        return None
+    passing = [row for row in passing if not is_free_threaded(row.python)] or passing
+    torch = newest_release(row.torch for row in passing)
+    cells = {
+        python: [row for row in run if (row.python, row.torch) == (python, torch)]
+        for python in sorted({row.python for row in run if row.torch == torch}, key=python_key)
+    }
+    compared = {
+        (other, python): compare_rows(cells[other], cells[python], spreads, disturbed)
+        for other, python in permutations(cells, 2)
+    }
+    eligible = [python for python in cells if not is_free_threaded(python)]
+    if not any(_passed(cells[python]) for python in eligible):
+        eligible = [*cells]
+    costs = {
+        python: "; ".join(
+            cost
+            for other in eligible
+            if other != python and (cost := _cost(*compared[other, python], other))
+        )
+        for python in eligible
+    }
+    free = [python for python, cost in costs.items() if not cost]
+    python = free[-1] if free else max(eligible, key=lambda name: (_passed(cells[name]), name))
+    others = [other for other in cells if other != python]
+    newest = release_key(torch)
+    earlier = [
+        row
+        for row in run
+        # What could not be installed was not mended by a release that can.
+        if row.python == python and release_key(row.torch) < newest and row.status != "unavailable"
+    ]
+    return Advice(
+        python=python,
+        torch=torch,
+        worth=worth_of(cells[python], matched_cases(rows)),
+        reasons=tuple(_reason(*compared[other, python], other) for other in others),
+        # The means are in the reasons, the other way round.
+        against={
+            other: cost
+            for other in others
+            if (cost := _cost(compared[python, other][0], None, python))
+        },
+        changed=_changed(earlier, cells[python], spreads, disturbed),
+        cost=costs[python],
+        builds=_builds(cells),
+        beside={other: _beside(*compared[other, python]) for other in others},
+    )
+
+
+def _enough(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows of cells in which enough cases were run for a word on the cell."""
+    cells: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        cells[row.cell].append(row)
+    most = max(map(cases_run, cells.values()), default=0)
+    return [row for group in cells.values() if ran_enough(cases_run(group), most) for row in group]
+
+
+def _passed(rows: Iterable[Row]) -> int:
+    return sum(row.speedup is not None for row in rows)
+
+
+def worth_of(rows: Iterable[Row], matched: frozenset[CaseInCell]) -> Worth:
+    """Return what the cases of a cell are worth."""
+    run = [row for row in rows if row.status != "not_run"]
+    slow = [row for row in run if row.status == "slow"]
+    return Worth(
+        run=len(run),
+        passing=_passed(run),
+        slow=len(slow),
+        short=sum(map(_is_short, slow)),
+        speedup=cell_mean(run, matched),
+        over=len(matched),
+    )
+
+
+def _is_short(row: Row) -> bool:
+    eager_s = None if row.recorded is None else row.recorded.facts.eager_s
+    return eager_s is not None and eager_s < SHORT_CALL_S
+
+
+def _beside(found: Sequence[Comparison], mean: Mean | None) -> Beside:
+    def named(kind: Kind) -> tuple[str, ...]:
+        return tuple(one.case.name for one in found if one.kind == kind)
+
+    return Beside(named("fails"), named("degraded"), named("slower"), named("fixed"), mean)
+
+
+def _cost(found: Iterable[Comparison], mean: Mean | None, other: str) -> str:
+    """Return what a Python costs compared with another one; empty if nothing was shown."""
+    parts = []
+    for kind, of_one, of_more in (
+        ("fails", "fails that passes", "fail that pass"),
+        ("degraded", "breaks more graphs than", "break more graphs than"),
+        ("slower", "is slower than", "are slower than"),
+    ):
+        names = [one.case.name for one in found if one.kind == kind]
+        if names:
+            what = of_one if len(names) == 1 else of_more
+            parts.append(f"{counted(len(names), 'case')} {what} on {other}: {_some(names)}")
+    if not parts and mean is not None and mean.high < 1:
+        parts.append(f"the mean speedup is {_ratio(mean)} of that on {other}")
+    return "; ".join(parts)
+
+
+def _reason(found: Iterable[Comparison], mean: Mean | None, other: str) -> str:
+    found = tuple(found)
+    disturbed = disturbed_cases(found)
+    if mean is not None:
+        text = f"The speedup is {_ratio(mean)} of that on {other}, over {mean.cases} cases"
+        return f"{text}; {disturbed} left out." if disturbed else f"{text}."
+    if any(one.kind == "incomparable" and not one.is_disturbed for one in found):
+        return f"The times of {other} were measured in another way: they say nothing."
+    return f"Against {other} times are not compared: {disturbed}." if disturbed else ""
+
+
+def _builds(cells: Mapping[str, Sequence[Row]]) -> str:
+    """Return how Pythons that are compared were built, unless all in one way."""
+    builds = {
+        python: made
+        for python, rows in cells.items()
+        if (made := {record.conditions.python_build for record in _records(rows)})
+    }
+    several = set().union(*builds.values())
+    if len(builds) < 2 or (len(several) == 1 and None not in several):  # noqa: PLR2004  (a pair)
+        return ""
+    if None in several:
+        return f"{BUILDS_UNKNOWN[0].upper()}{BUILDS_UNKNOWN[1:]}."
+    named = "; ".join(
+        f"{python}: {' or '.join(sorted(filter(None, made)))}" for python, made in builds.items()
+    )
+    return f"These Pythons are of other builds, too, which may be what differs ({named})."
+
+
+def _changed(
+    earlier: Sequence[Row], now: Sequence[Row], spreads: Spreads, disturbed: Collection[AtCommit]
+) -> str:
+    """Return what a release changed compared with the newest one tried before it."""
+    if not earlier:
+        return ""
+    last = max((row.torch for row in earlier), key=release_key)
+    before = _records([row for row in earlier if row.torch == last])
+    found = compare(before, _records(now), "torch", spreads, (disturbed, disturbed))
+    parts = [
+        f"{counted(len(names), 'case')} {what}: {_some(names)}"
+        for kind, what in (("fails", "fail now"), ("slower", "slower"), ("fixed", "fixed"))
+        if (names := [one.case.name for one in found if one.kind == kind])
+    ]
+    if not parts:
+        return ""
+    parts += filter(None, [disturbed_cases(found)])
+    return f"Since PyTorch {last}: {'; '.join(parts)}."
+
+
+def compare_rows(
+    before: Sequence[Row], after: Sequence[Row], spreads: Spreads, disturbed: Collection[AtCommit]
+) -> tuple[tuple[Comparison, ...], Mean | None]:
+    """Return how two Pythons differ on one release, and the change of the mean speedup.
+
+    ``None`` if that has no interval.
+    """
+    sides = disturbed, disturbed
+    found = compare(_records(before), _records(after), "python", spreads, sides)
+    means = [one.means.get("speedup") for one in summarise(found)]
+    return found, next((mean for mean in means if mean and math.isfinite(mean.high)), None)
+
+
+def _records(rows: Iterable[Row]) -> list[RunRecord]:
+    return [row.record for row in rows if row.record is not None]
+
+
+def _ratio(mean: Mean) -> str:
+    return f"{times(mean.ratio)} [{mean.low:.2f}, {mean.high:.2f}]"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

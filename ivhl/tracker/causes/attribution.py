@@ -1,0 +1,395 @@
+"""Attribute a difference between two cells to the axes in which they differ: a factorial.
+
+With two axes, Python and PyTorch, there are four corners: both cells, and each with one axis of the
+other. The effect of an axis is the mean of its changes at all settings of the others; an interaction
+is by how much the effect of one axis differs with the other. All are on logarithms, so as factors.
+
+Source:
+    G. E. P. Box, J. S. Hunter and W. G. Hunter, Statistics for Experimenters, 2nd ed. (2005),
+    chapter 5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from itertools import combinations, product
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Final, NamedTuple, get_args
+
+from ivhl.records.age import recorded_rank
+from ivhl.tracker.causes.effects import CONFIDENCE, NORMAL_95, Effect, Factor, Held, Setting
+from ivhl.tracker.causes.interaction import local_contrasts
+from ivhl.tracker.changes.comparable import differences
+from ivhl.tracker.changes.compare import session_reach
+from ivhl.tracker.changes.kinds import largest_significant
+from ivhl.tracker.store.metrics import difference, is_calibrated, measured
+from ivhl.tracker.store.records import case_name
+from ivhl.tracker.wording import short_message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ivhl.records.record import RunRecord
+    from ivhl.tracker.store.metrics import Metric
+    from ivhl.tracker.store.spread import Spreads
+
+FACTORS: Final[tuple[Factor, ...]] = get_args(Factor)
+FACTOR_WORDS: Final[dict[Factor, str]] = {
+    "python": "Python",
+    "torch": "PyTorch",
+    "commit": "the commit",
+    "package": "the package",
+    "flags": "the compiler flags",
+}
+ATTRIBUTED: Final[tuple[Metric, ...]] = ("eager", "compiled", "speedup")
+
+
+class Treatment(NamedTuple):
+    """What one arm of an experiment measures: a cell at a commit, perhaps with something changed.
+
+    Attributes:
+        commit: Full hash.
+        package: A package that is swapped in another arm, as it is pinned here; else empty.
+        flags: Settings of the compiler that are changed here.
+    """
+
+    python: str
+    torch: str
+    commit: str
+    package: str = ""
+    flags: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return its cell, commit and what is changed."""
+        changed = " ".join(filter(None, (self.package, *self.flags)))
+        where = f"py{self.python}-torch{self.torch} at {self.commit[:8]}"
+        return f"{where} with {changed}" if changed else where
+
+
+class Corner(NamedTuple):
+    """One setting of all axes.
+
+    Attributes:
+        setting: For each axis, whether it is that of the second cell.
+    """
+
+    setting: Setting
+    at: Treatment
+
+    def __str__(self) -> str:
+        """Return its cell, commit and what is changed."""
+        return str(self.at)
+
+
+class Attributed(NamedTuple):
+    """One case at all corners.
+
+    Attributes:
+        outcomes: What each corner shows: ``works``, or the failure class with its message.
+        effects: Empty if a corner failed.
+        in_turns: Whether the corners were measured in turns, and not in a session each.
+        local: What the axes do at some settings (``interaction.local_contrasts``).
+    """
+
+    machine: str
+    device: str
+    case: str
+    outcomes: Mapping[Corner, str]
+    effects: tuple[Effect, ...]
+    in_turns: bool = False
+    local: tuple[Effect, ...] = ()
+
+    def whose(self, factors: Sequence[Factor]) -> str:
+        """Return which axes change the outcome; empty if no corner has another one.
+
+        Between ends of the same outcome, an axis may change it and another one change it back.
+        """
+        by = {corner.setting: text.partition(":")[0] for corner, text in self.outcomes.items()}
+        n = len(factors)
+        first, last = by[(False,) * n], by[(True,) * n]
+        if first == last:
+            others = [
+                f"with only the second cell's {_names(factors, setting)}: {outcome}"
+                for setting, outcome in by.items()
+                if outcome != first
+            ]
+            return "; ".join([f"{first} in both cells", *others]) if others else ""
+        alone = [
+            FACTOR_WORDS[factors[i]]
+            for i in range(n)
+            if by[tuple(i == j for j in range(n))] == last
+        ]
+        if not alone:
+            who = "none of them alone, only several together"
+        elif len(alone) == n > 1:
+            who = f"each of {', '.join(alone)} alone"
+        else:
+            who = " or ".join(alone) + (" alone" if n > 1 else "")
+        return f"{first} -> {last}: {who}"
+
+
+def _names(factors: Sequence[Factor], setting: Setting) -> str:
+    words = (FACTOR_WORDS[one] for one, on in zip(factors, setting, strict=True) if on)
+    return " and ".join(word.removeprefix("the ") for word in words)
+
+
+def factors_of(first: Treatment, last: Treatment) -> tuple[Factor, ...]:
+    """Return the axes in which two ends differ."""
+    return tuple(f for f in FACTORS if getattr(first, f) != getattr(last, f))
+
+
+def corners_of(first: Treatment, last: Treatment) -> tuple[Corner, ...]:
+    """Return all settings of the axes that differ, the first end first and the last one last."""
+    factors = factors_of(first, last)
+    found = []
+    for setting in product((False, True), repeat=len(factors)):
+        chosen = {f: getattr(last, f) for f, on in zip(factors, setting, strict=True) if on}
+        found.append(Corner(setting, first._replace(**chosen)))
+    return tuple(found)
+
+
+def edges_of(corners: Sequence[Corner]) -> tuple[tuple[Corner, Corner, int], ...]:
+    """Return the pairs of corners that differ in one axis, with its number."""
+    found = []
+    for one, other in combinations(corners, 2):
+        apart = [
+            i for i, (a, b) in enumerate(zip(one.setting, other.setting, strict=True)) if a != b
+        ]
+        if len(apart) == 1:
+            found.append((one, other, apart[0]))
+    return tuple(found)
+
+
+def not_matched(
+    records: Mapping[Corner, RunRecord],
+    factors: Sequence[Factor],
+    installed: Callable[[RunRecord, RunRecord], Iterable[str]],
+) -> list[str]:
+    """Return why the records of the corners of a case do not differ in the axes alone.
+
+    Args:
+        records: Corner to its record.
+        factors: The axes.
+        installed: Returns what else differs between what is installed in two cells.
+    """
+    found: dict[str, None] = {}
+    for one, other, axis in edges_of(tuple(records)):
+        pair = records[one], records[other]
+        factor = factors[axis]
+        # As another PyTorch, another package has another lock.
+        apart = differences(*pair, "torch" if factor == "package" else factor)
+        if factor not in ("commit", "flags"):
+            apart += installed(*pair)
+        for reason in apart:
+            found[f"{one} and {other}: {reason}"] = None
+    return list(found)
+
+
+def attribute(
+    records: Mapping[Corner, RunRecord], factors: Sequence[Factor], spreads: Spreads
+) -> Attributed:
+    """Return what each axis does to a case, by one record of each corner.
+
+    Intervals hold what another run of all corners would show: each corner has the scale that runs of
+    its case differ by.
+
+    Args:
+        records: Corner to its record, matched.
+        factors: The axes.
+        spreads: What runs of the same code differ by.
+    """
+    (base, *_) = records.values()
+    effects: list[Effect] = []
+    if not any(record.failure for record in records.values()):
+        for metric in ATTRIBUTED:
+            logs = {c.setting: difference(base, record, metric) for c, record in records.items()}
+            known = {setting: log for setting, log in logs.items() if log is not None}
+            if len(known) < len(logs):
+                continue
+            scales, scores = {}, []
+            for corner, record in records.items():
+                calibrated = is_calibrated(base, record, metric)
+                spread = spreads.of(record, metric, calibrated=calibrated)
+                # ``scale`` is that of the difference of two such runs.
+                scales[corner.setting] = spread.scale(record, metric=metric) / math.sqrt(2)
+                scores.append(spread.scores.of(CONFIDENCE))
+            for names, held, weights in every_contrast(factors):
+                middle = sum(weight * known[setting] for setting, weight in weights.items())
+                noise = math.hypot(*(w * scales[setting] for setting, w in weights.items()))
+                effects.append(_effect(names, metric, middle, max(scores) * noise, held))
+    return Attributed(
+        base.machine.name,
+        base.conditions.device.split()[0],
+        case_name(base),
+        {corner: _outcome(record) for corner, record in records.items()},
+        tuple(effect for effect in effects if not effect.held),
+        local=tuple(effect for effect in effects if effect.held),
+    )
+
+
+def attribute_rounds(
+    rounds: Sequence[Mapping[Corner, RunRecord]],
+    factors: Sequence[Factor],
+    reach_of: Callable[[Sequence[float], Sequence[float]], tuple[float, float]],
+    noise_of: Callable[[Metric, Sequence[RunRecord], Sequence[float]], float],
+) -> Attributed:
+    """Return what each axis does to a case, by rounds in each of which all corners were measured.
+
+    Args:
+        rounds: Corner to its record, for each round.
+        factors: The axes.
+        reach_of: Returns the mean and half the interval of an effect, from its values in the rounds
+            and their expected noise.
+        noise_of: Returns the noise that is expected of a weighted sum of runs.
+    """
+    last = rounds[-1]
+    (base, *_) = last.values()
+    effects: list[Effect] = []
+    for metric in ATTRIBUTED:
+        table: list[dict[Setting, float]] = []
+        for records in rounds:
+            values = {c.setting: measured(r, metric) for c, r in records.items()}
+            table.append({s: math.log(v.value) for s, v in values.items() if v is not None})
+        if any(len(row) < len(last) for row in table):
+            continue
+        for names, held, weights in every_contrast(factors):
+            moves = [sum(w * row[s] for s, w in weights.items()) for row in table]
+            noises = []
+            for records in rounds:
+                runs = {c.setting: r for c, r in records.items()}
+                noises.append(noise_of(metric, [runs[s] for s in weights], [*weights.values()]))
+            effects.append(_effect(names, metric, *reach_of(moves, noises), held))
+    return Attributed(
+        base.machine.name,
+        base.conditions.device.split()[0],
+        case_name(base),
+        {corner: _outcome(record) for corner, record in last.items()},
+        tuple(effect for effect in effects if not effect.held),
+        in_turns=True,
+        local=tuple(effect for effect in effects if effect.held),
+    )
+
+
+def contrasts(
+    factors: Sequence[Factor],
+) -> list[tuple[tuple[Factor, ...], dict[Setting, float]]]:
+    """Return the weights of each effect over the corners: single axes, then interactions."""
+    n, found = len(factors), []
+    settings = [*product((False, True), repeat=n)]
+    for size in range(1, n + 1):
+        for chosen in combinations(range(n), size):
+            weights = {
+                setting: math.prod(1 if setting[i] else -1 for i in chosen) / 2 ** (n - size)
+                for setting in settings
+            }
+            found.append((tuple(factors[i] for i in chosen), weights))
+    return found
+
+
+def every_contrast(
+    factors: Sequence[Factor],
+) -> list[tuple[tuple[Factor, ...], Held, dict[Setting, float]]]:
+    """Return the weights of all effects, those over all corners first."""
+    whole: list[tuple[tuple[Factor, ...], Held, dict[Setting, float]]] = [
+        (names, (), weights) for names, weights in contrasts(factors)
+    ]
+    return whole + local_contrasts(factors)
+
+
+def judge_together(found: Sequence[Attributed]) -> list[Attributed]:
+    """Return the cases with the effects marked that stand out of all; see ``changes.limits_of``."""
+    by_metric: dict[Metric, list[float]] = defaultdict(list)
+    for one in found:
+        for effect in one.effects:
+            by_metric[effect.metric].append(effect.p)
+    limits = {metric: largest_significant(ps) for metric, ps in by_metric.items()}
+    return [
+        one._replace(
+            effects=tuple(e._replace(significant=e.p <= limits[e.metric]) for e in one.effects)
+        )
+        for one in found
+    ]
+
+
+def overall(found: Iterable[Attributed]) -> tuple[Effect, ...]:
+    """Return the mean of each effect over the cases, with the interval that the cases show.
+
+    Of corners that were measured in a session each, the interval holds what sessions differ by.
+    """
+    return _means((one, one.effects) for one in found)
+
+
+def overall_local(found: Iterable[Attributed]) -> tuple[Effect, ...]:
+    """Return likewise the mean over the cases of what the axes do at some settings."""
+    return _means((one, one.local) for one in found)
+
+
+def _means(found: Iterable[tuple[Attributed, Sequence[Effect]]]) -> tuple[Effect, ...]:
+    logs: dict[tuple[tuple[Factor, ...], Metric, Held], list[float]] = defaultdict(list)
+    sessions: dict[tuple[tuple[Factor, ...], Metric, Held], float] = {}
+    for one, effects in found:
+        for effect in effects:
+            key = effect.factors, effect.metric, effect.held
+            logs[key].append(math.log(effect.ratio))
+            sessions[key] = 0.0 if one.in_turns else _sessions_in(effect, len(one.outcomes))
+    means = []
+    for key, values in logs.items():
+        if len(values) > 1:
+            names, metric, held = key
+            reach = NORMAL_95 * stdev(values) / math.sqrt(len(values))
+            reach = math.hypot(reach, session_reach(metric) * sessions[key])
+            mean = _effect(names, metric, fmean(values), reach, held)
+            means.append(mean._replace(cases=len(values)))
+    return tuple(means)
+
+
+def _sessions_in(effect: Effect, n_corners: int) -> float:
+    """Return how many differences of two sessions are in an effect, if each corner has its own."""
+    if effect.held and effect.factors:
+        squares = 2.0  # one corner less another one
+    elif effect.held:
+        inside = n_corners / 2 ** len(effect.held)
+        squares = 1 / inside + 1 / (n_corners - inside)
+    else:
+        squares = 4 ** len(effect.factors) / n_corners
+    return math.sqrt(squares / 2)
+
+
+def complete(
+    records: Iterable[RunRecord], corners: Sequence[Corner], same: Mapping[str, str]
+) -> dict[tuple[str, str, str], dict[Corner, RunRecord]]:
+    """Return the newest records of the cases that every corner has, by machine, device and case.
+
+    Args:
+        records: Records of any cells and commits.
+        corners: All corners.
+        same: Commit to the commit of a corner with the same code.
+    """
+    wanted = {(c.at.python, c.at.torch, c.at.commit): c for c in corners}
+    found: dict[tuple[str, str, str], dict[Corner, RunRecord]] = defaultdict(dict)
+    for record in sorted(records, key=recorded_rank):
+        commit = same.get(record.commit, "")
+        corner = wanted.get((record.cell.python, record.cell.torch, commit))
+        if corner is not None:
+            device = record.conditions.device.split()[0]
+            found[record.machine.name, device, case_name(record)][corner] = record
+    return {
+        key: {corner: by[corner] for corner in corners}
+        for key, by in sorted(found.items())
+        if len(by) == len(corners)
+    }
+
+
+def _effect(
+    names: tuple[Factor, ...], metric: Metric, middle: float, reach: float, held: Held = ()
+) -> Effect:
+    low, high = math.exp(middle - reach), math.exp(middle + reach)
+    return Effect(names, metric, math.exp(middle), low, high, held=held)
+
+
+def _outcome(record: RunRecord) -> str:
+    if record.failure is None:
+        return "works"
+    message = short_message(record.failure.message)
+    return f"{record.failure.failure_class}: {message}".removesuffix(": ")

@@ -1,0 +1,1 @@
+"""Compare runs: pairs of them, and whole histories."""

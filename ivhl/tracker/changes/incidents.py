@@ -1,0 +1,144 @@
+"""What every command and page says of changes: how many of which kind, their state, their cause."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ivhl.tracker.changes.annotations import note_of
+from ivhl.tracker.changes.confirmations import CONFIRMED, REFUTED, confirmation_of
+from ivhl.tracker.changes.kinds import KINDS, WORSE, Between
+from ivhl.tracker.changes.series import ALONG
+from ivhl.tracker.support.compat import NONE_EXPECTED
+from ivhl.tracker.support.upstream import described
+from ivhl.tracker.wording import counted, failed_as
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ivhl.records.record import RunRecord
+    from ivhl.tracker.changes.annotations import Annotation
+    from ivhl.tracker.changes.comparable import Axis
+    from ivhl.tracker.changes.compare import Comparison
+    from ivhl.tracker.changes.confirmations import Confirmation
+    from ivhl.tracker.changes.kinds import Kind
+    from ivhl.tracker.changes.regressions import Change
+    from ivhl.tracker.support.expectations import Expectation, Expectations
+
+# A kind beside a number, where the word is another one.
+_PLURALS: Final[dict[Kind, str]] = {"fails": "fail"}
+STATES: Final = {
+    "suspected": "suspected: the newest point",
+    "persists": "persists: later points show it, too",
+    "over": "over: the case has come back since",
+    CONFIRMED: "confirmed: both commits were measured again, in turns",
+    REFUTED: "not confirmed: both commits were measured again, in turns, and did not show it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCauses:
+    """What is kept about changes beside the records, by people and by measuring again."""
+
+    annotations: Sequence[Annotation] = ()
+    confirmations: Sequence[Confirmation] = ()
+    expectations: Expectations = NONE_EXPECTED
+
+    def cause(self, change: Change | Between) -> str:
+        """Return why a case changed; empty if nobody knows.
+
+        That is the last word of a person, the reason of a known failure, or the report of PyTorch
+        that describes the failure: before the change, of what is fixed.
+        """
+        if note := note_of(change, self.annotations):
+            return note
+        if (entry := self.expected(change)) is not None:
+            return entry.why
+        issues = described(change.reason) if change.kind in ("fails", "fixed") else ()
+        return "; ".join(f"{i.title} ({i.short})" for i in sorted(issues, key=lambda i: i.url))
+
+    def causes(self, changes: Sequence[Change | Between]) -> str:
+        """Return the causes of changes, each with its number of changes; empty if none is known."""
+        found = Counter(map(self.cause, changes))
+        unknown = found.pop("", 0)
+        if not unknown and len(found) == 1:
+            return next(iter(found))
+        of = counted(len(changes), "change")
+        parts = [f"{text.rstrip('.')} ({n} of {of})" for text, n in found.most_common()]
+        if parts and unknown:
+            parts.append(f"cause of {unknown} not known")
+        return "; ".join(parts)
+
+    def expected(self, change: Change | Between) -> Expectation | None:
+        """Return the known failure that a change is; ``None`` if no entry expects it."""
+        if change.kind != "fails" or change.case.existing:
+            return None
+        case = change.case  # without the field along which it changed
+        if change.along == "torch":
+            case = case._replace(torch=change.place)
+        elif change.along == "python":
+            case = case._replace(python=change.place)
+        failure_class = change.reason.partition(":")[0]
+        for entry in self.expectations.entries:
+            if entry.failure_class == failure_class and entry.covers(case):
+                return entry
+        return None
+
+    def state(self, change: Change) -> str:
+        """Return what is known of whether a change lasts or is real: a key of ``STATES``."""
+        if change.state == "over":
+            return "over"
+        again = confirmation_of(change, self.confirmations)
+        return (again.state(change) if again else "") or change.state
+
+    def states(self, changes: Iterable[Change]) -> str:
+        """Return how many changes are in each state, e.g. ``39 over, 3 persist``."""
+        found = Counter(map(self.state, changes))
+        return ", ".join(
+            f"{n} {'persist' if state == 'persists' and n > 1 else state}"
+            for state, n in found.items()
+        )
+
+
+def worse_between(found: Iterable[Comparison], axis: Axis, before: str) -> list[Between]:
+    """Return what got worse in a comparison along commits, releases or Pythons.
+
+    Args:
+        found: The comparison.
+        axis: What was compared; along anything else there are no causes.
+        before: The first side, as the records of the other have it: a release or Python.
+    """
+
+    def place(record: RunRecord) -> str:
+        cell = record.cell
+        return {"torch": cell.torch, "python": cell.python}.get(axis, record.commit)
+
+    return [
+        Between(
+            axis, before, place(one.after), one.case, one.kind,
+            failed_as(one.after.failure) if one.after.failure else one.reason,
+        )
+        for one in found
+        if one.after is not None and one.kind in WORSE and axis in ALONG
+    ]  # fmt: skip
+
+
+def counts_of(found: Mapping[Kind, int]) -> str:
+    """Return how many there are of each kind, the worst first, e.g. ``3 fail, 1 slower``."""
+    known = ((kind, found[kind]) for kind in KINDS if found.get(kind))
+    return ", ".join(f"{n} {_PLURALS.get(kind, kind)}" for kind, n in known)
+
+
+def counts_of_changes(changes: Sequence[Change]) -> str:
+    """Return ``counts_of`` changes, of how many cases they are, and how many no two neighbours show.
+
+    Without these, it is the count of ``ivhl compare`` over the cases of which both are neighbours. A
+    case counts once in each cell; in ``ivhl course``, once on a machine.
+    """
+    text = counts_of(Counter(one.kind for one in changes))
+    cases = len({one.case.over_cells for one in changes})
+    if cases < len(changes):
+        text += f" in {counted(cases, 'case')}"
+    levels = sum(one.of_levels for one in changes)
+    return f"{text} ({levels} by levels over several releases)" if levels else text

@@ -1,0 +1,1 @@
+"""Find levels and changes in series of numbers. Knows nothing of records."""

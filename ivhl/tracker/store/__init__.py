@@ -1,0 +1,1 @@
+"""Records, their index, and what another run of each would show."""

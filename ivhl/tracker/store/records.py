@@ -1,0 +1,185 @@
+"""Read the records. An unreadable one is reported as a ``Problem``; all others are returned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from ivhl.errors import ResultsError
+from ivhl.records.age import Dated, recorded_rank
+from ivhl.records.identity import case_of, key_of, type_of
+from ivhl.records.reader import records_in
+from ivhl.tracker.store.reading import read_records_file, records_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from ivhl.records.identity import AtCommit, CaseInCell
+    from ivhl.records.record import RunRecord
+
+K = TypeVar("K")
+R = TypeVar("R", bound=Dated)
+C = TypeVar("C", bound="Committed")
+
+
+class Committed(Dated, Protocol):
+    """A record, or what the index keeps of one: of a commit, made at a time."""
+
+    @property
+    def commit(self) -> str:
+        """The commit that was measured."""
+
+
+def case_name(one: RunRecord | CaseInCell) -> str:
+    """Return the name of a case, as ``workload.Case.name`` has it."""
+    return f"{one.workload}/{one.size}/{one.variant}"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A file or record in the results that could not be read.
+
+    Attributes:
+        line: Line in the file, from 1; ``None`` for the whole file.
+        rule: The rule that it breaks, with the value seen.
+    """
+
+    path: Path
+    line: int | None
+    rule: str
+
+    def seen_from(self, folder: Path) -> Problem:
+        """Return the problem with its path relative to ``folder``, if the file is inside."""
+        inside = self.path.is_relative_to(folder)
+        return replace(self, path=self.path.relative_to(folder)) if inside else self
+
+    def __str__(self) -> str:
+        """Return ``file:line: rule``."""
+        place = f"{self.path}" if self.line is None else f"{self.path}:{self.line}"
+        return f"{place}: {self.rule}"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The readable records and the problems.
+
+    Attributes:
+        records: The latest record of each key.
+        replaced: Earlier records of these keys: other runs of the same case.
+    """
+
+    records: tuple[RunRecord, ...]
+    problems: tuple[Problem, ...]
+    replaced: tuple[RunRecord, ...] = ()
+
+
+def device_type(record: RunRecord) -> str:
+    """Return ``cpu`` or ``cuda``, without the GPU's name: the machine identifies the GPU."""
+    return type_of(record.conditions.device)
+
+
+def is_existing(record: RunRecord) -> bool:
+    """Return whether it was measured in an existing environment, which no lock describes."""
+    return record.cell.lock_sha256 is None
+
+
+def load_records(results: Path) -> Loaded:
+    """Return the records under ``results``, the latest of each key, sorted by key.
+
+    Within a file the later line wins, because files are append-only. Between files (results merged
+    from another checkout) the later time wins. The order of the file system has no influence.
+
+    Args:
+        results: Folder with ``<machine>/records/*.jsonl``; a missing folder has no records.
+    """
+    problems: list[Problem] = []
+    latest: dict[AtCommit, tuple[tuple[tuple[bool, str], str], RunRecord]] = {}
+    replaced: list[RunRecord] = []
+    paths, unreadable = records_files(results)
+    problems += (Problem(folder, None, rule) for folder, rule in unreadable)
+    for path in paths:
+        in_file: dict[AtCommit, RunRecord] = {}
+        for found in _read(path):
+            if isinstance(found, Problem):
+                problems.append(found)
+            else:
+                key = key_of(found)
+                if key in in_file:
+                    replaced.append(in_file[key])
+                in_file[key] = found
+        for key, record in in_file.items():
+            rank = (recorded_rank(record), path.as_posix())
+            if key in latest:
+                replaced.append(min((rank, record), latest[key], key=itemgetter(0))[1])
+            if key not in latest or rank > latest[key][0]:
+                latest[key] = (rank, record)
+    return Loaded(
+        records=tuple(latest[key][1] for key in sorted(latest)),
+        problems=tuple(problems),
+        replaced=tuple(replaced),
+    )
+
+
+def _read(path: Path) -> Iterable[RunRecord | Problem]:
+    try:
+        data = read_records_file(path)
+    except ResultsError as error:
+        yield Problem(path, None, str(error))
+        return
+    for line, found in records_in(data):
+        yield Problem(path, line.number, found) if isinstance(found, str) else found
+
+
+def newest_by(
+    records: Iterable[R],
+    key: Callable[[R], K],
+    rank: Callable[[R], Any] | None = None,
+) -> dict[K, R]:
+    """Return the newest record of each key: the answer of everything that shows or judges one.
+
+    Args:
+        records: Records, or entries of the index: the latest of each ``AtCommit``.
+        key: What the records of one answer have in common.
+        rank: What makes a record newer than another, by default ``recorded_rank``; the last of
+            equals wins.
+    """
+    rank = rank or recorded_rank
+    found: dict[K, R] = {}
+    for record in records:
+        known = found.get(one := key(record))
+        if known is None or rank(known) <= rank(record):
+            found[one] = record
+    return found
+
+
+def latest_per_case(
+    records: Iterable[RunRecord], commit_order: Sequence[str] = ()
+) -> tuple[RunRecord, ...]:
+    """Return ``latest_of_cases`` of records."""
+    return latest_of_cases(records, case_of, commit_order)
+
+
+def latest_of_cases(
+    records: Iterable[C], case: Callable[[C], CaseInCell], commit_order: Sequence[str] = ()
+) -> tuple[C, ...]:
+    """Return the newest record for each machine, device, cell, workload, size and variant.
+
+    An existing environment and the locked cell with the same id each keep their own record. Only
+    the newest version of a workload counts: versions are not comparable.
+
+    Args:
+        records: Records of any commits, or what the index keeps of them.
+        case: Returns what a record measured.
+        commit_order: Commits, oldest first. A commit that it lacks (another branch) counts as older
+            than all others. Time decides between such commits, and if the order is empty.
+    """
+    position = {commit: i for i, commit in enumerate(commit_order)}
+    newest = newest_by(
+        records, case, rank=lambda r: (position.get(r.commit, -1), recorded_rank(r), r.commit)
+    )
+    version: dict[str, int] = {}
+    for one in newest:
+        version[one.workload] = max(version.get(one.workload, 0), one.workload_version)
+    return tuple(newest[c] for c in sorted(newest) if c.workload_version == version[c.workload])

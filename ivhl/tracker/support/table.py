@@ -1,0 +1,203 @@
+"""Render results as tables for the terminal; nothing is cut at 80 columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rich.cells import cell_len, chop_cells
+from rich.segment import Segment
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from ivhl.tracker.store.spread import SHIPPED, Spreads
+from ivhl.tracker.support.compat import NONE_EXPECTED, compat_rows, python_key, release_key
+from ivhl.tracker.wording import (
+    ANOTHER_RUN,
+    EXPECTED_MARK,
+    FIXED_MARK,
+    FIXED_MEANING,
+    REFERENCE_MARKS,
+    REFERENCE_MEANINGS,
+    STATUS_WORDS,
+    UNCOMMITTED_MARK,
+    UNCOMMITTED_MEANING,
+    short_message,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+
+    from ivhl.matrix.spec import CellSpec
+    from ivhl.records.record import RunRecord
+    from ivhl.tracker.support.compat import Row
+    from ivhl.tracker.support.expectations import Expectations
+    from ivhl.tracker.wording import Status
+
+STYLES: dict[Status, str] = {
+    "works": "green",
+    "noisy": "cyan",
+    "slow": "yellow",
+    "wrong": "bold red",
+    "unsupported": "magenta",
+    "unavailable": "bright_black",
+    "failed": "red",
+    "not_run": "bright_black",
+}
+
+
+_LEAST_LABEL: Final = 12  # columns of a label, on the narrowest terminals
+
+
+class ResultsTable:
+    """Tables with a column per cell and a row per case, as many cells side by side as fit."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows = rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the tables of each machine and device, then the numbered failure reasons."""
+        if not self._rows:
+            yield Text("no records", style="bright_black")
+            return
+        reasons: dict[str, int] = {}
+        places = list(dict.fromkeys((row.machine, row.device) for row in self._rows))
+        for machine, device in places:
+            rows = [row for row in self._rows if (row.machine, row.device) == (machine, device)]
+            yield Text(f"speedup over eager on {machine or 'no machine yet'}, {device}", "bold")
+            yield _blocks(rows, reasons, options.max_width)
+        if any(row.quick for row in self._rows):
+            yield Text("quick runs: few samples, wide intervals", style="bright_black")
+        for reference in dict.fromkeys(row.reference for row in self._rows):
+            if reference is not None and (mark := REFERENCE_MARKS[reference]):
+                yield Text(f"{mark}: {REFERENCE_MEANINGS[reference]}", style="bright_black")
+        if any(row.uncommitted for row in self._rows):
+            yield Text(f"{UNCOMMITTED_MARK}: {UNCOMMITTED_MEANING}", style="bright_black")
+        if any(row.is_fixed for row in self._rows):
+            yield Text(f"{FIXED_MARK}: {FIXED_MEANING}: ivhl check expectations", style="bold red")
+        unlocked = dict.fromkeys(
+            f"{row.cell} on {row.machine}" for row in self._rows if row.existing
+        )
+        if unlocked:
+            note = f"existing environments, without a lock: {', '.join(unlocked)}"
+            yield Text(note, style="bright_black")
+        if any(row.speedup is not None for row in self._rows):
+            yield Text(f"in brackets: {ANOTHER_RUN}", style="bright_black")
+        yield _legend(reasons)
+
+
+def render_results(
+    records: Iterable[RunRecord],
+    cells: Sequence[CellSpec],
+    *,
+    unavailable: Mapping[str, str] | None = None,
+    spreads: Spreads = SHIPPED,
+    expectations: Expectations = NONE_EXPECTED,
+) -> RenderableType:
+    """Return the records as tables: speedup with interval, or the failure class and its reason.
+
+    Args:
+        records: Records of any commits; the newest of each case is shown.
+        cells: The columns; sorted by Python and PyTorch.
+        unavailable: Cell id to why nothing can be installed.
+        spreads: Learnt differences between runs.
+        expectations: Known failures.
+    """
+    shown = {cell.id for cell in cells}
+    rows = compat_rows(
+        [record for record in records if record.cell.id in shown],
+        cells=cells,
+        unavailable=unavailable,
+        spreads=spreads,
+        expectations=expectations,
+    )
+    return ResultsTable(rows)
+
+
+def _blocks(rows: Sequence[Row], reasons: dict[str, int], width: int) -> RenderableType:
+    cells = {row.cell: row for row in rows}
+    columns = sorted(
+        cells, key=lambda c: (python_key(cells[c].python), release_key(cells[c].torch), c)
+    )
+    entries = {(row.series, row.cell): _entry(row, reasons) for row in rows}
+    series = list(dict.fromkeys(row.series for row in rows))
+    label_width = max(max(len(s.workload), len(f"  {s.size} {s.variant}")) for s in series)
+    entry_width = max(*(len(c) for c in columns), *(cell_len(e.text) for e in entries.values()))
+    # Of longer labels the lines are folded: a result is never beside the terminal.
+    label_width = min(label_width, max(_LEAST_LABEL, width - entry_width - 4))
+    fitting = max(1, (width - label_width - 2) // (entry_width + 2))
+    lines: list[list[Segment]] = []
+    for start in range(0, len(columns), fitting):
+        shown = columns[start : start + fitting]
+        head = [Segment("workload"), *map(Segment, shown)]
+        rule = Segment("─" * (label_width + len(shown) * (entry_width + 2)))
+        lines += [_line(head, label_width, entry_width), [rule]]
+        workload = None
+        for one in series:
+            if one.workload != workload:
+                workload = one.workload
+                bold = Style.parse("bold")
+                lines += [[Segment(text, bold)] for text in chop_cells(workload, width)]
+            found = (entries.get((one, cell), _NOTHING) for cell in shown)
+            *above, label = chop_cells(f"  {one.size} {one.variant}", label_width)
+            lines += [[Segment(text)] for text in above]
+            lines.append(_line([Segment(label), *found], label_width, entry_width))
+        lines.append([])
+    return _Lines(lines)
+
+
+class _Lines:
+    """Lines whose widths are known: a table or a text would measure and wrap every one again."""
+
+    def __init__(self, lines: Iterable[Iterable[Segment]]) -> None:
+        self._lines = lines
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in self._lines:
+            yield from line
+            yield Segment.line()
+
+
+_NOTHING: Final = Segment("")
+
+
+def _line(parts: Sequence[Segment], label_width: int, entry_width: int) -> list[Segment]:
+    """Return the columns of a line, each with what fills it up."""
+    line: list[Segment] = []
+    for width, part in zip((label_width, *[entry_width] * (len(parts) - 1)), parts, strict=True):
+        line += [part, Segment(" " * (width - cell_len(part.text) + 2))]
+    return line
+
+
+def _entry(row: Row, reasons: dict[str, int]) -> Segment:
+    style = Style.parse(STYLES[row.status])
+    if row.status == "not_run":
+        return Segment("not run", style)
+    if row.speedup is not None:
+        word = f" {STATUS_WORDS[row.status]}" if row.status in ("slow", "noisy") else ""
+        interval = f"[{row.speedup_low:.2f}, {row.speedup_high:.2f}]"
+        return Segment(f"{row.speedup:.2f}x {interval}{word}{_mark(row)}", style)
+    reason = f"{row.failure_class}: {row.exception}{': ' if row.exception else ''}"
+    reason += short_message(row.message)
+    if row.expectation is not None:
+        reason += f"\nexpected: {row.expectation.why}"
+    number = reasons.setdefault(reason, len(reasons) + 1)
+    return Segment(f"{row.failure_class} ({number}){_mark(row)}", style)
+
+
+def _mark(row: Row) -> str:
+    found = row.marks
+    if row.expectation is not None:
+        found = (*found, FIXED_MARK if row.is_fixed else EXPECTED_MARK)
+    return "".join(f" · {mark}" for mark in found)
+
+
+def _legend(reasons: dict[str, int]) -> RenderableType:
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
+    for reason, number in reasons.items():
+        table.add_row(f"({number})", Text(reason))
+    return table
