@@ -107,7 +107,8 @@ def run_tests(session: nox.Session, *arguments: str) -> None:
     """Run pytest beside other processes on the same CPUs."""
     # With more threads than CPUs, a thread that spins at a barrier delays those it waits for.
     passive = {"OMP_WAIT_POLICY": "PASSIVE"}
-    session.run("pytest", *arguments, *session.posargs, env=passive)
+    slowest = ("--durations", "20", "--durations-min", "5")
+    session.run("pytest", *slowest, *arguments, *session.posargs, env=passive)
 
 
 @nox.session(venv_backend="none", requires=IN_TESTS)
