@@ -196,12 +196,13 @@ class _Naming(ast.NodeTransformer):
         parts = module.split(".")
         self.modules |= {".".join(parts[:n]) for n in range(1, len(parts) + 1)}
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.stmt:
         """A function stays, without decorators, which may be imported."""
         node.decorator_list = []
         return node
 
-    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815  (ast's name)
+    visit_FunctionDef = _function  # noqa: N815  (ast's name)
+    visit_AsyncFunctionDef = _function  # noqa: N815
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.stmt:
         """A class stays; one with a base, such as ``torch.nn.Module``, is a name."""
