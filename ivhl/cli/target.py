@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.spec import CellSpec
     from ivhl.measure.effort import Effort
+    from ivhl.measure.target_spec import Target
 
 SCHEMA: Final = "ivhl.try/1"
 FAILED: Final = 7
@@ -49,10 +50,7 @@ def try_target(
     as_json: bool = False,
     save: bool = False,
 ) -> None:
-    """Try a target in each cell, and print what is found.
-
-    Args:
-        save: Whether the project around gets a file that declares it.
+    """Try a target in each cell, and print what is found; ``save`` declares it in this project.
 
     Raises:
         SpecError: If the target, an input or a release is not valid, or cannot be declared.
@@ -73,12 +71,7 @@ def try_target(
     results: dict[CellSpec, TargetTried] = {}
     for cell in cells:
         told.print(f"{cell.id}: {text}")
-        try:
-            with cell_in_use(cell, wanted) as place:
-                tried = try_in(place, target, folder, effort, network=network)
-        except UnavailableError as error:
-            tried = TargetTried({"unavailable": str(error)}, "")
-        results[cell] = tried
+        tried = results[cell] = _tried(cell, wanted, target, folder, effort, network=network)
         if not as_json:
             console.print(f"{cell.id}: {first_line(tried)}")
             for line in (*details(tried), *(tried.output.splitlines() if logs else ())):
@@ -93,6 +86,22 @@ def try_target(
             console.print(f"{cell.id:20} {first_line(results[cell])}")
     if any(verdict(tried) != "works" for tried in results.values()):
         raise typer.Exit(FAILED)
+
+
+def _tried(
+    cell: CellSpec,
+    wanted: Sequence[str],
+    target: Target,
+    folder: Path | None,
+    effort: Effort,
+    *,
+    network: bool,
+) -> TargetTried:
+    try:
+        with cell_in_use(cell, wanted) as place:
+            return try_in(place, target, folder, effort, network=network)
+    except UnavailableError as error:
+        return TargetTried({"unavailable": str(error)}, "")
 
 
 def _project_for(text: str) -> Path:
