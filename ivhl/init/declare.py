@@ -40,7 +40,8 @@ def arguments_in(root: Path, target: str) -> int:
         arguments_of(expression)
     path = file_of(root, module)
     if path is None:
-        if file_of(root, module.partition(".")[0]) is not None:
+        top = module.partition(".")[0]
+        if (root / top).is_dir() or (root / "src" / top).is_dir():
             raise SpecError(
                 f"{target!r}: the project has no module {module}",
                 hint="name the module as it is imported, e.g. softplus.ops:softplus",

@@ -124,7 +124,7 @@ def import_workload(setup: Setup) -> Functions:
     workload, variant = setup.case.workload, setup.case.variant
     try:
         with refusing_exits():
-            make_inputs = _of_size_and_generator(resolve(workload.make_inputs))
+            make_inputs = of_size_and_generator(resolve(workload.make_inputs))
             subject = Subject(
                 setup.case,
                 dtype=setup.dtype,
@@ -142,7 +142,7 @@ def import_workload(setup: Setup) -> Functions:
     return Functions(subject, Exact(subject), make_inputs, prepare, finish)
 
 
-def _of_size_and_generator(function: Callable[..., Any]) -> Callable[..., Any]:
+def of_size_and_generator(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``make_inputs``, also of a function that takes only the size, or nothing.
 
     Such a function draws from PyTorch's own generator, which gets the seed of the draw meanwhile.
