@@ -15,13 +15,22 @@ import sys
 from collections.abc import Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from itertools import zip_longest
+from operator import attrgetter
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 from ivhl.errors import SpecError, UnknownNameError
+from ivhl.reading import (
+    UnreadError,
+    arguments_of,
+    holds_its_functions,
+    name_of,
+    read_file,
+)
 from ivhl.records.record import Passes
 from ivhl.records.text import is_printable
 
@@ -189,6 +198,83 @@ class Workload:
     source: str = ""
 
 
+# What ``workload`` declares in the file that is read; ``None`` where one is imported, as in a cell.
+_declared: list[Workload] | None = None
+_FUNCTIONS = (
+    *("make_inputs", "eager", "make_model", "make_optimizer", "loss", "reference", "cost"),
+)  # fmt: skip
+
+
+def workload(call: object = None, *, inputs: object, **more: Any) -> Workload:  # noqa: ANN401
+    """Declare a function or a model in the file that holds it, or by its name.
+
+    ivhl reads such a file without torch, and without anything else that it imports.
+
+    Args:
+        call: A function, which is the workload's ``eager``; or a class of models, or a call of one
+            with literal arguments; or a text, ``package.module:function`` or
+            ``package.module:Model(64)``.
+        inputs: A function ``(size, generator)``, ``(size)`` or ``()``. It returns a tuple of what
+            the call gets; anything but a tuple or list is the only input.
+        more: Fields of ``Workload``, functions by name or as they are. By default its name is that
+            of module and function, its version 1, and its size ``default``.
+
+    Raises:
+        SpecError: If a function has no name by which a cell finds it, or there is no such field.
+    """
+    given: dict[str, Any] = {"make_inputs": inputs, **more}
+    if call is not None:
+        name = _named("the first argument", call)
+        is_class = isinstance(call, type) or name.rpartition(":")[2][:1].isupper()
+        is_called = name.endswith(")")
+        given["make_model" if is_class or is_called else "eager"] = name + "()" * (
+            is_class and not is_called
+        )
+    known = {field.name for field in fields(Workload)}
+    for field, value in given.items():
+        if field not in known:
+            raise UnknownNameError("field of a workload", field, known)
+        if field in _FUNCTIONS and value is not None:
+            given[field] = _named("inputs" if field == "make_inputs" else field, value)
+    if isinstance(given.get("variants"), tuple):
+        given["variants"] = tuple(map(_by_names, given["variants"]))
+    main = given.get("eager") or given.get("make_model") or ""
+    module, _, attribute = main.partition("(")[0].partition(":")
+    sizes = given.setdefault("sizes", {"default": 0})
+    first = next(iter(sizes), "") if isinstance(sizes, Mapping) else ""
+    name = f"{module.rpartition('.')[2]}.{attribute}"
+    usual: dict[str, Any] = {"name": name, "version": 1, "title": main, "default_size": first}
+    declared = Workload(**usual | given)
+    if _declared is not None:
+        _declared.append(declared)
+    return declared
+
+
+def _by_names(variant: Variant) -> Variant:
+    parts = {field: getattr(variant, field, None) for field in ("call", "prepare", "finish")}
+    named: dict[str, Any] = {field: _named(field, part) for field, part in parts.items() if part}
+    return replace(variant, **named) if named else variant
+
+
+def _named(place: str, value: object) -> str:
+    """Return the name by which a cell finds a function; one that is imported there needs none.
+
+    Raises:
+        SpecError: If it has none.
+    """
+    found = name_of(value)
+    if found.endswith(")") and _declared is not None:
+        arguments_of(found.partition(":")[2])
+    if ":" in found or _declared is None or (place == "reference" and found in LEVELS):
+        return found
+    got = "a function or a value without a name" if callable(value) else repr(value)[:60]
+    raise SpecError(
+        f"{place} must be a function of this file, an imported one, or 'module:function' "
+        f"(got {got})",
+        hint="define it with def at the top of the file, and write its name here",
+    )
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
     """One workload at one size in one variant; a run makes one record of it.
@@ -236,6 +322,8 @@ class Case:
 def resolve(reference: str) -> Any:  # noqa: ANN401  (whatever the name stands for)
     """Return the object that ``"module:attribute"`` names.
 
+    ``"module:Model(64)"`` stands for a function that makes the object, whatever it is called with.
+
     Raises:
         SpecError: If the text has no such form, or the module no such attribute.
         ImportError: If the module does not import.
@@ -247,10 +335,20 @@ def resolve(reference: str) -> Any:  # noqa: ANN401  (whatever the name stands f
             hint="write it like 'package.module:WORKLOADS'",
         )
     module = importlib.import_module(module_name)
+    name = attribute.partition("(")[0]
     try:
-        return getattr(module, attribute)
+        found = attrgetter(name)(module)
     except AttributeError as error:
-        raise SpecError(f"module {module_name!r} has no attribute {attribute!r}") from error
+        near = get_close_matches(name, vars(module), n=1)
+        raise SpecError(
+            f"module {module_name!r} has no attribute {name!r}"
+            + (f"; did you mean {near[0]}?" if near else ""),
+            hint=f"name what {module_name} defines",
+        ) from error
+    if name == attribute:
+        return found
+    arguments, keywords = arguments_of(attribute)
+    return lambda *_: found(*arguments, **keywords)
 
 
 def load_workloads(reference: str) -> tuple[Workload, ...]:
@@ -399,9 +497,8 @@ def refusing_exits() -> Iterator[None]:
 
 def _why(error: Exception) -> str:
     """Return why a module does not import."""
-    return (
-        str(error) if isinstance(error, ImportRefusedError) else f"{type(error).__name__}: {error}"
-    )
+    said = isinstance(error, ImportRefusedError | UnreadError)
+    return str(error) if said else f"{type(error).__name__}: {error}"
 
 
 def broken_benchmarks(reference: str) -> tuple[str, ...]:
@@ -430,7 +527,8 @@ def _benchmark_modules(package: str) -> dict[str, str | None]:
         try:
             if _binds_workloads(name):
                 with _importing():
-                    importlib.import_module(name)
+                    if _read_here(name) is None:
+                        importlib.import_module(name)
                 found[name] = None
         except Exception as error:  # noqa: BLE001  (whatever somebody's module raises)
             sys.modules.pop(name, None)  # one that is refused after its import is not there
@@ -438,10 +536,8 @@ def _benchmark_modules(package: str) -> dict[str, str | None]:
     return found
 
 
-def _binds_workloads(module: str) -> bool:
-    """Return whether a module binds the name ``WORKLOADS``.
-
-    Parses the module instead of importing it: it may hold benchmark code that needs torch.
+def _tree_of(module: str) -> tuple[Path, ast.Module] | None:
+    """Return the file of a module and its syntax tree; ``None`` if it is no file of Python.
 
     Raises:
         SyntaxError: If it is not valid Python.
@@ -449,15 +545,45 @@ def _binds_workloads(module: str) -> bool:
     """
     spec = find_spec(module)
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-        return False
-    if not Path(spec.origin).is_file():
-        raise OSError(f"{spec.origin} must be a plain file")
-    tree = ast.parse(Path(spec.origin).read_bytes(), filename=spec.origin)
-    return any(
-        (isinstance(node, ast.Name) and node.id == "WORKLOADS" and isinstance(node.ctx, ast.Store))
-        or (isinstance(node, ast.alias) and "WORKLOADS" in (node.name, node.asname))
-        for node in ast.walk(tree)
+        return None
+    path = Path(spec.origin)
+    if not path.is_file():
+        raise OSError(f"{path} must be a plain file")
+    return path, ast.parse(path.read_bytes(), filename=str(path))
+
+
+def _binds_workloads(module: str) -> bool:
+    """Return whether a module declares: binds the name ``WORKLOADS``, or calls ``workload``.
+
+    Parses the module instead of importing it: it may hold benchmark code that needs torch.
+    """
+    found = _tree_of(module)
+    return found is not None and (
+        holds_its_functions(found[1])
+        or any(
+            (
+                isinstance(node, ast.Name)
+                and node.id == "WORKLOADS"
+                and isinstance(node.ctx, ast.Store)
+            )
+            or (isinstance(node, ast.alias) and "WORKLOADS" in (node.name, node.asname))
+            for node in ast.walk(found[1])
+        )
     )
+
+
+def _read_here(module: str) -> object:
+    """Return what a module that holds its functions declares; ``None`` if it is no such module."""
+    found = _tree_of(module)
+    if found is None or not holds_its_functions(found[1]):
+        return None
+    global _declared  # noqa: PLW0603  (one file is read at a time, by this process)
+    _declared = []
+    try:
+        bound = read_file(module, *found)
+        return bound.get("WORKLOADS", tuple(_declared))
+    finally:
+        _declared = None
 
 
 def _tuple_of(reference: str) -> tuple[Workload, ...]:
@@ -466,9 +592,12 @@ def _tuple_of(reference: str) -> tuple[Workload, ...]:
     Raises:
         SpecError: If it is none.
     """
+    module, _, attribute = reference.partition(":")
     try:
         with _importing():
-            workloads = resolve(reference)
+            workloads = _read_here(module) if attribute == "WORKLOADS" else None
+            if workloads is None:
+                workloads = resolve(reference)
     except SpecError:
         raise
     except Exception as error:  # whatever somebody's module raises

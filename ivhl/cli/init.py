@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from ivhl.asv.unreadable import foreign_files
 from ivhl.cli import app, options
@@ -18,13 +20,20 @@ if TYPE_CHECKING:
 
 @app.command("init")
 def init_command(
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="A function or model to measure, e.g. package.module:function or "
+            "'package.module:Model(64)'; without it, an example.",
+        ),
+    ] = "",
     python: options.Pythons = None,
     torch: options.Releases = None,
     form: options.Form = None,
     *,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Write into this project what ivhl needs: matrix, locks, two workloads.
+    """Write into this project what ivhl needs: matrix, locks, and one file that declares TARGET.
 
     Run it in the folder with pyproject.toml. It never changes what is there already. Default: the
     Python that runs ivhl, the newest PyTorch that the project allows. --format github also writes a
@@ -44,6 +53,7 @@ def init_command(
         torch or (),
         github=form is not None,
         today=dt.datetime.now(tz=dt.UTC).date(),
+        target=target,
     )
     if foreign_files(root / "results"):
         console.print(
@@ -74,13 +84,15 @@ def _print_changes(console: Terminal, plan: InitPlan, *, dry_run: bool) -> None:
 def _print_next(console: Terminal, plan: InitPlan) -> None:
     """Print the commands that come next."""
     locked = [state.cell for state in plan.cells if state.kind == "locked"]
-    calls = Path(plan.folder, "model_calls.py")
+    folder = Path(plan.folder)
+    written = [one.path for one in plan.changes if one.path.parent == folder]
+    first = next((path for path in written[::-1] if path.name != "__init__.py"), None)
     console.print("\nnext:")
     if not locked:
         console.print("  correct `requires` in envs/matrix.toml, or name other releases in it")
         console.print("  ivhl lock")
-    if any(change.path == calls for change in plan.changes):
-        console.print(f"  edit {calls}: make_model, make_inputs", markup=False)
+    if first is not None:
+        console.print(f"  edit {first}: the functions in it", markup=False)
     console.print("  ivhl try          the uncommitted tree in one cell, with full tracebacks")
     console.print("  git add --all && git commit")
     for python in dict.fromkeys(cell.python for cell in locked):

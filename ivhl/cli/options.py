@@ -140,6 +140,9 @@ Inputs = Annotated[
     typer.Option("--input", help='Of a target: 8,64 or "long 2,32 <1000". Default: guessed.'),
 ]
 Step = Annotated[bool, typer.Option("--step", help="Of a target: gradients, too.")]
+Save = Annotated[
+    bool, typer.Option("--save", help="Declare a target in this project, with these inputs.")
+]
 Expect = Annotated[
     list[str] | None,
     typer.Option("--expect", help="What is good: an exit status, or a text that is printed."),

@@ -10,6 +10,9 @@ import typer
 from ivhl.cli.run import cells_of
 from ivhl.cli.screen import print_json
 from ivhl.errors import SpecError
+from ivhl.init.declare import arguments_in, declaration
+from ivhl.init.files import write_changes
+from ivhl.matrix.project import find_root, load_project
 from ivhl.measure.failures import number
 from ivhl.script.cells import UnavailableError, cell_in_use, shipped_matrix
 from ivhl.script.running import network_can_be_left
@@ -20,9 +23,11 @@ from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from ivhl.matrix.spec import CellSpec
     from ivhl.measure.effort import Effort
+    from ivhl.measure.target_spec import Target
 
 SCHEMA: Final = "ivhl.try/1"
 FAILED: Final = 7
@@ -43,14 +48,16 @@ def try_target(
     network: bool = False,
     logs: bool = False,
     as_json: bool = False,
+    save: bool = False,
 ) -> None:
-    """Try a target in each cell, and print what is found.
+    """Try a target in each cell, and print what is found; ``save`` declares it in this project.
 
     Raises:
-        SpecError: If the target, an input or a release is not valid.
+        SpecError: If the target, an input or a release is not valid, or cannot be declared.
         typer.Exit: With 7 if it does not work in a cell.
     """
     target, folder = read_target(text, inputs, step=step)
+    root = _project_for(text) if save else None
     matrix = shipped_matrix()
     named = list(releases) or [matrix.releases()[-1]]
     cells = cells_of(matrix, named, pythons)[::-1]
@@ -64,16 +71,13 @@ def try_target(
     results: dict[CellSpec, TargetTried] = {}
     for cell in cells:
         told.print(f"{cell.id}: {text}")
-        try:
-            with cell_in_use(cell, wanted) as place:
-                tried = try_in(place, target, folder, effort, network=network)
-        except UnavailableError as error:
-            tried = TargetTried({"unavailable": str(error)}, "")
-        results[cell] = tried
+        tried = results[cell] = _tried(cell, wanted, target, folder, effort, network=network)
         if not as_json:
             console.print(f"{cell.id}: {first_line(tried)}")
             for line in (*details(tried), *(tried.output.splitlines() if logs else ())):
                 console.print(f"  {line}")
+    if root is not None:
+        told.print(f"wrote {_save(root, text, list(results.values()), step=step)}")
     if as_json:
         print_json(SCHEMA, **_as_json(text, results))
     elif len(cells) > 1:
@@ -82,6 +86,71 @@ def try_target(
             console.print(f"{cell.id:20} {first_line(results[cell])}")
     if any(verdict(tried) != "works" for tried in results.values()):
         raise typer.Exit(FAILED)
+
+
+def _tried(
+    cell: CellSpec,
+    wanted: Sequence[str],
+    target: Target,
+    folder: Path | None,
+    effort: Effort,
+    *,
+    network: bool,
+) -> TargetTried:
+    try:
+        with cell_in_use(cell, wanted) as place:
+            return try_in(place, target, folder, effort, network=network)
+    except UnavailableError as error:
+        return TargetTried({"unavailable": str(error)}, "")
+
+
+def _project_for(text: str) -> Path:
+    """Return the project that a target is saved in.
+
+    Raises:
+        SpecError: If there is none, or a cell of it could not import the target.
+    """
+    root = find_root()
+    if text.partition(":")[0].endswith(".py"):
+        raise SpecError(
+            f"--save: {text}: a cell imports what is measured as a module",
+            hint="name it as package.module:function",
+        )
+    arguments_in(root, text)
+    return root
+
+
+def _save(root: Path, text: str, tried: Sequence[TargetTried], *, step: bool) -> Path:
+    """Write the file that declares a target with the inputs that it took, and return its path.
+
+    Raises:
+        SpecError: If no cell knows its inputs, or a declaration cannot say them.
+    """
+    found = next((one.found for one in tried if "arguments" in one.found), None)
+    if found is None:
+        raise SpecError(
+            f"--save: {text}: no cell could call it, so its inputs are not known",
+            hint="give them, e.g. --input 8,64",
+        )
+    arguments, keywords = found["arguments"], found["keywords"]
+    named = keywords and (arguments or not found["is_model"])
+    if named or "" in (*arguments, *keywords.values()) or (step and not found["is_model"]):
+        raise SpecError(
+            f"--save: {text}: a function with inputs by name, with objects or with gradients needs "
+            "a function that calls it so",
+            hint="write that function and workload(...) into a file of benchmarks: "
+            "docs/workloads.md",
+        )
+    change = declaration(
+        root,
+        load_project(root).workloads,
+        text,
+        arguments,
+        keywords=keywords,
+        fields=', passes="forward"' if found["is_model"] and not step else "",
+    )
+    write_changes(root, [change])
+    return change.path
 
 
 def check_no_case(

@@ -14,7 +14,7 @@ from ivhl.cli.complete import complete_from
 from ivhl.cli.declared import as_given, declared
 from ivhl.cli.names import matching
 from ivhl.cli.target import check_no_case, try_target
-from ivhl.errors import InterpreterError, LockError, NoSpeedupError
+from ivhl.errors import InterpreterError, LockError, NoSpeedupError, SpecError
 from ivhl.git import changed_files, find_commit
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import ensure_lock, lock_state
@@ -60,6 +60,7 @@ def try_command(
     step: options.Step = False,
     requirement: options.With = None,
     network: options.Network = False,
+    save: options.Save = False,
     as_json: options.Json = False,
 ) -> None:
     """Run cases, or a function or model by its name, in one cell. No record.
@@ -76,9 +77,14 @@ def try_command(
         try_target(
             targets[0], effort, inputs=inputs or (), step=step, requirements=requirement or (),
             pythons=(python,) if python else (), releases=(torch,) if torch else (),
-            network=network, logs=logs is not None, as_json=as_json,
+            network=network, logs=logs is not None, as_json=as_json, save=save,
         )  # fmt: skip
         return
+    if save:
+        raise SpecError(
+            "--save: declares a target, and none is given",
+            hint="ivhl try package.module:function --save",
+        )
     root, matrix = load()
     check_device(device)
     cases = _cases(root, workload or (), size, variant, device)

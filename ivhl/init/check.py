@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from ivhl.asv.configuration import load_configuration
 from ivhl.asv.unreadable import foreign_files
 from ivhl.errors import IvhlError, SpecError
 from ivhl.git import untracked_files
+from ivhl.init.declare import binds, file_of
 from ivhl.init.discovery import found_as_packages, lines_for_build
 from ivhl.init.plan import EXAMPLE_MARK, lacking_ignores
 from ivhl.init.source import load_pyproject
@@ -119,8 +119,8 @@ def _not_there(root: Path, project: Project, workloads: tuple[Workload, ...]) ->
             *(text for v in one.variants for text in (v.call, v.prepare, v.finish)),
         ]
         for text in dict.fromkeys(name for name in named if name and ":" in name):
-            module, _, attribute = text.partition(":")
-            path = _file_of(root, module)
+            module, _, attribute = text.partition("(")[0].partition(":")
+            path = file_of(root, module)
             if path is None:
                 if module.partition(".")[0] == project.workloads:
                     yield f"{one.name}: {text!r}: there is no module {module}"
@@ -133,36 +133,8 @@ def _not_there(root: Path, project: Project, workloads: tuple[Workload, ...]) ->
             except (OSError, ValueError, RecursionError, MemoryError) as error:
                 yield f"{path.relative_to(root)}: cannot be parsed: {error}"
                 continue
-            if not _binds(tree, attribute.partition(".")[0]):
+            if not binds(tree, attribute.partition(".")[0]):
                 yield f"{one.name}: {text!r}: {path.relative_to(root)} defines no {attribute}"
-
-
-def _file_of(root: Path, module: str) -> Path | None:
-    parts = module.split(".")
-    for base in (root, root / "src"):
-        for path in (
-            base.joinpath(*parts).with_suffix(".py"),
-            base.joinpath(*parts, "__init__.py"),
-        ):
-            if path.is_file():
-                return path
-    return None
-
-
-def _binds(tree: ast.Module, name: str) -> bool:
-    """Return whether a module binds a name anywhere; a star import or ``__getattr__`` may."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            bound = node.name
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            bound = node.id
-        elif isinstance(node, ast.alias):
-            bound = node.asname or node.name.partition(".")[0]
-        else:
-            continue
-        if bound in (name, "*", "__getattr__"):
-            return True
-    return False
 
 
 def _examples(root: Path, project: Project) -> Iterator[str]:

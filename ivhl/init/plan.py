@@ -14,14 +14,14 @@ import tomllib
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
-from string import Template
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from ivhl.errors import LockError, SpecError
 from ivhl.git import top_level
+from ivhl.init.declare import declaration
 from ivhl.init.discovery import found_as_packages, lines_for_build
+from ivhl.init.files import FileChange, fill, write_changes
 from ivhl.init.installed import installed_commit
 from ivhl.init.source import load_pyproject, modules_of, read_source
 from ivhl.matrix.locks import (
@@ -38,7 +38,7 @@ from ivhl.matrix.releases import highest
 from ivhl.matrix.spec import LARGEST_TEXT, canonical_release, load_matrix, read_plain, toml_text
 from ivhl.matrix.uv import uv_pool
 from ivhl.matrix.wheels import build_missing, needed_wheels, pin_of
-from ivhl.records.files import UNFINISHED, without_links, write_whole
+from ivhl.records.files import UNFINISHED, without_links
 from ivhl.records.text import is_printable
 
 if TYPE_CHECKING:
@@ -62,26 +62,6 @@ _BUILT_NONE = "built = []\n"
 _PYTHON = re.compile(r"3\.\d{1,3}t?")
 # Locks that are resolved at the same time; uv itself waits for the network most of the time.
 _AT_ONCE = 4
-
-
-@dataclass(frozen=True, slots=True)
-class FileChange:
-    """One file that ``ivhl init`` makes or adds to.
-
-    Attributes:
-        path: Relative to the root of the project; a workflow of a monorepo is above it.
-        data: The new file, or what is added at its end; text in UTF-8, except for wheels.
-        added: Whether the file exists, and the data is added.
-    """
-
-    path: Path
-    data: bytes
-    added: bool = False
-
-    @classmethod
-    def of(cls, path: Path, text: str, *, added: bool = False) -> Self:
-        """Return a change of a text file."""
-        return cls(path, text.encode(), added)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +92,13 @@ class InitPlan:
 
 
 def make_plan(
-    root: Path, pythons: Sequence[str], releases: Sequence[str], *, github: bool, today: dt.date
+    root: Path,
+    pythons: Sequence[str],
+    releases: Sequence[str],
+    *,
+    github: bool,
+    today: dt.date,
+    target: str = "",
 ) -> InitPlan:
     """Read the project and return what it lacks. Writes nothing into it.
 
@@ -123,6 +109,7 @@ def make_plan(
         github: Whether a workflow for GitHub Actions is wanted.
         today: Packages published on this day or later are ignored, so that the locks can be made
             again.
+        target: ``package.module:function`` to declare; empty for the example.
 
     Raises:
         SpecError: If the project cannot be read, or forbids what is asked for.
@@ -133,7 +120,8 @@ def make_plan(
     _refuse_links(root, top)
     notes: list[str] = []
     declared = _declared(source)
-    folder = declared or _folder(source)
+    folder = declared or _folder(source, target)
+    files = list(_benchmarks(source, folder, target)) if target or not declared else []
     setting = _setting(source, folder, declared=bool(declared))
     changes: list[FileChange] = []
     path = root / MATRIX
@@ -161,8 +149,7 @@ def make_plan(
         for state in locked.states
         if state.kind == "unavailable"
     ]
-    if not declared:
-        changes += [one for one in _benchmarks(source, folder) if not (root / one.path).exists()]
+    changes += [one for one in files if not (root / one.path).exists()]
     changes += [one for one in (setting, _ignored(root)) if one is not None]
     if note := found_as_packages(root, folder):
         notes.append(note)
@@ -182,16 +169,7 @@ def write_plan(root: Path, plan: InitPlan) -> None:
         SpecError: If a file is there by now; those before it are written.
         ResultsError: If one cannot be written, or a link is in its path; likewise.
     """
-    root = root.resolve()
-    for change in plan.changes:
-        path = Path(os.path.normpath(root / change.path))
-        if not change.added and os.path.lexists(path):
-            raise SpecError(
-                f"{path}: cannot be written: File exists",
-                hint="look at it and move it away, then run the same command again: it goes on",
-            )
-        there = read_plain(path) if change.added else b""
-        write_whole(path, there + change.data, root if root in path.parents else top_level(root))
+    write_changes(root, plan.changes)
 
 
 def _refuse_links(root: Path, top: Path) -> None:
@@ -213,10 +191,10 @@ def _declared(source: ProjectSource) -> str:
     return str(tool.get("benchmarks") or tool.get("workloads") or "")
 
 
-def _folder(source: ProjectSource) -> str:
+def _folder(source: ProjectSource, target: str) -> str:
     """Return a name for the folder of benchmarks that nothing has yet, or that a killed run made."""
     names = ("benchmarks", "ivhl_benchmarks")
-    free = [name for name in names if _holds_only_ours(source, name)]
+    free = [name for name in names if _holds_only_ours(source, name, target)]
     if not free:
         raise SpecError(
             f"{source.root}: {' and '.join(names)} exist, and no [tool.ivhl] names one of them",
@@ -226,11 +204,11 @@ def _folder(source: ProjectSource) -> str:
     return free[0]
 
 
-def _holds_only_ours(source: ProjectSource, folder: str) -> bool:
+def _holds_only_ours(source: ProjectSource, folder: str, target: str) -> bool:
     place = source.root / folder
     if not place.is_dir() or place.is_symlink():
         return not os.path.lexists(place)
-    ours = {change.path.name: change.data for change in _benchmarks(source, folder)}
+    ours = {change.path.name: change.data for change in _benchmarks(source, folder, target)}
     return all(
         path.name.startswith(UNFINISHED)
         or (path.is_file() and ours.get(path.name) == read_plain(path))
@@ -419,7 +397,8 @@ def _forced_rows(matrix: Matrix, states: Sequence[LockState]) -> Iterator[str]:
             )
 
 
-def _benchmarks(source: ProjectSource, folder: str) -> Iterator[FileChange]:
+def _benchmarks(source: ProjectSource, folder: str, target: str = "") -> Iterator[FileChange]:
+    """Yield the package of benchmarks, with the file of a target, or with the example."""
     classes = modules_of(source)
     candidates = f", for instance of: {', '.join(classes)}." if classes else "."
     wrapped = textwrap.fill(
@@ -427,15 +406,16 @@ def _benchmarks(source: ProjectSource, folder: str) -> Iterator[FileChange]:
         width=95, initial_indent="    # ", subsequent_indent="    # ", break_on_hyphens=False,
     )  # fmt: skip
     imported = f"import {source.package}  # noqa: F401\n" if source.package else ""
-    for name, template in (
-        ("__init__.py", "init.py.txt"),
-        ("model.py", "model.py.txt"),
-        ("model_calls.py", "model_calls.py.txt"),
-    ):
+    templates = {"__init__.py": "init.py.txt"}
+    if not target:
+        templates |= {"model.py": "model.py.txt", "model_calls.py": "model_calls.py.txt"}
+    for name, template in templates.items():
         text = fill(
             template, name=source.name, folder=folder, candidates=wrapped, import_package=imported
         )
         yield FileChange.of(Path(folder, name), text)
+    if target:
+        yield declaration(source.root, folder, target)
 
 
 def _setting(source: ProjectSource, folder: str, *, declared: bool) -> FileChange | None:
@@ -501,9 +481,3 @@ def _workflow(source: ProjectSource, top: Path) -> str:
     folder = json.dumps(inside, ensure_ascii=False)
     # A name such as `main` would run whatever is pushed there later.
     return fill("workflow.yml", folder=folder, ivhl=installed_commit())
-
-
-def fill(template: str, **values: str) -> str:
-    """Return a template of this package with its placeholders filled in."""
-    text = files("ivhl.init").joinpath("templates", template).read_text(encoding="utf-8")
-    return Template(text).substitute(values)

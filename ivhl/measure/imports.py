@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import sysconfig
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 # Seed of the timed draws. The draws of new data have another seed in each run.
 SEED = 1337
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +124,7 @@ def import_workload(setup: Setup) -> Functions:
     workload, variant = setup.case.workload, setup.case.variant
     try:
         with refusing_exits():
-            make_inputs = resolve(workload.make_inputs)
+            make_inputs = of_size_and_generator(resolve(workload.make_inputs))
             subject = Subject(
                 setup.case,
                 dtype=setup.dtype,
@@ -138,6 +140,34 @@ def import_workload(setup: Setup) -> Functions:
     # Importing the project may have changed it.
     setup.torch.set_num_threads(setup.job.effort.threads)
     return Functions(subject, Exact(subject), make_inputs, prepare, finish)
+
+
+def of_size_and_generator(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``make_inputs``, also of a function that takes only the size, or nothing.
+
+    Such a function draws from PyTorch's own generator, which gets the seed of the draw meanwhile.
+
+    Raises:
+        CaseError: If it is no function.
+    """
+    import torch  # noqa: PLC0415
+
+    if not callable(function):
+        raise CaseError("inputs", f"the inputs are a {type(function).__name__}, not a function")
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # of a builtin function
+        return function
+    n = sum(one.kind in _POSITIONAL for one in parameters)
+    if n > 1 or any(one.kind is one.VAR_POSITIONAL for one in parameters):
+        return function
+
+    def make(size: Any, generator: torch.Generator) -> Any:  # noqa: ANN401
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(generator.initial_seed())
+            return function(*(size,)[:n])
+
+    return make
 
 
 def gil_is_on() -> bool | None:

@@ -97,9 +97,12 @@ class Subject:
         return self._call is not self._eager or self._variant_dtype != self.dtype
 
     def take_inputs(self, inputs: Any) -> tuple[Any, ...]:  # noqa: ANN401
-        """Return what ``make_inputs`` returned as positional arguments; a mapping is one of them."""
+        """Return what ``make_inputs`` returned as positional arguments.
+
+        A mapping is one of them, as is anything else that is neither tuple nor list.
+        """
         self._named = self.has_model and isinstance(inputs, dict)
-        return (inputs,) if self._named else tuple(inputs)
+        return tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
 
     def make_models(self, size: Any) -> None:  # noqa: ANN401  (whatever the sizes are)
         """Make the model, and the eager arm's copy of it.

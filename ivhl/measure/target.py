@@ -89,6 +89,28 @@ def draw(one: TensorLike, generator: torch.Generator) -> torch.Tensor:
     return one.low + (one.high - one.low) * unit
 
 
+def source_of(value: Any) -> str:  # noqa: ANN401  (an argument)
+    """Return Python that draws a tensor as ``draw`` does, from ``generator``; else the literal.
+
+    Empty if it is neither.
+    """
+    if not isinstance(value, TensorLike):
+        try:
+            return repr(value) if ast.literal_eval(repr(value)) == value else ""
+        except (SyntaxError, ValueError):
+            return ""
+    shape, low, high = value.shape, value.low, value.high
+    if value.dtype == "bool":
+        return f"torch.rand({shape}, generator=generator) > 0.5"
+    if value.dtype == "long":
+        first, end = int(low or 0), int(high or 10)
+        return f"torch.randint({first}, {max(end, first + 1)}, {shape}, generator=generator)"
+    if low is None or high is None:
+        return f"torch.randn({shape}, dtype=torch.float64, generator=generator)"
+    unit = f"torch.rand({shape}, dtype=torch.float64, generator=generator)"
+    return f"{low} + {high - low} * {unit}"
+
+
 @cache
 def target() -> Target:
     """Return the target of this process."""
@@ -444,6 +466,11 @@ def main(argv: Sequence[str]) -> NoReturn:
         guess = guess_of()
         journal.note(inputs=str(guess), inputs_from=guess.source)
         (case,) = select_cases(_workloads(), names=[NAME], device=job.effort.device)
+        journal.note(
+            is_model=case.workload.make_model is not None,
+            arguments=list(map(source_of, guess.arguments)),
+            keywords={name: source_of(value) for name, value in guess.keywords.items()},
+        )
         Measurement(job, case, journal).run()
         journal.note(**indicative())
     except (Exception, SystemExit) as raised:  # noqa: BLE001  (every exception is a result)

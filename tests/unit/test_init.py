@@ -19,11 +19,14 @@ from typer.testing import CliRunner
 from ivhl.cli import app
 from ivhl.errors import LockError, SpecError
 from ivhl.init import installed
+from ivhl.init.declare import declaration
+from ivhl.init.files import write_changes
 from ivhl.init.plan import make_plan, write_plan
 from ivhl.init.source import modules_of, read_source
 from ivhl.matrix import locks
 from ivhl.matrix.project import load
 from ivhl.matrix.spec import load_matrix
+from ivhl.workload import load_workloads, use_benchmarks
 from tests.builders.adopting import PACKAGE, PYPROJECT, TODAY, init, project, resolver  # noqa: F401  (a fixture)
 from tests.builders.project import git
 
@@ -379,3 +382,59 @@ def test_a_configuration_of_asv_must_list_the_cells_of_the_matrix(made: Path) ->
     assert code == 1
     assert "asv.conf.json: pythons: must be the default tier of envs/matrix.toml: 3.12" in said
     assert "matrix.req.torch: must be the default tier of envs/matrix.toml: 2.5.1" in said
+
+
+OPS = """
+import torch
+def softplus(x): ...
+def mix(a, b, scale=2): ...
+class Net(torch.nn.Module):
+    def forward(self, x, y): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "file", "inputs"),
+    [
+        ("demo.ops:softplus", "softplus", 1),
+        ("demo.ops:mix", "mix", 2),
+        ("demo.ops:Net(3, width=4)", "net", 2),
+        ("torch.nn.functional:softmax", "softmax", 1),
+    ],
+)
+def test_a_target_is_declared_in_one_file_that_is_read_as_it_is_named(
+    tmp_path: Path, target: str, file: str, inputs: int
+) -> None:
+    root = project(tmp_path / "demo", {"pyproject.toml": PYPROJECT, **PACKAGE, "demo/ops.py": OPS})
+    folder = f"bench_{file}"
+    (root / folder).mkdir()
+    (root / folder / "__init__.py").write_text("")
+    change = declaration(root, folder, target)
+    write_changes(root, [change])
+    assert change.data.decode().count("torch.randn") == inputs
+    use_benchmarks(root, folder)
+    (only,) = load_workloads(folder)
+    assert target in (only.eager, only.make_model)
+    assert only.make_inputs == f"{folder}.{file}:inputs"
+    assert declaration(root, folder, target) == change  # a killed run goes on
+    (root / change.path).write_text("mine")
+    with pytest.raises(SpecError, match="is there already"):
+        declaration(root, folder, target)
+
+
+@pytest.mark.parametrize(
+    ("target", "says", "hint"),
+    [
+        ("demo.ops:softpls", "ops.py defines no softpls", "did you mean softplus?"),
+        ("demo.op:softplus", "the project has no module demo.op", "as it is imported"),
+        ("softplus", "must be package.module:function", "as it is imported"),
+        ("demo.ops:Net(x)", "must be a name with literal arguments", "make_model"),
+    ],
+)
+def test_a_target_that_is_not_there_is_refused_before_anything_is_resolved(
+    tmp_path: Path, target: str, says: str, hint: str
+) -> None:
+    root = project(tmp_path / "demo", {"pyproject.toml": PYPROJECT, **PACKAGE, "demo/ops.py": OPS})
+    with pytest.raises(SpecError, match=re.escape(says)) as refused:
+        make_plan(root, ["3.12"], ["2.5.1"], github=False, today=TODAY, target=target)
+    assert hint in refused.value.hint

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -22,6 +22,13 @@ from ivhl.measure.draws import (
     same,
     touch,
 )
+from ivhl.measure.failures import CaseError
+from ivhl.measure.imports import of_size_and_generator
+from ivhl.measure.subject import Subject
+from ivhl.workload import select_cases, workload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CPU = torch.device("cpu")
 
@@ -165,3 +172,44 @@ def test_numbers_of_a_subclass_are_rounded_and_compared_as_numbers() -> None:
     assert same(moved, moved.clone())
     assert not same(moved, numbers.as_subclass(Turning))
     assert made_of(moved, as_numbers)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda size, generator: torch.randn(size, generator=generator),
+        lambda size: torch.randn(size + 1),
+        lambda: torch.randn(8),
+        lambda *given: torch.randn(given[0], generator=given[1]),
+    ],
+)
+def test_inputs_of_any_signature_are_those_of_the_seed(function: Callable[..., Any]) -> None:
+    make = of_size_and_generator(function)
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    first, again, other = (make(8, torch.Generator().manual_seed(n)) for n in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_inputs_that_are_no_function_are_refused() -> None:
+    with pytest.raises(CaseError, match="the inputs are a int, not a function"):
+        of_size_and_generator(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "taken"),
+    [((1, 2), (1, 2)), ([1, 2], (1, 2)), ({"x": 1}, ({"x": 1},)), (2.5, (2.5,)), ((), ())],
+)
+def test_what_is_no_tuple_is_the_only_input(inputs: Any, taken: tuple[Any, ...]) -> None:  # noqa: ANN401
+    (case,) = select_cases([workload(math.sqrt, inputs="m:g")])
+    subject = Subject(
+        case,
+        dtype=torch.float32,
+        variant_dtype=torch.float32,
+        device=torch.device("cpu"),
+        seed=1,
+    )
+    assert subject.take_inputs(inputs) == taken
+    assert subject.take_inputs(torch.ones(3))[0].shape == (3,)
