@@ -143,7 +143,7 @@ FLUSHES_AHEAD = 20
 # A call longer than this many blocks finds cold caches, whatever ran before it.
 LONG_CALL_BLOCKS = 10
 
-# For a single process: python -m ivhl.roofline, and the studies that compare other libraries.
+# For a single process: python -m studies.roofline, and the studies that compare other libraries.
 FULL = Schedule(block_s=0.02, total_s=6.0, min_rounds=15, max_rounds=101)
 QUICK = Schedule(block_s=0.005, total_s=1.0, min_rounds=9, max_rounds=31)
 # For each of the two processes of a case. Processes differ several times more than rounds do
