@@ -20,7 +20,10 @@ from ivhl.records.record import LARGEST_VALUE, OutputError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from torch import Tensor
+
     from ivhl.records.record import Reference
+    from ivhl.workload import Workload
 
 # Largest RMSE of eager, as a fraction of the reference's largest value: a worse eager is no anchor.
 EAGER_LIMIT = 0.05
@@ -52,6 +55,9 @@ VALUES = 8
 # PyTorch's limit for the cosine between the outputs of a whole model, eager and compiled
 # (``torch/_dynamo/utils.py::same``).
 LEAST_COSINE = 0.99
+# Of a parameter whose exact gradient vanishes: how many of the largest moves of eager or of the
+# reference it may be off.
+FREE_MOVES = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +101,7 @@ class Typical:
     error: float = 0.0
 
 
-def typical_of(values: Sequence[torch.Tensor], moves: Sequence[float], *, own: bool) -> Typical:
+def typical_of(values: Sequence[Tensor], moves: Sequence[float], *, own: bool) -> Typical:
     """Return what an output of few elements is like.
 
     An input beside a jump of the function may cross it when it is rounded. So the median of the
@@ -117,7 +123,7 @@ def count_numbers(inputs: Any) -> int:  # noqa: ANN401  (any pytree)
     return sum(tensor.numel() for tensor in leaves_of(inputs).tensors.values())
 
 
-def distance(actual: torch.Tensor, reference: torch.Tensor) -> tuple[float, float]:
+def distance(actual: Tensor, reference: Tensor) -> tuple[float, float]:
     """Return the largest absolute difference and the root mean square difference.
 
     Both are infinite if a difference is not finite. Equal infinities do not differ, nor do two NaN.
@@ -142,7 +148,7 @@ def distance(actual: torch.Tensor, reference: torch.Tensor) -> tuple[float, floa
     return float(difference.max()), float(difference.square().mean().sqrt())
 
 
-def apart(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def apart(one: Tensor, other: Tensor) -> Tensor:
     """Return the absolute differences as ``as_real``: 0 of equal infinities and of two NaN.
 
     Integers that float64 cannot tell apart differ by 1 at least.
@@ -155,14 +161,14 @@ def apart(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return torch.where(one != other, off.clamp(min=1.0), off)
 
 
-def largest_of(tensor: torch.Tensor) -> float:
+def largest_of(tensor: Tensor) -> float:
     """Return the largest finite absolute value; 0 if there is none."""
     values = as_real(tensor.detach().cpu()).abs()
     values = values[values.isfinite()]
     return float(values.max()) if values.numel() else 0.0
 
 
-def values_of(tensor: torch.Tensor) -> tuple[float, ...]:
+def values_of(tensor: Tensor) -> tuple[float, ...]:
     """Return up to 8 numbers of a tensor, evenly spaced among those that a record can hold."""
     numbers = as_real(tensor.detach().cpu()).reshape(-1)
     numbers = numbers[numbers.abs() <= LARGEST_VALUE]
@@ -172,12 +178,12 @@ def values_of(tensor: torch.Tensor) -> tuple[float, ...]:
     return tuple(float(numbers[i * (n - 1) // max(k - 1, 1)]) for i in range(k))
 
 
-def is_rounded(tensor: torch.Tensor) -> bool:
+def is_rounded(tensor: Tensor) -> bool:
     """Return whether a tensor holds numbers that are rounded, which integers are not."""
     return bool(tensor.is_floating_point() or tensor.is_complex())
 
 
-def how_elements_differ(output: torch.Tensor, reference: torch.Tensor) -> str:
+def how_elements_differ(output: Tensor, reference: Tensor) -> str:
     """Return in how many elements they differ, and of the first one its index and both values.
 
     Of numbers that are rounded, only elements count that are not finite in one of the two, and not
@@ -203,7 +209,7 @@ def how_elements_differ(output: torch.Tensor, reference: torch.Tensor) -> str:
     )
 
 
-def as_real(tensor: torch.Tensor) -> torch.Tensor:
+def as_real(tensor: Tensor) -> Tensor:
     """Return the tensor as float64; a complex one gets a last axis of real and imaginary part."""
     if tensor.is_complex():
         return torch.view_as_real(tensor.to(torch.complex128).resolve_conj())
@@ -211,8 +217,8 @@ def as_real(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def limits_of_precision(
-    tensors: Sequence[torch.Tensor], references: Sequence[torch.Tensor], dtype: str
-) -> list[torch.Tensor]:
+    tensors: Sequence[Tensor], references: Sequence[Tensor], dtype: str
+) -> list[Tensor]:
     """Return the references, with eager's number where both are the same limit of their precision.
 
     Code that keeps ``torch.finfo(x.dtype).eps``, or fills a mask with its ``min``, has others in
@@ -235,7 +241,7 @@ def limits_of_precision(
     return found
 
 
-def rounded(references: Mapping[str, torch.Tensor]) -> list[str]:
+def rounded(references: Mapping[str, Tensor]) -> list[str]:
     """Return path and dtype of each reference in less than float64 or complex128."""
     exact = (torch.float64, torch.complex128)
     return [
@@ -254,7 +260,7 @@ def factor_for(dtype: str, n_elements: int) -> float:
 
 
 def judge_eager(
-    names: Sequence[str], outputs: Sequence[torch.Tensor], references: Sequence[torch.Tensor]
+    names: Sequence[str], outputs: Sequence[Tensor], references: Sequence[Tensor]
 ) -> tuple[OutputError, ...]:
     """Return the error of each eager output, without a verdict.
 
@@ -344,8 +350,8 @@ def share_of_rounding(dtype: str, n_inputs: int, n_outputs: int) -> float:
 
 def limit_without_jumps(
     error: OutputError,
-    output: torch.Tensor,
-    reference: torch.Tensor,
+    output: Tensor,
+    reference: Tensor,
     scales: Scales | None = None,
     *,
     dtype: str,
@@ -381,7 +387,7 @@ def limit_without_jumps(
     return min(most, max(least, far_beyond(apart(output, reference)))) + own.largest
 
 
-def far_beyond(off: torch.Tensor) -> float:
+def far_beyond(off: Tensor) -> float:
     """Return how far an element is off if it is off by far more than the others.
 
     Args:
@@ -391,7 +397,7 @@ def far_beyond(off: torch.Tensor) -> float:
     return FAR_BEYOND * float(values.kthvalue(1 + values.numel() // 4).values)
 
 
-def smooth_move(moved: torch.Tensor, before: torch.Tensor) -> float:
+def smooth_move(moved: Tensor, before: Tensor) -> float:
     """Return the RMSE by which an output moved, without the elements that jumped.
 
     Raises:
@@ -415,8 +421,8 @@ def ceiling_for(dtype: str) -> float:
 
 def judge_compiled(
     errors: Sequence[OutputError],
-    outputs: Sequence[torch.Tensor],
-    references: Sequence[torch.Tensor],
+    outputs: Sequence[Tensor],
+    references: Sequence[Tensor],
     *,
     dtype: str,
     tolerance: float,
@@ -497,8 +503,8 @@ def judge_compiled(
 
 def judge_by_eager(
     errors: Sequence[OutputError],
-    outputs: Sequence[torch.Tensor],
-    references: Sequence[torch.Tensor],
+    outputs: Sequence[Tensor],
+    references: Sequence[Tensor],
     *,
     rule: Reference,
     tolerance: float,
@@ -547,7 +553,7 @@ def judge_by_eager(
     return tuple(judged)
 
 
-def cosine_of(a: torch.Tensor, b: torch.Tensor) -> float:
+def cosine_of(a: Tensor, b: Tensor) -> float:
     """Return the cosine of the angle between two tensors; 1 if both are zero."""
     one, other = a.reshape(-1), b.reshape(-1)
     product = float(one.norm() * other.norm())
@@ -579,3 +585,113 @@ def share_of_limit(error: OutputError) -> float:
 def finite(number: float) -> float | None:
     """Return the number; ``None`` for infinity and NaN, which JSON lacks."""
     return number if math.isfinite(number) else None
+
+
+def scales_of(
+    workload: Workload,
+    eager: Mapping[str, Tensor],
+    exact: Mapping[str, Tensor],
+    start: Mapping[str, Tensor],
+) -> list[Scales]:
+    """Return the scales of each leaf.
+
+    Args:
+        workload: Its precision, and whether the loss is its own.
+        eager: What eager returned, by path.
+        exact: The reference of each.
+        start: The state of the model before the call, by path.
+    """
+    largest = {path: largest_of(tensor) for path, tensor in exact.items()}
+    kinds = _largest_of_kinds(largest, sums_outputs=not workload.loss)
+    rounding_of_gradients = ROUNDOFF[workload.dtype] * kinds.get("grad", 0.0)
+    gradients = {
+        path.removeprefix("grad."): gradient
+        for path, gradient in exact.items()
+        if path.startswith("grad.")
+    }
+    noise = {
+        name: _share_of_noise(eager[f"grad.{name}"], gradient, ROUNDINGS * rounding_of_gradients)
+        for name, gradient in gradients.items()
+    }
+    scales = []
+    for path, reference in exact.items():
+        kind, scale, moved = _kind(path), largest[path], 0.0
+        rounding = scale if kind in ("output", "model") else kinds[kind]
+        tolerance, free = kinds["loss"] if kind == "loss" else scale, 0.0
+        parameter = path.removeprefix(f"{kind}.")
+        share = noise.get(parameter)
+        if path in start:
+            before = start[path].to(device="cpu")
+            tolerance = _moved(reference, before)
+            if share is not None:
+                moved = FREE_MOVES * max(tolerance, _moved(eager[path].cpu(), before))
+            if share is not None and kind == "model":
+                allowed = ROUNDINGS_BESIDE * rounding_of_gradients
+                free = _error_of_move(reference, before, gradients[parameter], allowed)
+        if share:
+            size = FREE_MOVES * largest_of(eager[path]) if kind == "grad" else moved
+            free += size * share**0.5
+        scales.append(Scales(tolerance, rounding, free, moved, exact=not is_rounded(eager[path])))
+    return scales
+
+
+def _largest_of_kinds(largest: Mapping[str, float], *, sums_outputs: bool) -> dict[str, float]:
+    """Return the largest value of each kind of leaf.
+
+    Args:
+        largest: That of each leaf, by path.
+        sums_outputs: Whether the loss is the harness's own, which sums outputs with random signs.
+            Where they cancel, their errors do not.
+    """
+    kinds: dict[str, float] = {}
+    for path, value in largest.items():
+        kinds[_kind(path)] = max(kinds.get(_kind(path), 0.0), value)
+    if sums_outputs and "loss" in kinds:
+        kinds["loss"] = max(kinds["loss"], kinds.get("output", 0.0))
+    return kinds
+
+
+def _kind(path: str) -> str:
+    """Return ``output``, ``loss``, ``grad``, ``model`` or, e.g., ``optimizer.exp_avg``."""
+    parts = path.split(".")
+    if parts[0] == "optimizer":
+        return ".".join(parts[:2])
+    return parts[0].partition("[")[0]
+
+
+def has_few(reference: Tensor) -> bool:
+    """Return whether an output has so few elements that all of them may cancel or be exact."""
+    return bool(is_rounded(reference) and 0 < reference.numel() < FEW_ELEMENTS)
+
+
+def has_own_scale(path: str) -> bool:
+    """Return whether the largest value of a leaf is the scale of its limits.
+
+    A gradient's is that of all gradients, and a parameter's how far a step moves it.
+    """
+    return _kind(path) in ("output", "loss")
+
+
+def _share_of_noise(eager: Tensor, exact: Tensor, least: float) -> float:
+    """Return the fraction of a gradient's elements that only rounding keeps from zero."""
+    if not exact.numel():
+        return 0.0
+    a, b = as_real(eager.detach().cpu()), as_real(exact)
+    return float(((b.abs() <= least) & (a != 0)).double().mean())
+
+
+def _error_of_move(now: Tensor, before: Tensor, gradient: Tensor, error: float) -> float:
+    """Return the RMSE of a parameter after a step if each gradient has this error.
+
+    No optimizer magnifies the relative error of a gradient: stochastic gradient descent moves a
+    parameter in proportion to it, Adam nearly by its sign.
+    """
+    if not gradient.numel() or now.shape != gradient.shape or error == 0.0:
+        return 0.0
+    relative = error / as_real(gradient).abs().clamp(min=error)
+    off = apart(now, before) * relative
+    return float(off.masked_fill(~off.isfinite(), 0.0).square().mean().sqrt())
+
+
+def _moved(now: Tensor, before: Tensor) -> float:
+    return largest_of(apart(now, before)) if now.shape == before.shape else 0.0

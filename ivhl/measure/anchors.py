@@ -11,11 +11,11 @@ from ivhl.measure.accuracy import (
     judge_eager,
     limit_without_jumps,
     limits_of_precision,
+    scales_of,
     share_of_limit,
 )
 from ivhl.measure.failures import CaseError
 from ivhl.measure.jumps import Jumps
-from ivhl.measure.scales import scales_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

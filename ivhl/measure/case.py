@@ -125,7 +125,7 @@ class Begun:
 
     def run_source(self) -> Callable[[], Any]:
         """Judge the variant's own source, and return its call."""
-        from ivhl.measure.source import run_source  # noqa: PLC0415  (imports torch)
+        from ivhl.measure.eager import run_source  # noqa: PLC0415  (imports torch)
 
         return run_source(
             self.setup, self.functions, self.data, self.eager,
@@ -191,12 +191,12 @@ class Measurement:
         from ivhl.measure.anchors import Anchors  # noqa: PLC0415  (imports torch)
         from ivhl.measure.data import Data  # noqa: PLC0415
         from ivhl.measure.eager import run_eager, try_eager  # noqa: PLC0415
-        from ivhl.measure.judge import OutputJudge  # noqa: PLC0415
-        from ivhl.measure.references import (  # noqa: PLC0415
+        from ivhl.measure.exact import (  # noqa: PLC0415
             run_reference,
             typical_outputs,
             warn_of_rounded_references,
         )
+        from ivhl.measure.judge import OutputJudge  # noqa: PLC0415
         from ivhl.measure.state import snapshot, warn_of_changes  # noqa: PLC0415
 
         before = snapshot() if warn else {}
@@ -231,7 +231,7 @@ class Measurement:
         return torch_compiler(setup)
 
     def _refuse_work_beside_the_call(self, begun: Begun, source: Callable[[], Any]) -> None:
-        from ivhl.measure.source import refuse_work_beside_the_call  # noqa: PLC0415
+        from ivhl.measure.eager import refuse_work_beside_the_call  # noqa: PLC0415
 
         refuse_work_beside_the_call(begun.setup, begun.functions, begun.data, source)
 

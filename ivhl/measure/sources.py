@@ -19,6 +19,7 @@ from __future__ import annotations
 import ast
 import builtins
 import hashlib
+import json
 import os
 import re
 import sys
@@ -35,7 +36,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ivhl.measure.harness import is_harness
 from ivhl.measure.syntax import defined_by, is_for_type_checkers, syntax_digest
-from ivhl.workload import DYNAMO_ENGINES
+from ivhl.workload import DYNAMO_ENGINES, load_workloads, named_cases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -724,3 +725,24 @@ def _last_name(called: ast.expr) -> str:
     if isinstance(called, ast.Attribute):
         return called.attr
     return called.id if isinstance(called, ast.Name) else ""
+
+
+def main() -> None:
+    """Print the hashes of cases as JSON: name to both, or to ``null`` where they cannot be told.
+
+    Where two commits are measured side by side, neither is installed: a process for each sees its
+    own.
+    """
+    asked = json.loads(sys.argv[1])
+    workloads, project = asked["workloads"], asked["project"]
+    found: dict[str, object] = {}
+    for case in named_cases(load_workloads(workloads), asked["cases"], asked["device"]):
+        try:
+            found[case.name] = reached_sources(case, workloads, project, ran=False)
+        except Exception:  # noqa: BLE001  (the process of the case will report what is wrong)
+            found[case.name] = None
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from ivhl.tracker.detection.changepoints import Searched
     from ivhl.tracker.store.metrics import Metric
 
+# The garbage collector closes the database in whatever thread it runs.
+_OPTIONS: Final[Any] = {"timeout": WAIT_S, "isolation_level": None, "check_same_thread": False}
 _AGAIN: Final = "run the same command again: the index is made from the records"
 _SELECT: Final = (
     'SELECT id, cases, "commit", recorded_at, subject, made, failure_class, exception, '  # noqa: S608
@@ -183,8 +185,7 @@ class Index:
     def __init__(self, results: Path, database: str) -> None:
         self._results = results
         self._current = Current("", "", (), {})
-        # The garbage collector closes it in whatever thread it runs.
-        self._db = sqlite3.connect(database, WAIT_S, isolation_level=None, check_same_thread=False)
+        self._db = sqlite3.connect(database, **_OPTIONS)
         self._close = finalize(self, self._db.close)
         self.place = None if database == ":memory:" else Path(database)
         # The records of ``newest`` by id, and in which file each is.
