@@ -410,8 +410,9 @@ def refusing_exits() -> Iterator[None]:
 
 def _why(error: Exception) -> str:
     """Return why a module does not import."""
-    kind = "" if isinstance(error, ImportRefusedError) else f"{type(error).__name__}: "
-    return f"{kind}{error}"
+    return (
+        str(error) if isinstance(error, ImportRefusedError) else f"{type(error).__name__}: {error}"
+    )
 
 
 def broken_benchmarks(reference: str) -> tuple[str, ...]:
