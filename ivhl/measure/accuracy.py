@@ -101,6 +101,9 @@ class Typical:
     error: float = 0.0
 
 
+UNKNOWN = Typical(0.0, 0.0)
+
+
 def typical_of(values: Sequence[Tensor], moves: Sequence[float], *, own: bool) -> Typical:
     """Return what an output of few elements is like.
 
@@ -300,16 +303,16 @@ def eager_is_sound(
     typical: Typical | None = None,
 ) -> bool:
     """Return whether eager is close enough to the reference to be the baseline."""
-    limit = limit_of_eager(error, scales, dtype=dtype, typical=typical)
+    limit = limit_of_eager(error, scales, typical or UNKNOWN, dtype=dtype)
     return error.eager_rmse is not None and error.eager_rmse <= limit
 
 
 def limit_of_eager(
     error: OutputError,
-    scales: Scales | None = None,
+    scales: Scales | None,
+    usual: Typical,
     *,
-    dtype: str = "float32",
-    typical: Typical | None = None,
+    dtype: str,
     share: float = EAGER_LIMIT,
 ) -> float:
     """Return the largest RMSE with which eager can be the baseline.
@@ -317,11 +320,10 @@ def limit_of_eager(
     Args:
         error: Of one of its outputs.
         scales: See ``Scales``.
+        usual: See ``Typical``.
         dtype: Precision of eager.
-        typical: See ``Typical``.
         share: Fraction of the scale that is allowed.
     """
-    usual = typical or Typical(0.0, 0.0)
     limit = share * max(error.scale, usual.scale)
     if scales is not None:
         limit = share * max(scales.tolerance, usual.scale) + scales.free
@@ -375,13 +377,12 @@ def limit_without_jumps(
         typical: See ``Typical``.
     """
     share = max(EAGER_LIMIT, ROUNDINGS * ROUNDOFF[dtype])
-    most = limit_of_eager(error, scales, dtype=dtype, typical=typical, share=share)
+    usual = typical or UNKNOWN
+    most = limit_of_eager(error, scales, usual, dtype=dtype, share=share)
     own = scales or Scales(error.scale, error.scale)
-    usual = typical or Typical(0.0, 0.0)
-    least = tolerance / 10 * min(max(own.tolerance, usual.scale), 1.0) + own.free
     rounding = share_of_rounding(dtype, n_inputs, reference.numel())
-    least += rounding * max(own.rounding, usual.scale)
-    least = LARGEST_BY_RMSE * (least + ROUNDINGS * usual.rounding)
+    by_tolerance, by_rounding, by_moves = _allowances(own, usual, tolerance, rounding)
+    least = LARGEST_BY_RMSE * (by_tolerance + own.free + by_rounding + by_moves)
     if not output.numel() or (error.eager_max is not None and error.eager_max <= least):
         return most + own.largest
     return min(most, max(least, far_beyond(apart(output, reference)))) + own.largest
@@ -458,47 +459,78 @@ def judge_compiled(
     Raises:
         ValueError: If the variant returns another number of tensors or other shapes.
     """
+    _refuse_other_number(errors, outputs)
+    judged = []
+    ceiling = ceiling_for(dtype)
+    rows = zip(errors, outputs, references, strict=True)
+    for number, (error, output, reference) in enumerate(rows):
+        own = Scales(error.scale, error.scale) if scales is None else scales[number]
+        usual = (typical or {}).get(number, UNKNOWN)
+        rounding = share_of_rounding(dtype, n_inputs, reference.numel())
+        allowed = _allowances(own, usual, tolerance, rounding)
+        factor = factor_for(dtype, reference.numel())
+        anchor = anchors[number] if anchors is not None else None
+        limits = 0.0, 0.0
+        if is_rounded(output) and not own.exact:
+            limits = _limits(error, anchor, own, usual, factor, allowed, ceiling)
+        largest, rmse = distance(output, reference)
+        passed = rmse <= limits[0] and largest <= limits[1]
+        found = _with_variant(error, largest, rmse, limits, passed=passed)
+        judged.append(replace(found, anchor_rmse=anchor.eager_rmse if anchor else None))
+    return tuple(judged)
+
+
+def _allowances(
+    own: Scales, usual: Typical, tolerance: float, rounding: float
+) -> tuple[float, float, float]:
+    """Return the RMSE that is allowed by tolerance, by rounding and by moved inputs."""
+    return (
+        tolerance / 10 * min(max(own.tolerance, usual.scale), 1.0),
+        rounding * max(own.rounding, usual.scale),
+        ROUNDINGS * usual.rounding,
+    )
+
+
+def _limits(  # noqa: PLR0917  (one rule)
+    error: OutputError,
+    anchor: OutputError | None,
+    own: Scales,
+    usual: Typical,
+    factor: float,
+    allowed: tuple[float, float, float],
+    ceiling: float,
+) -> tuple[float, float]:
+    """Return the largest RMSE that passes, and the largest error of an element."""
+    anchored = anchor or error
+    base = anchored.eager_rmse or 0.0
+    if anchor is None:
+        base = max(base, usual.error)
+    limit = factor * base + own.free + allowed[0] + allowed[1] + allowed[2]
+    if anchor is not None:
+        most = ceiling * max(error.scale, usual.scale)
+        # Without a finite anchor, only the ceiling applies.
+        limit = most if anchor.eager_rmse is None else min(limit, most)
+    largest = LARGEST_BY_EAGER * (anchored.eager_max or 0.0) + LARGEST_BY_RMSE * limit
+    return limit, largest + own.largest
+
+
+def _refuse_other_number(errors: Sequence[OutputError], outputs: Sequence[Tensor]) -> None:
     if len(outputs) != len(errors):
         raise ValueError(f"compiled returned {len(outputs)} tensors, eager {len(errors)}")
-    judged = []
-    for number, (error, output, reference) in enumerate(
-        zip(errors, outputs, references, strict=True)
-    ):
-        largest, rmse = distance(output, reference)
-        anchored = error if anchors is None else anchors[number]
-        anchor = anchored.eager_rmse
-        own = Scales(error.scale, error.scale) if scales is None else scales[number]
-        usual = (typical or {}).get(number, Typical(0.0, 0.0))
-        base = anchor or 0.0
-        if anchors is None:
-            base = max(base, usual.error)
-        limit = factor_for(dtype, reference.numel()) * base + own.free
-        exact = own.exact or not is_rounded(output)
-        if not exact:
-            limit += tolerance / 10 * min(max(own.tolerance, usual.scale), 1.0)
-            rounding = share_of_rounding(dtype, n_inputs, reference.numel())
-            limit += rounding * max(own.rounding, usual.scale)
-            limit += ROUNDINGS * usual.rounding
-        if anchors is not None:
-            ceiling = ceiling_for(dtype) * max(error.scale, usual.scale)
-            # Without a finite anchor, only the ceiling applies.
-            limit = ceiling if anchor is None else min(limit, ceiling)
-        limit_max = LARGEST_BY_EAGER * (anchored.eager_max or 0.0) + LARGEST_BY_RMSE * limit
-        limit_max += own.largest
-        if exact:
-            limit = limit_max = 0.0
-        judged.append(
-            replace(
-                error,
-                compiled_max=finite(largest),
-                compiled_rmse=finite(rmse),
-                limit_rmse=limit,
-                limit_max=limit_max,
-                passed=rmse <= limit and largest <= limit_max,
-                anchor_rmse=None if anchors is None else anchor,
-            )
-        )
-    return tuple(judged)
+
+
+def _with_variant(
+    error: OutputError, largest: float, rmse: float, limits: tuple[float, float], *, passed: bool
+) -> OutputError:
+    """Return the error of eager with that of the variant."""
+    return replace(
+        error,
+        compiled_max=finite(largest),
+        compiled_rmse=finite(rmse),
+        limit_rmse=finite(limits[0]),
+        limit_max=finite(limits[1]),
+        passed=passed,
+    )
 
 
 def judge_by_eager(
@@ -524,8 +556,7 @@ def judge_by_eager(
     Raises:
         ValueError: If the variant returns another number of tensors or other shapes.
     """
-    if len(outputs) != len(errors):
-        raise ValueError(f"compiled returned {len(outputs)} tensors, eager {len(errors)}")
+    _refuse_other_number(errors, outputs)
     judged = []
     for error, output, reference in zip(errors, outputs, references, strict=True):
         largest, rmse = distance(output, reference)
@@ -539,17 +570,9 @@ def judge_by_eager(
             finite_in_both = a.isfinite() & b.isfinite()
             cosine = cosine_of(a[finite_in_both], b[finite_in_both])
             passed, limit = cosine >= LEAST_COSINE, math.inf
-        judged.append(
-            replace(
-                error,
-                compiled_max=finite(largest),
-                compiled_rmse=finite(rmse),
-                limit_rmse=finite(limit),
-                limit_max=finite(limit),
-                passed=bool(passed) and math.isfinite(rmse),
-                cosine=cosine,
-            )
-        )
+        passed = bool(passed) and math.isfinite(rmse)
+        found = _with_variant(error, largest, rmse, (limit, limit), passed=passed)
+        judged.append(replace(found, cosine=cosine))
     return tuple(judged)
 
 
