@@ -190,32 +190,33 @@ class Compilation:
         self._setup.journal.enter("compile")
         from ivhl.measure.engine import compiler_of  # noqa: PLC0415  (imports what may be missing)
 
-        engine = compiler_of(self._setup.case.variant.engine, self._compiler)
+        engine = self._setup.case.variant.engine
+        compiler = compiler_of(engine, self._compiler)
         watch: Watch | HotPaths | None = None
+        warm_up = None
+        if engine == "hotpath":
+            warm_up = HotPaths().compiler
+            watch = hot = HotPaths()
+            compiler = hot.compiler
         # Other engines do not use Dynamo, which may not even support this Python.
-        if self._setup.case.variant.engine in DYNAMO_ENGINES:
-            use_compiler(skip_isa_check=job.skip_isa_check, device=job.effort.device)
+        if engine in DYNAMO_ENGINES or engine == "hotpath":
+            use_compiler(
+                skip_isa_check=job.skip_isa_check, device=job.effort.device, compiler=warm_up
+            )
+        if engine in DYNAMO_ENGINES:
             self._setup.torch._dynamo.reset()  # noqa: SLF001
             watch = Watch()
-        elif self._setup.case.variant.engine == "hotpath":
-            use_compiler(
-                skip_isa_check=job.skip_isa_check,
-                device=job.effort.device,
-                compiler=HotPaths().compiler,
-            )
-            watch = hot = HotPaths()
-            engine = hot.compiler
         self._data.use(0)
         agrees = self._let_random_numbers_agree(by_law=by_law)
         held = self._subject.variant_copy()
         self._setup.synchronize()
         allowed = RANDOM_STATES
-        if self._setup.case.variant.engine in INDUCTOR_ENGINES:
+        if engine in INDUCTOR_ENGINES:
             allowed |= BY_INDUCTOR
         state = Unchanged(self._subject.eager, allowed)
         workers = living_descendants()
         began = begin(workers)
-        arm = self._subject.variant_arm(engine, self._data.variant_inputs, held)
+        arm = self._subject.variant_arm(compiler, self._data.variant_inputs, held)
         call = self._subject.with_same_numbers(arm)
         outputs = getattr(call, "call", call)()
         self._setup.synchronize()

@@ -171,22 +171,19 @@ def telling(error: BaseException) -> BaseException:
     """
     if isinstance(error, CaseError):
         return error
-    gives = (
-        e
-        for e in chain(error)
-        if SUPPORT_GATE.search(str(e)) or any(kind.__name__ in BY_TYPE for kind in type(e).__mro__)
-    )
-    return next(gives, error)
+    for e in chain(error):
+        if SUPPORT_GATE.search(str(e)) or any(
+            kind.__name__ in BY_TYPE for kind in type(e).__mro__
+        ):
+            return e
+    return error
 
 
 def qualified_name(error: BaseException) -> str:
     """Return the type as ``module.Name``; built-in exceptions without a module."""
     kind = type(telling(error))
-    return (
-        kind.__qualname__
-        if kind.__module__ == "builtins"
-        else f"{kind.__module__}.{kind.__qualname__}"
-    )
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return f"{module}{kind.__qualname__}"
 
 
 def message_of(error: BaseException, limit: int = 2000) -> str:

@@ -73,10 +73,12 @@ class FreshCalls:
         if len(self._data.draws) == 1:
             return
         mark = self._compiled.watch.mark() if self._compiled.watch else {}
-        found = self._fresh_calls_show(0)
-        # Test twice: other load on the machine may look the same once.
-        if found is not None:
-            found = self._fresh_calls_show(MOST_FRESH_DRAWS)
+        found = None
+        for first in (0, MOST_FRESH_DRAWS):  # twice: other load on the machine may look the same
+            took = self._time_fresh_calls(first)
+            found = None if took is None else self._remembering(took)
+            if found is None:
+                break
         self._compiled.note(self._setup.journal)
         self._refuse_a_fallback_on_new_data()
         if found is None:
@@ -105,10 +107,6 @@ class FreshCalls:
         seconds = [median(took[arm]["new"]) for arm in took]
         speed = f"; there it is {seconds[0] / seconds[1]:.2f}x as fast as eager" if took else ""
         raise CaseError(watch.fell_back_as, f"on new data: {reason}{speed}")
-
-    def _fresh_calls_show(self, first: int) -> tuple[float, float] | None:
-        took = self._time_fresh_calls(first)
-        return None if took is None else self._remembering(took)
 
     def _time_fresh_calls(self, first: int) -> dict[str, dict[str, list[float]]] | None:
         """Return the seconds of single calls by arm and by the change before the call.

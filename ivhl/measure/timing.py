@@ -190,13 +190,9 @@ def _time_restored(
         if number == chosen:
             output = call.read(blocks[-1].output)
         blocks[-1] = replace(blocks[-1], output=None)
-    return Block(
-        seconds=sum(block.seconds for block in blocks) / calls,
-        wall_s=sum(block.wall_s for block in blocks) / calls,
-        cpu_s=sum(block.cpu_s for block in blocks) / calls,
-        elsewhere_s=sum(block.elsewhere_s for block in blocks) / calls,
-        output=output,
-    )
+    names = ("seconds", "wall_s", "cpu_s", "elsewhere_s")
+    means = {name: sum(getattr(block, name) for block in blocks) / calls for name in names}
+    return Block(**means, output=output)
 
 
 def _block(took: Stretch, calls: int, clock_ns: float, output: Any) -> Block:  # noqa: ANN401
