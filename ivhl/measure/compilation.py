@@ -23,12 +23,10 @@ from ivhl.workload import DYNAMO_ENGINES, INDUCTOR_ENGINES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ivhl.measure.data import Data
-    from ivhl.measure.eager import EagerArm
+    from ivhl.measure.eager import Begun
     from ivhl.measure.imports import Setup
     from ivhl.measure.journal import Journal
     from ivhl.measure.judge import OutputJudge
-    from ivhl.measure.subject import Subject
 
 # Dynamo recompiles at the second call if a size changed, and gives up after eight recompiles.
 CALLS_BEFORE_TIMING = 12
@@ -128,26 +126,14 @@ class Compilation:
     """Compiles the variant of a case.
 
     Args:
-        setup: The process.
-        data: The inputs.
-        subject: What is called.
-        eager: The eager arm.
-        judge: Judges outputs by value.
+        begun: What the phases before have made.
         compiler: Is ``torch.compile`` with its settings.
     """
 
-    def __init__(
-        self,
-        setup: Setup,
-        data: Data,
-        subject: Subject,
-        eager: EagerArm,
-        *,
-        judge: OutputJudge,
-        compiler: Callable[..., Any],
-    ) -> None:
-        self._setup, self._data, self._subject, self._eager = setup, data, subject, eager
-        self._judge, self._compiler = judge, compiler
+    def __init__(self, begun: Begun, compiler: Callable[..., Any]) -> None:
+        self._setup, self._data, self._eager = begun.setup, begun.data, begun.eager
+        self._subject, self._judge = begun.functions.subject, begun.judge
+        self._compiler = compiler
         self._limits: list[str] = []
 
     def run(self) -> VariantArm:

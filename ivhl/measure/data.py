@@ -10,6 +10,7 @@ from ivhl.measure.draws import (
     ShapesDifferError,
     cast,
     check_alike,
+    check_different,
     clone,
     draw,
     fill,
@@ -102,8 +103,7 @@ class Data:
             try:
                 check_alike(first, other)
                 self._check_prepared_alike(prepared)
-                if holds(other, first):
-                    raise ShapesDifferError("every draw has the same values")  # noqa: TRY301
+                check_different(first, other)
             except ShapesDifferError as difference:
                 warnings.warn(
                     "ivhl: the data cannot change between blocks, so a variant that returns kept "

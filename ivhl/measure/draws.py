@@ -114,6 +114,16 @@ def check_alike(one: Any, other: Any) -> None:  # noqa: ANN401  (any pytree)
             raise ShapesDifferError(f"one draw has {x!r}, another {y!r}"[:300])
 
 
+def check_different(one: Any, other: Any) -> None:  # noqa: ANN401  (any pytree)
+    """Refuse two equal draws.
+
+    Raises:
+        ShapesDifferError: If all tensors are equal.
+    """
+    if holds(other, one):
+        raise ShapesDifferError("every draw has the same values")
+
+
 def fill(live: Any, source: Any) -> None:  # noqa: ANN401  (any pytree)
     """Copy the values of ``source`` into the tensors of ``live``."""
     with torch.no_grad():

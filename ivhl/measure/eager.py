@@ -39,6 +39,27 @@ class EagerArm:
     reuses_memory: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """What the phases before the compiler have made.
+
+    Attributes:
+        setup: The process.
+        functions: Those of the workload.
+        data: The inputs.
+        eager: The eager arm.
+        anchors: Judges eager.
+        judge: Judges the variant.
+    """
+
+    setup: Setup
+    functions: Functions
+    data: Data
+    eager: EagerArm
+    anchors: Anchors
+    judge: OutputJudge
+
+
 def try_eager(data: Data, subject: Subject, call: Callable[[], Any]) -> frozenset[str]:
     """Call eager once, before the reference could be blamed for what cannot run at all.
 
@@ -109,18 +130,10 @@ def share_memory(one: list[tuple[Any, int]], other: list[tuple[Any, int]]) -> bo
     )
 
 
-def run_source(
-    setup: Setup,
-    functions: Functions,
-    data: Data,
-    eager: EagerArm,
-    *,
-    anchors: Anchors,
-    judge: OutputJudge,
-) -> Callable[[], Any]:
+def run_source(begun: Begun) -> Callable[[], Any]:
     """Judge the variant's own source on every draw, and return its call."""
-    subject = functions.subject
-    setup.journal.enter("eager")
+    subject, data, eager = begun.functions.subject, begun.data, begun.eager
+    begun.setup.journal.enter("eager")
     data.use(0)
     state = Unchanged(subject.eager, eager.allowed)
     arm = subject.variant_arm(
@@ -130,24 +143,23 @@ def run_source(
     for number in range(len(data.draws)):
         data.use(number)
         outputs = data.detached(source())
-        anchors.note_source(outputs, eager.anchors[number])
+        begun.anchors.note_source(outputs, eager.anchors[number])
         if subject.is_own_source:
             which = "the variant's own source, run eagerly: its"
-            judge.judge(outputs, eager.anchors[number], which)
+            begun.judge.judge(outputs, eager.anchors[number], which)
     if subject.is_own_source:
         state.refuse_changes("the variant's own source")
     return source
 
 
-def refuse_work_beside_the_call(
-    setup: Setup, functions: Functions, data: Data, source: Callable[[], Any]
-) -> None:
+def refuse_work_beside_the_call(begun: Begun, source: Callable[[], Any]) -> None:
     """Refuse a ``prepare`` or ``finish`` that computes: no clock runs while they do.
 
     They may rearrange numbers, and compute from ``fixed`` inputs, as an application would do
     once. So every prepared number that differs between draws must be a number of the inputs,
     and every number that ``finish`` returns must be one of the call's outputs, up to the sign.
     """
+    setup, data, finish = begun.setup, begun.data, begun.functions.finish
     variant = setup.case.variant
     if variant.prepare and len(data.draws) > 1:
         own = cast(data.draws[0], setup.variant_dtype, setup.device)
@@ -157,10 +169,10 @@ def refuse_work_beside_the_call(
                 f"{variant.prepare} does work of the call without being timed: it may only "
                 "rearrange numbers, or compute from `fixed` inputs",
             )
-    if functions.finish:
+    if finish:
         data.use(0)
         outputs = source()
-        if not made_of(functions.finish(outputs), outputs):
+        if not made_of(finish(outputs), outputs):
             raise CaseError(
                 "side_effect",
                 f"{variant.finish} does work of the call without being timed: it may only "

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-import warnings
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,12 +18,9 @@ from ivhl.measure.accuracy import (
     Scales,
     distance,
     has_few,
-    has_own_scale,
     is_rounded,
     largest_of,
-    rounded,
     smooth_move,
-    typical_of,
 )
 from ivhl.measure.draws import cast, clone, rounded_again
 from ivhl.measure.failures import CaseError, classify, message_of
@@ -34,18 +29,13 @@ from ivhl.measure.leaves import Leaves, leaves_of
 from ivhl.measure.randomness import DrawsIn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from torch import Tensor
 
-    from ivhl.measure.accuracy import Typical
-    from ivhl.measure.imports import Setup
     from ivhl.measure.models import Held
     from ivhl.measure.subject import Subject
     from ivhl.records.record import Reference
-
-    Moves = list[dict[str, float]]
-    Tensors = list[dict[str, Any]]
 
 # How often a model is run on rounded inputs to see whether its gradients jump there.
 _LOOKS_FOR_JUMPS = 8
@@ -266,50 +256,3 @@ def _explained(level: Reference) -> Iterator[None]:
             f"the same code in float64 raised {type(error).__name__}: {message_of(error)} "
             "(if it cannot run in float64, write reference='tolerance' or name a formula)",
         ) from error
-
-
-def run_reference(
-    setup: Setup, exact: Exact, draws: Sequence[tuple[Any, ...]]
-) -> tuple[Tensors, Moves]:
-    """Return the reference of each output by its path, and what ``Exact.moves_of`` does, by draw.
-
-    Saved for the other processes of the case. They compute the references again if loading fails:
-    the disk may be full, and PyTorch 2.5.1 cannot save on Python 3.13.
-    """
-    setup.journal.enter("reference")
-    path = Path(setup.job.references)
-    with suppress(Exception):
-        tensors, moves = setup.torch.load(path, weights_only=True)
-        return tensors, moves
-    tensors = [exact.reference_of(inputs).tensors for inputs in draws]
-    moves = [
-        exact.moves_of(inputs, tensors[number], number) for number, inputs in enumerate(draws)
-    ]
-    with suppress(Exception):
-        fresh = path.with_name(f"{path.name}.{setup.job.process}")
-        setup.torch.save([tensors, moves], fresh)
-        fresh.rename(path)
-    return tensors, moves
-
-
-def warn_of_rounded_references(setup: Setup, references: Tensors) -> None:
-    """Warn of what the same code in float64 rounds all the same: it judges less sharply."""
-    if setup.case.level == "float64" and (names := rounded(references[0])):
-        warnings.warn(
-            f"ivhl: the float64 reference rounds {', '.join(names[:8])}: the code casts to a "
-            "precision of its own; with `reference`, another formula judges it",
-            stacklevel=1,
-        )
-
-
-def typical_outputs(references: Tensors, moves: Moves) -> dict[int, Typical]:
-    """Return what outputs of few elements are like on all draws, by the number of the output."""
-    return {
-        number: typical_of(
-            [one[path] for one in references if path in one],
-            [one[path] for one in moves if path in one],
-            own=has_own_scale(path),
-        )
-        for number, (path, first) in enumerate(references[0].items())
-        if has_few(first)
-    }

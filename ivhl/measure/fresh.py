@@ -17,11 +17,8 @@ from ivhl.measure.timing import time_call
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ivhl.measure.anchors import Anchors
     from ivhl.measure.compilation import VariantArm
-    from ivhl.measure.data import Data
-    from ivhl.measure.eager import EagerArm
-    from ivhl.measure.imports import Functions, Setup
+    from ivhl.measure.eager import Begun
     from ivhl.measure.timing import Times
 
 # Limit for the time of a call on new data over a call on data just seen, relative to eager's ratio.
@@ -39,30 +36,22 @@ class FreshCalls:
     """Calls eager and the variant on new data.
 
     Args:
-        setup: The process.
-        functions: Those of the workload.
-        data: The inputs.
-        eager: The eager arm.
+        begun: What the phases before the compiler have made.
         source: Calls the variant's own source.
         variant: The compiled code.
-        anchors: Judges eager.
         times: What the timing found.
     """
 
     def __init__(
         self,
-        setup: Setup,
-        functions: Functions,
-        data: Data,
-        *,
-        eager: EagerArm,
+        begun: Begun,
         source: Callable[[], Any],
         variant: VariantArm,
-        anchors: Anchors,
         times: Mapping[str, Times],
     ) -> None:
-        self._setup, self._exact, self._data = setup, functions.exact, data
-        self._eager, self._source, self._anchors, self._times = eager, source, anchors, times
+        self._setup, self._exact, self._data = begun.setup, begun.functions.exact, begun.data
+        self._eager, self._anchors = begun.eager, begun.anchors
+        self._source, self._times = source, times
         self._compiled, self._judge = variant.compiled, variant.judge
 
     def call(self) -> None:

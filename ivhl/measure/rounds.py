@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ivhl.measure.compilation import VariantArm
-    from ivhl.measure.data import Data
-    from ivhl.measure.eager import EagerArm
+    from ivhl.measure.eager import Begun
     from ivhl.measure.imports import Setup
     from ivhl.measure.journal import Journal
     from ivhl.measure.timing import Block, Times
@@ -57,17 +56,12 @@ def time_eager(setup: Setup, call: Callable[[], Any], *names: str) -> EagerBefor
 
 
 def time_variant(
-    setup: Setup, data: Data, eager: EagerArm, source: Callable[[], Any], variant: VariantArm
+    begun: Begun, source: Callable[[], Any], variant: VariantArm
 ) -> tuple[dict[str, Times], list[dict[str, float]]]:
     """Return the times of all arms, and the calibrations before and after."""
-    compiled = variant.compiled
-
+    setup, compiled, eager = begun.setup, variant.compiled, begun.eager.call
     setup.journal.enter("timing")
-    arms: dict[str, Callable[[], Any]] = {
-        "eager": eager.call,
-        "eager_again": eager.call,
-        "compiled": compiled.call,
-    }
+    arms = {"eager": eager, "eager_again": eager, "compiled": compiled.call}
     case = setup.case
     # With the engine ``eager``, the arm ``compiled`` already is the source run eagerly.
     if case.variant.engine != "eager" and (
@@ -83,7 +77,7 @@ def time_variant(
             clock=setup.clock,
             schedule=SCHEDULE,
             seed=setup.job.seed + last,
-            bystander=Around(setup, data, eager, variant),
+            bystander=Around(begun, variant),
         )
         compiled.note(setup.journal)
         compiled.note_a_fallback()
@@ -132,17 +126,16 @@ class Around(Bystander):
     """Changes the data before each block, and checks outputs, inputs and process after it.
 
     Args:
-        setup: The process.
-        data: The inputs.
-        eager: The eager arm.
+        begun: What the phases before the compiler have made.
         variant: The compiled code.
     """
 
-    def __init__(self, setup: Setup, data: Data, eager: EagerArm, variant: VariantArm) -> None:
-        self._setup, self._data, self._eager, self._variant = setup, data, eager, variant
+    def __init__(self, begun: Begun, variant: VariantArm) -> None:
+        self._setup, self._data = begun.setup, begun.data
+        self._eager, self._variant = begun.eager, variant
         # The number of the draw, in a list of one.
         self._draw = [0]
-        self._look = random.Random(setup.job.seed)  # noqa: S311  (a choice, not a secret)
+        self._look = random.Random(begun.setup.job.seed)  # noqa: S311  (a choice, not a secret)
         self.descendants = living_descendants()
 
     def before(self, arm: str, number: int) -> None:
