@@ -21,9 +21,7 @@ from ivhl.measure.failures import (
     classify,
     exit_error,
     lacks,
-    message_of,
-    place_of,
-    qualified_name,
+    reported,
 )
 from ivhl.measure.first_compile import picked_instructions, use_compiler
 from ivhl.measure.imports import import_torch, import_workload
@@ -76,15 +74,8 @@ def main(argv: list[str]) -> NoReturn:
         refuse_other_version(case, job)
         Measurement(job, case, journal).run()
     except Exception as error:  # noqa: BLE001  (every exception is a result of the case)
-        journal.note(
-            failure={
-                "phase": journal.phase,
-                "failure_class": class_of(error, journal.phase, job),
-                "exception": "" if isinstance(error, CaseError) else qualified_name(error),
-                "message": message_of(error),
-                "where": place_of(error),
-            }
-        )
+        failed = class_of(error, journal.phase, job)
+        journal.note(failure=reported(error, failed, journal.phase))
     if case is not None and job.stage in ("compile", "import"):  # every function of it has run
         journal.note(**sources_of(case, job))
     journal.note(

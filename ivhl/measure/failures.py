@@ -225,6 +225,17 @@ def place_of(error: BaseException) -> str:
     return ""
 
 
+def reported(error: BaseException, failure_class: FailureClass, phase: Phase) -> dict[str, str]:
+    """Return the failure of a case as a journal has it."""
+    return {
+        "phase": phase,
+        "failure_class": failure_class,
+        "exception": "" if isinstance(error, CaseError) else qualified_name(error),
+        "message": message_of(error),
+        "where": place_of(error),
+    }
+
+
 def is_of_harness(file: str) -> bool:
     """Return whether a file is one of the code that measures."""
     return file == workload.__file__ or file.startswith(_HARNESS)

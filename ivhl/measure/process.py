@@ -387,11 +387,7 @@ class Nursery:
 
 def resident_bytes(pids: Iterable[int]) -> int:
     """Return the summed resident memory of processes; 0 without ``/proc``."""
-    total = 0
-    for pid in pids:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            total += int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * PAGE
-    return total
+    return _total(pids, "statm", lambda text: int(text.split()[1]) * PAGE)
 
 
 def proportional_bytes(pids: Iterable[int]) -> int:
@@ -399,12 +395,16 @@ def proportional_bytes(pids: Iterable[int]) -> int:
 
     The kernel walks the page tables for it, which is too slow for every poll.
     """
+    pss = _total(pids, "smaps_rollup", lambda text: int(text.split("\nPss:")[1].split()[0]) * 1024)
+    return pss or resident_bytes(pids)
+
+
+def _total(pids: Iterable[int], file: str, bytes_in: Callable[[str], int]) -> int:
     total = 0
     for pid in pids:
         with contextlib.suppress(OSError, ValueError, IndexError):
-            text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
-            total += int(text.split("\nPss:")[1].split()[0]) * 1024
-    return total or resident_bytes(pids)
+            total += bytes_in(Path(f"/proc/{pid}/{file}").read_text(encoding="ascii"))
+    return total
 
 
 def tail(path: Path, limit: int = 4000) -> str:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ivhl.measure.case import Measurement, class_of
-from ivhl.measure.failures import CaseError, message_of, place_of, qualified_name
+from ivhl.measure.failures import reported
 from ivhl.measure.first_compile import use_compiler
 from ivhl.measure.flags import Flag, NoSuchFlagError, set_flag
 from ivhl.measure.imports import import_torch
@@ -192,13 +192,7 @@ def failure_of(
     error: Exception, phase: Phase, job: Job, folders: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the failure of a trial as its journal keeps it, without the folders of this machine."""
-    found = {
-        "phase": phase,
-        "failure_class": class_of(error, phase, job),
-        "exception": "" if isinstance(error, CaseError) else qualified_name(error),
-        "message": message_of(error),
-        "where": place_of(error),
-    }
+    found = reported(error, class_of(error, phase, job), phase)
     return {name: without_folders(text, folders) for name, text in found.items()}
 
 

@@ -24,7 +24,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from ivhl.measure.case import Measurement, class_of
-from ivhl.measure.failures import CaseError, exit_error, message_of, place_of, qualified_name
+from ivhl.measure.failures import exit_error, message_of, qualified_name, reported
 from ivhl.measure.job import read_job
 from ivhl.measure.journal import Journal
 from ivhl.measure.rehearsal import print_traceback
@@ -425,17 +425,8 @@ def main(argv: Sequence[str]) -> NoReturn:
     except (Exception, SystemExit) as raised:  # noqa: BLE001  (every exception is a result)
         error = raised if isinstance(raised, Exception) else exit_error(raised, journal.phase)
         print_traceback(error)
-        is_mine = isinstance(error, TargetError)
-        is_said = is_mine or isinstance(error, CaseError)
-        journal.note(
-            failure={
-                "phase": journal.phase,
-                "failure_class": "inputs" if is_mine else class_of(error, journal.phase, job),
-                "exception": "" if is_said else qualified_name(error),
-                "message": message_of(error),
-                "where": place_of(error),
-            }
-        )
+        failed = class_of(error, journal.phase, job)
+        journal.note(failure=reported(error, failed, journal.phase))
     journal.note(done=True)
     journal.close()
     sys.stdout.flush()
