@@ -228,8 +228,7 @@ def _of_words(words: tuple[str, ...]) -> Read:
     return _of_one(lambda value: "" if type(value) is str and value in words else rule)
 
 
-def _of_text(_: str, key: str) -> Read:
-    rule = TEXTS[key]
+def _of_text(rule: Text) -> Read:
     good = _GOOD.setdefault(rule, set())
 
     def mistake_of(value: Any) -> str:  # noqa: ANN401  (JSON)
@@ -245,16 +244,7 @@ def _of_text(_: str, key: str) -> Read:
     return _of_one(mistake_of)
 
 
-def _of_switch(*_: str) -> Read:
-    return _of_one(lambda value: "" if type(value) is bool else "must be true or false")
-
-
-def _of_integer(name: str, _: str) -> Read:
-    rule = "must be an integer"
-    return _of_one(lambda value: number_mistake(name, value) if type(value) is int else rule)
-
-
-def _of_number(name: str, _: str) -> Read:
+def _of_number(name: str) -> Read:
     rule = "must be a number"
     return _of_one(
         lambda value: number_mistake(name, value) if type(value) in (int, float) else rule, float
@@ -263,7 +253,7 @@ def _of_number(name: str, _: str) -> Read:
 
 def _of_seconds(name: str) -> Read:
     """Return what reads a list of numbers: a record has hundreds of them."""
-    read_one = _of_number(name, "")
+    read_one = _of_number(name)
 
     def read(value: Any) -> tuple[float, ...]:  # noqa: ANN401  (JSON)
         _refuse_unless(type(value) is list, "must be a list", value)
@@ -310,11 +300,14 @@ def _of_mapping(read_name: Read, read_one: Read) -> Read:
     return read
 
 
+# By type, what reads a field with this name and key; the types are those of JSON, to the letter.
 _OF: Final[dict[type, Callable[[str, str], Read]]] = {
-    str: _of_text,
-    bool: _of_switch,
-    int: _of_integer,
-    float: _of_number,
+    str: lambda _, key: _of_text(TEXTS[key]),
+    bool: lambda *_: _of_one(lambda x: "" if type(x) is bool else "must be true or false"),
+    int: lambda name, _: _of_one(
+        lambda x: number_mistake(name, x) if type(x) is int else "must be an integer"
+    ),
+    float: lambda name, _: _of_number(name),
 }
 # Texts that were found right, by rule: most of them are those of many records.
 _GOOD: Final[dict[Text, set[str]]] = {}
