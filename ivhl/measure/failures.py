@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ivhl import workload
+from ivhl.records.record import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -234,6 +235,25 @@ def reported(error: BaseException, failure_class: FailureClass, phase: Phase) ->
         "message": message_of(error),
         "where": place_of(error),
     }
+
+
+def failed(
+    phase: Phase,
+    failure_class: FailureClass,
+    message: str,
+    *,
+    exception: str = "",
+    output_tail: str = "",
+) -> Failure:
+    """Return the failure of a case that no exception of its code explains."""
+    return Failure(
+        phase=phase,
+        failure_class=failure_class,
+        exception=exception,
+        message=message,
+        where="",
+        output_tail=output_tail,
+    )
 
 
 def is_of_harness(file: str) -> bool:
