@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import re
 import shlex
@@ -87,10 +88,9 @@ def find_commit(root: Path, name: str) -> str:
     Raises:
         SpecError: If this is not a git repository, or has no such commit.
     """
+    asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     try:
-        return _text(
-            root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"
-        ).strip()
+        return _text(root, *asked).strip()
     except (NoRepositoryError, RefusedRepositoryError):
         raise
     except SpecError as error:
@@ -143,15 +143,8 @@ def commit_titles(root: Path, commits: Sequence[str]) -> dict[str, str]:
     Raises:
         SpecError: If git is missing, or lacks one.
     """
-    form = "--format=%H %cs  %s"
-    lines = _text(
-        root,
-        "log",
-        "--no-walk=unsorted",
-        "--stdin",
-        form,
-        input_="".join(f"{_full(c)}\n" for c in commits),
-    ).splitlines()
+    asked = ("log", "--no-walk=unsorted", "--stdin", "--format=%H %cs  %s")
+    lines = _text(root, *asked, input_=_lines(map(_full, commits))).splitlines()
     found = (line.partition(" ") for line in lines)
     return {commit: f"{commit[:8]}  {about}" for commit, _, about in found}
 
@@ -164,13 +157,9 @@ def commits_there(root: Path, hashes: Iterable[str]) -> frozenset[str]:
     """
     # Records hold any text, also several lines.
     asked = sorted(filter(_HASH.fullmatch, set(hashes)))
-    lines = _text(root, "cat-file", "--batch-check", input_="".join(f"{h}\n" for h in asked))
-    answers = lines.splitlines()
-    return frozenset(
-        commit
-        for commit, answer in zip(asked, answers, strict=True)
-        if answer.split()[:2] == [commit, "commit"]
-    )
+    answers = _text(root, "cat-file", "--batch-check", input_=_lines(asked)).splitlines()
+    pairs = zip(asked, answers, strict=True)
+    return frozenset(commit for commit, text in pairs if text.split()[:2] == [commit, "commit"])
 
 
 def commits_of_same_code(root: Path, commit: str, others: Iterable[str]) -> frozenset[str]:
@@ -183,10 +172,8 @@ def commits_of_same_code(root: Path, commit: str, others: Iterable[str]) -> froz
     """
     there = commits_there(root, {commit, *others})
     folder = _text(root, "rev-parse", "--show-prefix").rstrip("\n").rstrip("/")
-    trees = _objects(root, [f"{one}:{folder}" for one in there])
-    code = {
-        one: _without_results(tree, len(one) // 2) for one, tree in zip(there, trees, strict=True)
-    }
+    trees = zip(there, _objects(root, [f"{one}:{folder}" for one in there]), strict=True)
+    code = {one: _without_results(tree, len(one) // 2) for one, tree in trees}
     mine = code.get(commit)
     return frozenset({commit, *(one for one in there if code[one] == mine is not None)})
 
@@ -217,9 +204,8 @@ def files_at(root: Path, commit: str, folder: str, ending: str) -> dict[str, byt
     Raises:
         SpecError: If git is missing, or it has no such commit.
     """
-    listing = _text(root, "ls-tree", "-r", "-z", _full(commit), "--", f"{folder}/")
     blobs: dict[str, str] = {}
-    for entry in filter(None, listing.split("\0")):
+    for entry in _names(_text(root, "ls-tree", "-r", "-z", _full(commit), "--", f"{folder}/")):
         about, _, path = entry.partition("\t")
         _, kind, blob = about.split()
         if kind == "blob" and path.endswith(ending):
@@ -243,9 +229,8 @@ def lock_texts(root: Path, cells: Iterable[str]) -> Mapping[str, Mapping[str, by
     names = {f"{cell}{end}": cell for cell in cells for end in (".txt", ".unavailable.txt")}
     # --full-history: a merge may have dropped a lock that was used.
     asked = ("--full-history", "--objects", "--all", "HEAD", "--", _LOCKS)
-    listed = _text(root, "rev-list", *asked)
     blobs: dict[str, str] = {}
-    for line in listed.splitlines():
+    for line in _text(root, "rev-list", *asked).splitlines():
         blob, _, path = line.partition(" ")
         if cell := names.get(PurePosixPath(path).name):
             blobs[blob] = cell
@@ -265,11 +250,10 @@ def commit_order(root: Path) -> tuple[str, ...]:
 
 def published_branches(root: Path, configured: Sequence[str]) -> list[str]:
     """Return the branches that are there, and the current one if HEAD is on none of them."""
-    named = [name for name in configured if name]
+    named = filter(None, configured)
     present = [name for name in named if _output(root, "rev-parse", "--verify", "-q", name)]
     head = _output(root, "rev-parse", "HEAD").strip()
-    lines = [_output(root, "rev-list", "--first-parent", name).split() for name in present]
-    if any(head in line for line in lines):
+    if any(head in _output(root, "rev-list", "--first-parent", name).split() for name in present):
         return present
     current = _output(root, "symbolic-ref", "--short", "-q", "HEAD").strip()
     # asv splits names as a shell does: one with a quotation mark or a space stops it.
@@ -314,13 +298,12 @@ def uncommitted_files(root: Path, folder: str) -> list[str]:
         SpecError: If git is missing, or this is no repository.
     """
     changed = _text(root, "diff", "--name-only", "--relative", "-z", "HEAD", "--", folder)
-    return [*filter(None, changed.split("\0")), *untracked_files(root, folder)]
+    return _names(changed) + untracked_files(root, folder)
 
 
 def tracked_files(root: Path, names: Iterable[str]) -> list[str]:
     """Return the files and links of these names, or in them, that git tracks; empty without git."""
-    listed = _output(root, "ls-files", "-z", "--cached", "--", *names)
-    return [name for name in listed.split("\0") if name]
+    return _names(_output(root, "ls-files", "-z", "--cached", "--", *names))
 
 
 def untracked_files(root: Path, folder: str) -> list[str]:
@@ -329,18 +312,7 @@ def untracked_files(root: Path, folder: str) -> list[str]:
     Not the bytecode that Python leaves when it imports them: not every project ignores it.
     """
     listed = _output(root, "ls-files", "-z", "--others", "--exclude-standard", "--", folder)
-    return [name for name in listed.split("\0") if name and not name.endswith(".pyc")]
-
-
-def files_of_tree(root: Path) -> list[str]:
-    """Return the files of the working tree that git tracks or does not ignore, below the root.
-
-    Raises:
-        SpecError: If git is missing, or this is no repository.
-    """
-    listed = _text(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    names = dict.fromkeys(filter(None, listed.split("\0")))
-    return [name for name in names if (root / name).is_file()]
+    return [name for name in _names(listed) if not name.endswith(".pyc")]
 
 
 def copy_tree(root: Path, target: Path) -> Path:
@@ -354,12 +326,16 @@ def copy_tree(root: Path, target: Path) -> Path:
         SpecError: If git is missing, or this is no repository.
     """
     top = top_level(root)
-    for file in files_of_tree(top):
-        (target / file).parent.mkdir(parents=True, exist_ok=True)
-        if (top / file).is_symlink():  # it may lead to a file of any size
-            (target / file).symlink_to((top / file).resolve())
+    listed = _text(top, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    for name in dict.fromkeys(_names(listed)):
+        file, copy = top / name, target / name
+        if not file.is_file():
+            continue
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if file.is_symlink():  # it may lead to a file of any size
+            copy.symlink_to(file.resolve())
         else:
-            shutil.copy2(top / file, target / file)
+            shutil.copy2(file, copy)
     return target / root.resolve().relative_to(top)
 
 
@@ -377,8 +353,7 @@ def clone_at(root: Path, commit: str, target: Path) -> Path:
         SpecError: If git is missing, or it lacks the commit.
     """
     top, commit = top_level(root), _full(commit)
-    quiet = ("--quiet", "--no-checkout", "--shared")
-    _git(root, "clone", *quiet, str(top), str(target))
+    _git(root, "clone", "--quiet", "--no-checkout", "--shared", str(top), str(target))
     _git(target, "checkout", "--quiet", "--detach", commit)
     return target / root.resolve().relative_to(top.resolve())
 
@@ -439,30 +414,25 @@ def _full(commit: str) -> str:
 
 def _contents(root: Path, blobs: Iterable[str]) -> dict[str, bytes]:
     asked = list(dict.fromkeys(blobs))
-    found: dict[str, bytes] = {}
-    for blob, content in zip(asked, _objects(root, asked), strict=True):
-        if content is None:
-            raise SpecError(
-                f"git in {root} lacks the content of {blob}",
-                hint="fetch it: git fetch --refetch; a partial clone needs its remote",
-            )
-        found[blob] = content
-    return found
+    found = dict(zip(asked, _objects(root, asked), strict=True))
+    if missing := [blob for blob, content in found.items() if content is None]:
+        raise SpecError(
+            f"git in {root} lacks the content of {missing[0]}",
+            hint="fetch it: git fetch --refetch; a partial clone needs its remote",
+        )
+    return found  # type: ignore[return-value]
 
 
 def _objects(root: Path, names: Sequence[str]) -> Iterator[bytes | None]:
     """Yield the content of each object, ``None`` where git has none."""
-    data = _git(root, "cat-file", "--batch", input_="".join(f"{name}\n" for name in names))
-    position = 0
+    answers = io.BytesIO(_git(root, "cat-file", "--batch", input_=_lines(names)))
     for _ in names:
-        end = data.index(b"\n", position)
-        if data[position:end].endswith(b" missing"):
+        head = answers.readline().rstrip()
+        if head.endswith(b" missing"):
             yield None
-            position = end + 1
-            continue
-        size = int(data[position:end].split()[-1])
-        yield data[end + 1 : end + 1 + size]
-        position = end + 1 + size + 1
+        else:
+            yield answers.read(int(head.split()[-1]))
+            answers.read(1)
 
 
 def _output(root: Path, *arguments: str) -> str:
@@ -477,6 +447,15 @@ def _output(root: Path, *arguments: str) -> str:
         raise
     except SpecError:
         return ""
+
+
+def _names(listed: str) -> list[str]:
+    """Return what git has listed with ``-z``."""
+    return [*filter(None, listed.split("\0"))]
+
+
+def _lines(names: Iterable[str]) -> str:
+    return "".join(f"{name}\n" for name in names)
 
 
 def _text(root: Path, *arguments: str, input_: str = "") -> str:

@@ -35,7 +35,7 @@ from ivhl.records.record import Passes
 from ivhl.records.text import is_printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from ivhl.records.record import Reference
 
@@ -367,17 +367,15 @@ def load_workloads(reference: str) -> tuple[Workload, ...]:
         parts = {reference: _tuple_of(reference)}
     else:
         modules = _benchmark_modules(reference)
-        sound = [name for name, why in modules.items() if why is None]
-        if not sound:
+        parts = {m: _tuple_of(f"{m}:WORKLOADS") for m, why in modules.items() if why is None}
+        if not parts:
             broken = broken_benchmarks(reference)
             raise SpecError(
                 "; ".join(broken) or f"{reference}: no module in it has a tuple WORKLOADS",
                 hint=_HINT if broken else "docs/workloads.md shows one",
             )
-        parts = {name: _tuple_of(f"{name}:WORKLOADS") for name in sound}
     workloads = tuple(w for part in parts.values() for w in part)
-    mistakes = [m for w in workloads for m in _wrong_types(w)]
-    if mistakes:  # other checks would trip over them
+    if mistakes := [m for w in workloads for m in _wrong_types(w)]:  # other checks need the types
         raise SpecError(
             f"{reference!r}: " + "; ".join(mistakes[:_SHOWN_MISTAKES]),
             hint="correct the declarations; docs/workloads.md has the fields",
@@ -413,9 +411,10 @@ def use_benchmarks(root: Path, package: str) -> None:
         SpecError: If it is not there, or does not import.
     """
     place = root.resolve() / package
-    if not (place / "__init__.py").is_file():
+    init = place / "__init__.py"
+    if not init.is_file():
         raise SpecError(
-            f"[tool.ivhl] benchmarks = {package!r}: there is no {place / '__init__.py'}",
+            f"[tool.ivhl] benchmarks = {package!r}: there is no {init}",
             hint="it is a folder beside pyproject.toml; docs/workloads.md shows one",
         )
     loaded = sys.modules.get(package)
@@ -423,22 +422,34 @@ def use_benchmarks(root: Path, package: str) -> None:
         return
     for name in [name for name in sys.modules if f"{name}.".startswith(f"{package}.")]:
         del sys.modules[name]
-    spec = spec_from_file_location(
-        package, place / "__init__.py", submodule_search_locations=[str(place)]
-    )
+    spec = spec_from_file_location(package, init, submodule_search_locations=[str(place)])
     assert spec is not None  # noqa: S101  (it is a file of Python)
     assert spec.loader is not None  # noqa: S101
     module = module_from_spec(spec)
     sys.modules[package] = module
+    what, hint = f"benchmarks = {package!r}", f"correct {init}; it must import without torch"
+    try:
+        with _explained(f"{what} does not import", hint):
+            spec.loader.exec_module(module)
+    except SpecError:
+        del sys.modules[package]
+        raise
+
+
+@contextmanager
+def _explained(what: str, hint: str) -> Iterator[None]:
+    """Import somebody's declarations as ``_importing`` does, and explain whatever they raise.
+
+    Raises:
+        SpecError: With what failed, why, and the hint.
+    """
     try:
         with _importing():
-            spec.loader.exec_module(module)
-    except Exception as error:  # whatever somebody's module raises
-        del sys.modules[package]
-        raise SpecError(
-            f"[tool.ivhl] benchmarks = {package!r} does not import: {_why(error)}",
-            hint=f"correct {place / '__init__.py'}; it must import without torch",
-        ) from error
+            yield
+    except SpecError:
+        raise
+    except Exception as error:
+        raise SpecError(f"[tool.ivhl] {what}: {_why(error)}", hint=hint) from error
 
 
 @contextmanager
@@ -514,14 +525,10 @@ def _benchmark_modules(package: str) -> dict[str, str | None]:
     Raises:
         SpecError: If the package does not import, or is none.
     """
-    try:
-        with _importing():
-            places = importlib.import_module(package).__path__
-    except Exception as error:  # whatever somebody's module raises
-        raise SpecError(
-            f"[tool.ivhl] benchmarks = {package!r} does not import as a package: {_why(error)}",
-            hint=f"it is a folder beside pyproject.toml, with a file {package}/__init__.py",
-        ) from error
+    what = f"benchmarks = {package!r} does not import as a package"
+    hint = f"it is a folder beside pyproject.toml, with a file {package}/__init__.py"
+    with _explained(what, hint):
+        places = importlib.import_module(package).__path__
     found: dict[str, str | None] = {}
     for name in sorted(module.name for module in pkgutil.iter_modules(places, f"{package}.")):
         try:
@@ -593,32 +600,22 @@ def _tuple_of(reference: str) -> tuple[Workload, ...]:
         SpecError: If it is none.
     """
     module, _, attribute = reference.partition(":")
-    try:
-        with _importing():
-            workloads = _read_here(module) if attribute == "WORKLOADS" else None
-            if workloads is None:
-                workloads = resolve(reference)
-    except SpecError:
-        raise
-    except Exception as error:  # whatever somebody's module raises
-        raise SpecError(
-            f"[tool.ivhl] workloads = {reference!r} does not import: {_why(error)}",
-            hint=_HINT,
-        ) from error
-    if not isinstance(workloads, tuple) or not all(
-        type(w).__name__ == "Workload" for w in workloads
-    ):
-        raise SpecError(
-            f"{reference!r} must be a tuple of ivhl.workload.Workload "
-            f"(got {type(workloads).__name__})",
-            hint="write WORKLOADS = (Workload(...),), with the comma",
-        )
-    return workloads
+    with _explained(f"workloads = {reference!r} does not import", _HINT):
+        workloads = _read_here(module) if attribute == "WORKLOADS" else None
+        if workloads is None:
+            workloads = resolve(reference)
+    if isinstance(workloads, tuple) and all(type(w).__name__ == "Workload" for w in workloads):
+        return workloads
+    raise SpecError(
+        f"{reference!r} must be a tuple of ivhl.workload.Workload (got {type(workloads).__name__})",
+        hint="write WORKLOADS = (Workload(...),), with the comma",
+    )
 
 
 def _wrong_types(workload: Workload) -> Iterator[str]:
     """Yield the fields that do not hold what they should."""
-    place = f"workload {workload.name!r}" if _is_text(workload, "name") else "a workload"
+    name = getattr(workload, "name", None)
+    place = f"workload {name!r}" if isinstance(name, str) else "a workload"
     yield from _wrong_fields(workload, Workload, place)
     variants = getattr(workload, "variants", ())
     for number, variant in enumerate(variants if isinstance(variants, tuple) else ()):
@@ -628,158 +625,131 @@ def _wrong_types(workload: Workload) -> Iterator[str]:
             yield f"{place}: variant {number} must be a Variant (got {type(variant).__name__})"
 
 
-def _is_text(part: object, field: str) -> bool:
-    return isinstance(getattr(part, field, None), str)
-
-
 def _wrong_fields(part: object, kind: type[Workload | Variant], place: str) -> Iterator[str]:
     for field in fields(kind):
         value = getattr(part, field.name, None)
-        rule, holds = _TYPES.get(str(field.type), ("", None))
-        if holds is not None and not holds(value):
-            got = (
-                f"{value!r:.60}" if isinstance(value, str | int | float) else type(value).__name__
-            )
-            yield f"{place}: {field.name} must be {rule} (got {got})"
+        annotation = str(field.type)
+        rule, holds = _TYPES[annotation.removesuffix(" | None")]
+        optional = annotation.endswith(" | None")
+        if not holds(value) and not (optional and value is None):
+            simple = isinstance(value, str | int | float)
+            got = f"{value!r:.60}" if simple else type(value).__name__
+            yield f"{place}: {field.name} must be {'None or ' * optional}{rule} (got {got})"
 
 
-def _are(kind: type) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, tuple) and all(isinstance(one, kind) for one in value)
-
-
-def _one_of(words: Any) -> Callable[[object], bool]:  # noqa: ANN401  (a Literal)
-    return lambda value: value in get_args(words)
+def _one_of(words: Any) -> tuple[str, Callable[[Any], bool]]:  # noqa: ANN401  (a Literal)
+    return f"one of {', '.join(get_args(words))}", get_args(words).__contains__
 
 
 # By annotation of a field: the rule in words, and whether a value keeps it.
-_TYPES: dict[str, tuple[str, Callable[[Any], bool] | None]] = {
+_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "str": ("a text", lambda value: isinstance(value, str)),
-    "str | None": ("a text or None", lambda value: value is None or isinstance(value, str)),
     "int": ("an integer from 1", lambda value: type(value) is int and 0 < value < _MOST_VERSIONS),
     "bool": ("True or False", lambda value: isinstance(value, bool)),
     "float": ("a positive number", lambda value: type(value) in (int, float) and value > 0),
-    "tuple[str, ...]": ("a tuple of texts", _are(str)),
+    "tuple[str, ...]": (
+        "a tuple of texts",
+        lambda value: isinstance(value, tuple) and all(isinstance(one, str) for one in value),
+    ),
     "tuple[int, ...]": ("a tuple", lambda value: isinstance(value, tuple)),
     "tuple[Variant, ...]": ("a tuple of Variant", lambda value: isinstance(value, tuple)),
     "Mapping[str, Any]": (
         "a dictionary of names",
         lambda value: isinstance(value, Mapping) and all(isinstance(key, str) for key in value),
     ),
-    "Dtype": (f"one of {', '.join(get_args(Dtype))}", _one_of(Dtype)),
-    "Dtype | None": (
-        f"None or one of {', '.join(get_args(Dtype))}",
-        lambda value: value is None or value in get_args(Dtype),
-    ),
-    "Passes | None": (
-        f"None or one of {', '.join(get_args(Passes))}",
-        lambda value: value is None or value in get_args(Passes),
-    ),
-    "Compiles": (f"one of {', '.join(get_args(Compiles))}", _one_of(Compiles)),
-    "Engine": (f"one of {', '.join(get_args(Engine))}", _one_of(Engine)),
-    "Mode": (f"one of {', '.join(MODES)}", _one_of(Mode)),
+    "Dtype": _one_of(Dtype),
+    "Passes": _one_of(Passes),
+    "Compiles": _one_of(Compiles),
+    "Engine": _one_of(Engine),
+    "Mode": _one_of(Mode),
 }
 
 
-def _mistakes(workload: Workload) -> list[str]:
-    found = []
-    if workload.default_size not in workload.sizes:
-        found.append(
-            f"{workload.name}: default_size {workload.default_size!r} is not one of "
-            f"{', '.join(workload.sizes)}"
-        )
-    variants = [v.name for v in workload.variants]
-    found += [
-        f"{workload.name}: variant {v!r} listed twice"
-        for v in sorted({v for v in variants if variants.count(v) > 1})
+def _mistakes(w: Workload) -> Iterator[str]:
+    """Yield what is wrong between the fields of a declaration."""
+    variants = [v.name for v in w.variants]
+    names = (w.name, *w.sizes, *variants)
+    rules: list[tuple[object, str]] = [
+        (
+            w.default_size not in w.sizes,
+            f"default_size {w.default_size!r} is not one of {', '.join(w.sizes)}",
+        ),
+        *((variants.count(v) > 1, f"variant {v!r} listed twice") for v in sorted({*variants})),
+        (
+            w.core and w.core not in variants,
+            f"core {w.core!r} is not one of {', '.join(variants)}",
+        ),
+        *(
+            (
+                type(position) is not int or position < 0,
+                f"fixed input {position!r} is not the number of an input, from 0",
+            )
+            for position in w.fixed
+        ),
+        *_rules_of_functions(w),
+        *(_rules_of_model(w) if w.make_model is not None else _rules_without_model(w)),
+        *(
+            (
+                v.engine not in DYNAMO_ENGINES and v.mode != "default",
+                f"variant {v.name!r} has mode={v.mode!r}, which engine={v.engine!r} does not take",
+            )
+            for v in w.variants
+        ),
+        *(
+            (set(text) & set("/, "), f"{text!r} may not contain '/', ',' or spaces")
+            for text in names
+        ),
     ]
-    if workload.core and workload.core not in variants:
-        found.append(
-            f"{workload.name}: core {workload.core!r} is not one of {', '.join(variants)}"
-        )
-    found += [
-        f"{workload.name}: fixed input {position!r} is not the number of an input, from 0"
-        for position in workload.fixed
-        if type(position) is not int or position < 0
-    ]
-    found += [f"{workload.name}: {text}" for text in _mistakes_of_parts(workload)]
-    found += [
-        f"{workload.name}: variant {v.name!r} has mode={v.mode!r}, which engine={v.engine!r} "
-        "does not take"
-        for v in workload.variants
-        if v.engine not in DYNAMO_ENGINES and v.mode != "default"
-    ]
-    found += [
-        f"{workload.name}: {text!r} may not contain '/', ',' or spaces"
-        for text in (workload.name, *workload.sizes, *variants)
-        if set(text) & set("/, ")
-    ]
+    yield from (f"{w.name}: {text}" for broken, text in rules if broken)
     # They become file names and lines of tables; an import refuses others, too.
-    found += [
-        f"{workload.name!r:.60}: {text!r:.60} must be printable, and have 1 to {_LONGEST_NAME} bytes"
-        for text in (workload.name, *workload.sizes, *variants)
-        if not (is_printable(text) and 0 < len(text.encode(errors="replace")) <= _LONGEST_NAME)
-    ]
-    return found
+    for text in names:
+        if not (is_printable(text) and 0 < len(text.encode(errors="replace")) <= _LONGEST_NAME):
+            rule = f"must be printable, and have 1 to {_LONGEST_NAME} bytes"
+            yield f"{w.name!r:.60}: {text!r:.60} {rule}"
 
 
-def _mistakes_of_parts(workload: Workload) -> list[str]:
-    """Return where the functions of a declaration do not go together."""
+def _rules_of_functions(w: Workload) -> Iterator[tuple[object, str]]:
+    """Yield for each function whether its name has another form, and the rule."""
     named = {
-        "make_inputs": workload.make_inputs,
-        "eager": workload.eager or None,
-        "make_model": workload.make_model,
-        "make_optimizer": workload.make_optimizer,
-        "loss": workload.loss,
-        "reference": None if workload.reference in LEVELS else workload.reference,
+        "make_inputs": w.make_inputs,
+        "eager": w.eager or None,
+        "make_model": w.make_model,
+        "make_optimizer": w.make_optimizer,
+        "loss": w.loss,
+        "reference": None if w.reference in LEVELS else w.reference,
     }
-    found = []
     for field, text in named.items():
-        if text is not None and not all(text.partition(":")):
-            rule = "'module:function'"
-            if field == "reference":
-                rule += f" or one of {', '.join(map(repr, LEVELS))}"
-            found.append(f"{field} must be {rule} (got {text!r})")
-    if workload.make_model is not None:
-        return found + _mistakes_of_model(workload)
-    if not workload.eager:
-        found.append("eager is missing: name the function to measure, or a make_model")
-    found += [
-        f"{field} needs make_model, the function that returns the model"
-        for field in ("make_optimizer", "passes", "loss")
-        if getattr(workload, field) is not None
-    ]
-    found += [
-        f"variant {v.name!r} has compiles='model', which needs make_model"
-        for v in workload.variants
-        if v.compiles == "model"
-    ]
-    return found
+        beside = f" or one of {', '.join(map(repr, LEVELS))}" * (field == "reference")
+        broken = text is not None and not all(text.partition(":"))
+        yield broken, f"{field} must be 'module:function'{beside} (got {text!r})"
 
 
-def _mistakes_of_model(workload: Workload) -> list[str]:
-    """Return what does not go together in a declaration with a model."""
-    found = []
-    if workload.eager:
-        found += [
-            f"{field} goes with the harness's own call: leave out eager, or {field}"
-            for field in ("passes", "loss")
-            if getattr(workload, field) is not None
-        ]
-    elif workload.make_optimizer and workload.passes in {"forward", "backward"}:
-        found.append(f"make_optimizer goes with passes='step' (got {workload.passes!r})")
-    if workload.loss and workload.passes == "forward":
-        found.append("loss goes with passes='backward' or 'step' (got 'forward')")
-    if workload.outputs:
-        found.append("outputs: those of a model are named by their paths; leave it out")
-    for v in workload.variants:
+def _rules_without_model(w: Workload) -> Iterator[tuple[object, str]]:
+    yield not w.eager, "eager is missing: name the function to measure, or a make_model"
+    for field in ("make_optimizer", "passes", "loss"):
+        rule = f"{field} needs make_model, the function that returns the model"
+        yield getattr(w, field) is not None, rule
+    for v in w.variants:
+        rule = f"variant {v.name!r} has compiles='model', which needs make_model"
+        yield v.compiles == "model", rule
+
+
+def _rules_of_model(w: Workload) -> Iterator[tuple[object, str]]:
+    for field in ("passes", "loss"):
+        rule = f"{field} goes with the harness's own call: leave out eager, or {field}"
+        yield w.eager and getattr(w, field) is not None, rule
+    rule = f"make_optimizer goes with passes='step' (got {w.passes!r})"
+    yield not w.eager and w.make_optimizer and w.passes in {"forward", "backward"}, rule
+    rule = "loss goes with passes='backward' or 'step' (got 'forward')"
+    yield w.loss and w.passes == "forward", rule
+    yield w.outputs, "outputs: those of a model are named by their paths; leave it out"
+    for v in w.variants:
         name = f"variant {v.name!r}"
-        if v.prepare or v.finish:
-            found.append(f"{name}: prepare and finish do not go with make_model")
-        if v.compiles == "parts" and not (v.call or workload.eager):
-            found.append(f"{name} has compiles='parts', which needs a call of its own")
-        if v.engine not in {"compile", "eager"} and workload.passes != "forward":
-            found.append(f"{name} has engine={v.engine!r}, which needs passes='forward'")
-    return found
+        yield v.prepare or v.finish, f"{name}: prepare and finish do not go with make_model"
+        rule = f"{name} has compiles='parts', which needs a call of its own"
+        yield v.compiles == "parts" and not (v.call or w.eager), rule
+        rule = f"{name} has engine={v.engine!r}, which needs passes='forward'"
+        yield v.engine not in {"compile", "eager"} and w.passes != "forward", rule
 
 
 def select_cases(
@@ -808,18 +778,11 @@ def select_cases(
         UnknownNameError: If a name is in no workload; lists the nearest.
     """
     known = {w.name: w for w in workloads}
-    for name in names:
-        if name not in known:
-            raise UnknownNameError("workload", name, known)
+    _refuse_unknown("workload", names, known)
     chosen = [known[n] for n in dict.fromkeys(names)] if names else list(workloads)
-    sizes = {s for w in chosen for s in w.sizes}
-    if size is not None and size not in sizes:
-        raise UnknownNameError("size", size, sizes)
+    _refuse_unknown("size", [] if size is None else [size], {s for w in chosen for s in w.sizes})
     applicable = {w.name: _variants_in(w, device, mode) for w in chosen}
-    known_variants = {v.name for of_workload in applicable.values() for v in of_workload}
-    for name in variants:
-        if name not in known_variants:
-            raise UnknownNameError("variant", name, known_variants)
+    _refuse_unknown("variant", variants, {v.name for vs in applicable.values() for v in vs})
     return tuple(
         Case(workload=w, size=size or w.default_size, variant=v, mode=mode)
         for w in chosen
@@ -827,6 +790,12 @@ def select_cases(
         for v in applicable[w.name]
         if not variants or v.name in variants
     )
+
+
+def _refuse_unknown(kind: str, names: Iterable[str], known: Collection[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise UnknownNameError(kind, name, known)
 
 
 def every_case(workloads: Sequence[Workload], device: str = "cpu") -> tuple[Case, ...]:
@@ -848,9 +817,7 @@ def named_cases(
         UnknownNameError: If there is no case of a name; lists the nearest.
     """
     known = {case.name: case for case in every_case(workloads, device)}
-    for name in names:
-        if name not in known:
-            raise UnknownNameError("case", name, known)
+    _refuse_unknown("case", names, known)
     return tuple(known[name] for name in names)
 
 

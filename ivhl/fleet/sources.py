@@ -86,7 +86,7 @@ def read_sources(
 
     Args:
         paths: Files of JSON lines, folders with such files at any depth, zip archives, or exports of
-            ``python -m ivhl.roofline``. Hidden files and folders are skipped: a killed run leaves
+            ``python -m studies.roofline``. Hidden files and folders are skipped: a killed run leaves
             its journals in one.
         limits: Limits of a source.
     """
@@ -351,7 +351,7 @@ def _lines(place: str, data: bytes, limits: ImportLimits) -> Iterator[SourceLine
 
 
 def _exported(place: str, data: bytes, limits: ImportLimits) -> list[tuple[str, bytes]]:
-    """Return the records of an export of ``python -m ivhl.roofline``; empty for other files."""
+    """Return the records of an export of ``python -m studies.roofline``; empty for other files."""
     if EXPORT.encode() not in data[:_HEAD] or len(data) > _LARGEST_EXPORT:
         return []
     try:

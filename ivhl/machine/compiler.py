@@ -29,12 +29,11 @@ def observe_compiler() -> Observation:
             library = Path(folder, "f.so")
             done = run_program([*words, *_FLAGS, "-o", str(library)], input_=_SOURCE)
             if done.returncode or not library.exists():
-                seen = f"{named} cannot build a shared library with OpenMP: "
-                return Observation("C++ compiler", "wrong", seen + first_line(done.stderr), hint)
-        version = run_program([*words, "--version"])
+                why = f"cannot build a shared library with OpenMP: {first_line(done.stderr)}"
+                raise ProgramError(why)  # noqa: TRY301
     except ProgramError as error:
         return Observation("C++ compiler", "wrong", f"{named} {error}", hint)
-    return Observation("C++ compiler", "ok", first_line(version.stdout))
+    return Observation("C++ compiler", "ok", compiler_version())
 
 
 def compiler_version() -> str:

@@ -11,10 +11,13 @@ from ivhl.machine.system import CPUS, numbers_of, ranges_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ivhl.machine.observation import Found
     from ivhl.machine.system import System
+    from ivhl.records.record import Level
 
 # Load average that counts as busy: half a CPU, or 5 % of a large machine.
 _BUSY, _BUSY_SHARE = 0.5, 0.05
+_ONLY_HERE = "compare only with runs of this machine"
 
 
 def observe_cpu(system: System) -> Iterator[Observation]:
@@ -25,9 +28,9 @@ def observe_cpu(system: System) -> Iterator[Observation]:
     """
     cpus = allowed_cpus(system)
     yield from observe_cpu_speed(system)
-    yield _cores(system, cpus)
-    yield _quota(system, len(cpus) or 1)
-    yield _threads(system, cpus)
+    yield Observation("cores", *_cores(system, cpus))
+    yield Observation("CPU limit", *_quota(system, len(cpus) or 1))
+    yield Observation("SMT", *_threads(system, cpus))
 
 
 def observe_cpu_speed(system: System) -> Iterator[Observation]:
@@ -36,9 +39,9 @@ def observe_cpu_speed(system: System) -> Iterator[Observation]:
     Args:
         system: Gives access to ``/proc`` and ``/sys``.
     """
-    yield _load(system, len(allowed_cpus(system)) or 1)
-    yield _governor(system)
-    yield _turbo(system)
+    yield Observation("load", *_load(system, len(allowed_cpus(system)) or 1))
+    yield Observation("governor", *_governor(system))
+    yield Observation("turbo", *_turbo(system))
 
 
 def allowed_cpus(system: System) -> tuple[int, ...]:
@@ -48,58 +51,45 @@ def allowed_cpus(system: System) -> tuple[int, ...]:
     return tuple(cpu for cpu in allowed if cpu in online) if online else allowed
 
 
-def _load(system: System, n_cpus: int) -> Observation:
+def _load(system: System, n_cpus: int) -> Found:
     words = (system.text("proc/loadavg") or "").split()
     try:
         load = float(words[0])
     except (IndexError, ValueError):
-        return Observation("load", "warning", "not reported: /proc/loadavg cannot be read")
+        return "warning", "not reported: /proc/loadavg cannot be read", ""
     seen = f"{load:.2f} in the last minute, {n_cpus} CPU{'s' * (n_cpus > 1)} allowed"
     if load < max(_BUSY, _BUSY_SHARE * n_cpus):
-        return Observation("load", "ok", seen)
+        return "ok", seen, ""
     hint = "see top; end the other work or wait: it takes CPU time, caches and memory bandwidth"
-    return Observation("load", "warning", seen, hint)
+    return "warning", seen, hint
 
 
-def _governor(system: System) -> Observation:
-    folder = system.root / CPUS
-    names = sorted(
-        path.relative_to(system.root).as_posix()
-        for path in folder.glob("cpu[0-9]*/cpufreq/scaling_governor")
-    )
-    governors = Counter(text for name in names if (text := system.text(name)))
+def _governor(system: System) -> Found:
+    files = sorted((system.root / CPUS).glob("cpu[0-9]*/cpufreq/scaling_governor"))
+    texts = (system.text(path.relative_to(system.root).as_posix()) for path in files)
+    governors = Counter(filter(None, texts))
     if not governors:
-        return Observation(
-            "governor",
-            "warning",
-            f"no cpufreq: {_reason(system)}",
-            "compare only with runs of this machine",
-        )
+        return "warning", f"no cpufreq: {_reason(system)}", _ONLY_HERE
     seen = ", ".join(f"{name} on {count}" for name, count in governors.most_common())
     if set(governors) == {"performance"}:
-        return Observation("governor", "ok", seen)
-    hint = "sudo cpupower frequency-set --governor performance"
-    return Observation("governor", "warning", seen, hint)
+        return "ok", seen, ""
+    return "warning", seen, "sudo cpupower frequency-set --governor performance"
 
 
-def _turbo(system: System) -> Observation:
+def _turbo(system: System) -> Found:
     off = system.number(f"{CPUS}/intel_pstate/no_turbo")
     boost = system.number(f"{CPUS}/cpufreq/boost")
     if off is None and boost is None:
-        return Observation(
-            "turbo",
-            "warning",
-            f"not reported: {_reason(system)}",
-            "compare only with runs of this machine",
-        )
+        return "warning", f"not reported: {_reason(system)}", _ONLY_HERE
     if off == 1 or (off is None and boost == 0):
-        return Observation("turbo", "ok", "off")
-    if off is not None:
-        command = f"echo 1 | sudo tee /{CPUS}/intel_pstate/no_turbo"
-    else:
-        command = f"echo 0 | sudo tee /{CPUS}/cpufreq/boost"
-    hint = f"{command}: turbo makes the clock depend on temperature and other cores"
-    return Observation("turbo", "warning", "on", hint)
+        return "ok", "off", ""
+    setting = (
+        "0 | sudo tee /{}/cpufreq/boost"
+        if off is None
+        else "1 | sudo tee /{}/intel_pstate/no_turbo"
+    )
+    why = "turbo makes the clock depend on temperature and other cores"
+    return "warning", "on", f"echo {setting.format(CPUS)}: {why}"
 
 
 def _reason(system: System) -> str:
@@ -107,67 +97,63 @@ def _reason(system: System) -> str:
     return "a virtual machine, its host decides" if virtual else "the kernel does not report it"
 
 
-def _cores(system: System, cpus: tuple[int, ...]) -> Observation:
+def _cores(system: System, cpus: tuple[int, ...]) -> Found:
     online = numbers_of(system.text(f"{CPUS}/online"))
     isolated = numbers_of(system.text(f"{CPUS}/isolated"))
     if not cpus:
-        return Observation("cores", "warning", "not reported: /proc/self/status cannot be read")
+        return "warning", "not reported: /proc/self/status cannot be read", ""
     seen = f"may run on {ranges_of(cpus)} of {ranges_of(online) or 'unknown'}"
     if isolated:
         seen += f", isolated from others: {ranges_of(isolated)}"
     if len(cpus) == 1:
         hint = "allow two (taskset --cpu-list, cpuset): asv and the measured case share this one"
-        return Observation("cores", "warning", seen, hint)
+        return "warning", seen, hint
     if not set(cpus) - set(isolated):
         hint = (
             "the scheduler does not spread processes over isolated CPUs, all would share one: "
             "allow others too, and start runs with taskset"
         )
-        return Observation("cores", "warning", seen, hint)
-    return Observation("cores", "ok", seen)
+        return "warning", seen, hint
+    return "ok", seen, ""
 
 
-def _quota(system: System, n_cpus: int) -> Observation:
-    quotas = []
-    for name in system.cgroup_files("cpu", "cpu.max"):
-        words = (system.text(name) or "").split()
-        if len(words) == 2 and all(w.isdecimal() and int(w) for w in words):  # noqa: PLR2004  (quota, period)
-            quotas.append(int(words[0]) / int(words[1]))
-    for name in system.cgroup_files("cpu", "cpu.cfs_quota_us"):
-        quota = system.number(name)
-        period = system.number(name.replace("quota", "period"))
-        if quota and period and quota > 0 and period > 0:
-            quotas.append(quota / period)
-    if not quotas or min(quotas) >= n_cpus:
-        return Observation("CPU limit", "ok", "no quota below the number of allowed CPUs")
-    least = min(quotas)
-    seen = f"{least:.2g} CPUs of {n_cpus} allowed"
+def _quota(system: System, n_cpus: int) -> Found:
+    pairs = [
+        [*map(int, words)]
+        for name in system.cgroup_files("cpu", "cpu.max")
+        if all(map(str.isdecimal, words := (system.text(name) or "").split()))
+    ]
+    pairs += [
+        [system.number(name) or 0, system.number(name.replace("quota", "period")) or 0]
+        for name in system.cgroup_files("cpu", "cpu.cfs_quota_us")
+    ]
+    # Quota and period; a quota of -1 is none.
+    quotas = [pair[0] / pair[1] for pair in pairs if len(pair) == 2 and min(pair) > 0]  # noqa: PLR2004
+    least = min(quotas, default=n_cpus)
+    if least >= n_cpus:
+        return "ok", "no quota below the number of allowed CPUs", ""
     hint = "pin whole CPUs instead (cpuset, docker --cpuset-cpus): a quota interrupts a process"
-    return Observation("CPU limit", "wrong" if least < 1 else "warning", seen, hint)
+    level: Level = "wrong" if least < 1 else "warning"
+    return level, f"{least:.2g} CPUs of {n_cpus} allowed", hint
 
 
-def _threads(system: System, cpus: tuple[int, ...]) -> Observation:
-    siblings = {
-        cpu: numbers_of(system.text(f"{CPUS}/cpu{cpu}/topology/thread_siblings_list"))
-        for cpu in cpus
-    }
+def _threads(system: System, cpus: tuple[int, ...]) -> Found:
+    place = f"{CPUS}/cpu{{}}/topology/thread_siblings_list"
+    groups = dict.fromkeys(numbers_of(system.text(place.format(cpu))) for cpu in cpus)
+    if not any(groups):
+        return "warning", "not reported: no topology in /sys", "see lscpu --extended"
     # The kernel may list siblings that are offline, which cannot disturb.
     online = set(numbers_of(system.text(f"{CPUS}/online"))) or set(cpus)
-    shared = {
-        group: tuple(c for c in group if c in online)
-        for group in siblings.values()
-        if len(set(group) & online) > 1
-    }
-    if not any(siblings.values()):
-        return Observation(
-            "SMT", "warning", "not reported: no topology in /sys", "see lscpu --extended"
-        )
+    shared = [
+        ranges_of(tuple(c for c in group if c in online))
+        for group in groups
+        if len(online.intersection(group)) > 1
+    ]
     if not shared:
-        return Observation("SMT", "ok", "each allowed CPU is the only thread of its core")
-    pairs = [ranges_of(group) for group in shared.values()]
-    listed = " ".join(pairs[:4]) + (f" and {len(pairs) - 4} more" if len(pairs) > 4 else "")  # noqa: PLR2004
+        return "ok", "each allowed CPU is the only thread of its core", ""
+    listed = " ".join(shared[:4]) + (f" and {len(shared) - 4} more" if len(shared) > 4 else "")  # noqa: PLR2004
     hint = (
         f"echo off | sudo tee /{CPUS}/smt/control, or keep the siblings idle: "
         "two threads of a core slow each other"
     )
-    return Observation("SMT", "warning", f"hardware threads share cores: {listed}", hint)
+    return "warning", f"hardware threads share cores: {listed}", hint

@@ -13,6 +13,7 @@ from ivhl.machine.system import System
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from ivhl.machine.observation import Found
     from ivhl.records.record import Level
 
 SMI = "nvidia-smi"
@@ -60,25 +61,25 @@ def observe_gpus(system: System, *, wanted: bool) -> Iterator[Observation]:
     driver = _is_loaded(system)
     try:
         gpus = query_gpus()
-    except MissingProgramError:
-        if driver:
-            hint = "put it on PATH; start a container with --gpus all"
-            yield Observation("GPU", "wrong", "the driver is loaded, nvidia-smi is missing", hint)
-        elif wanted:
-            hint = "install one (docs/runners.md), or measure on the CPU"
-            yield Observation("GPU", "wrong", "no NVIDIA driver", hint)
-        else:
-            yield Observation("GPU", "ok", "no NVIDIA driver; cases run on the CPU")
-        return
     except ProgramError as error:
-        level: Level = "wrong" if wanted or driver else "warning"
-        hint = "see dmesg; a driver that was updated without a reboot fails like this"
-        yield Observation("GPU", level, f"nvidia-smi: {error}", hint)
+        yield Observation("GPU", *_without_smi(error, driver=driver, wanted=wanted))
         return
     for gpu in gpus:
         yield from _settings(gpu)
         yield from observe_gpu_speed(gpu)
     yield observe_gpu_processes()
+
+
+def _without_smi(error: ProgramError, *, driver: bool, wanted: bool) -> Found:
+    if not isinstance(error, MissingProgramError):
+        hint = "see dmesg; a driver that was updated without a reboot fails like this"
+        return "wrong" if wanted or driver else "warning", f"nvidia-smi: {error}", hint
+    if driver:
+        hint = "put it on PATH; start a container with --gpus all"
+        return "wrong", "the driver is loaded, nvidia-smi is missing", hint
+    if wanted:
+        return "wrong", "no NVIDIA driver", "install one (docs/runners.md), or measure on the CPU"
+    return "ok", "no NVIDIA driver; cases run on the CPU", ""
 
 
 def query_gpus() -> list[dict[str, str]]:
@@ -113,9 +114,9 @@ def observe_gpu_speed(gpu: Mapping[str, str]) -> Iterator[Observation]:
         gpu: Fields of the GPU from ``query_gpus``.
     """
     name = f"GPU {gpu['index']}"
-    yield _temperature(name, gpu)
-    yield _clocks(name, gpu)
-    yield _throttling(name, gpu)
+    yield Observation(f"{name} temperature", *_temperature(gpu))
+    yield Observation(f"{name} clocks", *_clocks(gpu))
+    yield Observation(f"{name} throttling", *_throttling(gpu))
     busy = _number(gpu["utilization.gpu"])
     if busy is not None and busy >= _BUSY_PERCENT:
         seen = f"{busy} % busy with other work"
@@ -169,62 +170,45 @@ def _settings(gpu: Mapping[str, str]) -> Iterator[Observation]:
     if gpu["compute_mode"] == "Prohibited":
         hint = f"sudo nvidia-smi -i {gpu['index']} -c DEFAULT"
         yield Observation(f"{name} compute mode", "wrong", "prohibited: nothing can run", hint)
-    yield _persistence(name, gpu)
-    yield _mig(name, gpu)
-
-
-def _persistence(name: str, gpu: Mapping[str, str]) -> Observation:
-    check = f"{name} persistence mode"
     if gpu["persistence_mode"] == "Disabled":
         hint = "sudo nvidia-smi -pm 1, or nvidia-persistenced: else each process loads the driver"
-        return Observation(check, "warning", "off", hint)
-    return Observation(
-        check, "ok", "on" if gpu["persistence_mode"] == "Enabled" else "not reported"
-    )
-
-
-def _mig(name: str, gpu: Mapping[str, str]) -> Observation:
+        yield Observation(f"{name} persistence mode", "warning", "off", hint)
+    else:
+        seen = "on" if gpu["persistence_mode"] == "Enabled" else "not reported"
+        yield Observation(f"{name} persistence mode", "ok", seen)
     if gpu["mig.mode.current"] == "Enabled":
         hint = "measure on a whole GPU, or give the slice its own --machine name"
-        return Observation(f"{name} MIG", "warning", "on: cases run on a slice of the GPU", hint)
-    return Observation(f"{name} MIG", "ok", "off")
+        yield Observation(f"{name} MIG", "warning", "on: cases run on a slice of the GPU", hint)
+    else:
+        yield Observation(f"{name} MIG", "ok", "off")
 
 
-def _temperature(name: str, gpu: Mapping[str, str]) -> Observation:
+def _temperature(gpu: Mapping[str, str]) -> Found:
     degrees = _number(gpu["temperature.gpu"])
-    check = f"{name} temperature"
     if degrees is None:
-        return Observation(check, "warning", "not reported")
+        return "warning", "not reported", ""
     if degrees >= _WARM_C:
-        return Observation(
-            check, "warning", f"{degrees} °C", "let it cool; check fans and airflow"
-        )
-    return Observation(check, "ok", f"{degrees} °C")
+        return "warning", f"{degrees} °C", "let it cool; check fans and airflow"
+    return "ok", f"{degrees} °C", ""
 
 
-def _clocks(name: str, gpu: Mapping[str, str]) -> Observation:
+def _clocks(gpu: Mapping[str, str]) -> Found:
     now, most = _number(gpu["clocks.sm"]), _number(gpu["clocks.max.sm"])
-    check = f"{name} clocks"
     if now is None or most is None:
-        return Observation(
-            check, "warning", "not reported", "in a virtual machine, look at its host"
-        )
-    return Observation(check, "ok", f"{now} MHz now, {most} MHz at most")
+        return "warning", "not reported", "in a virtual machine, look at its host"
+    return "ok", f"{now} MHz now, {most} MHz at most", ""
 
 
-def _throttling(name: str, gpu: Mapping[str, str]) -> Observation:
-    check = f"{name} throttling"
+def _throttling(gpu: Mapping[str, str]) -> Found:
     try:
         bits = int(gpu["reasons"], 16)
     except ValueError:
-        return Observation(check, "warning", "not reported")
-    found = [(word, level) for bit, word, level in _THROTTLED if bits & bit]
+        return "warning", "not reported", ""
+    found = {word: level for bit, word, level in _THROTTLED if bits & bit}
     if not found:
-        return Observation(check, "ok", "none")
-    levels: Sequence[Level] = [level for _, level in found]
+        return "ok", "none", ""
     hint = "see nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE; cool the GPU, end other work"
-    seen = ", ".join(word for word, _ in found)
-    return Observation(check, "wrong" if "wrong" in levels else "warning", seen, hint)
+    return "wrong" if "wrong" in found.values() else "warning", ", ".join(found), hint
 
 
 def _number(text: str) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ivhl.machine.observation import Observation
+from ivhl.machine.observation import Found, Observation
 from ivhl.machine.system import System
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ GIB = 2**30
 PROCESS_BYTES = 2 * GIB
 # Fraction of the memory that a case may use by default.
 _SHARE = 0.9
+_UNREAD: Found = ("warning", "not reported: /proc/meminfo cannot be read", "")
 
 
 def memory_limit(system: System | None = None) -> int:
@@ -54,15 +55,20 @@ def observe_memory(system: System, cases: Sequence[Case]) -> Iterator[Observatio
         system: Gives access to ``/proc`` and ``/sys``.
         cases: Cases of the run on the CPU.
     """
-    yield _memory(system, cases)
-    yield _swap(system)
+    yield Observation("memory", *_memory(system, cases))
+    yield Observation("swap", *_swap(system))
 
 
-def _memory(system: System, cases: Sequence[Case]) -> Observation:
-    total = system.kilobytes("proc/meminfo", "MemTotal")
-    free = system.kilobytes("proc/meminfo", "MemAvailable")
-    if total is None or free is None:
-        return Observation("memory", "warning", "not reported: /proc/meminfo cannot be read")
+def _sizes(system: System, total: str, free: str) -> tuple[int, int] | None:
+    """Return two sizes of ``/proc/meminfo`` in bytes; ``None`` if it lacks one."""
+    found = (system.kilobytes("proc/meminfo", total), system.kilobytes("proc/meminfo", free))
+    return None if None in found else found  # type: ignore[return-value]
+
+
+def _memory(system: System, cases: Sequence[Case]) -> Found:
+    if (sizes := _sizes(system, "MemTotal", "MemAvailable")) is None:
+        return _UNREAD
+    total, free = sizes
     allowed = min([total, *cgroup_limits(system)])
     seen = f"{free / GIB:.1f} of {total / GIB:.1f} GiB available"
     if allowed < total:
@@ -72,23 +78,21 @@ def _memory(system: System, cases: Sequence[Case]) -> Observation:
     need = PROCESS_BYTES + (needs[largest] if largest else 0)
     seen += f"; {largest or 'a case'} needs {need / GIB:.1f}"
     if need > _SHARE * allowed:
-        hint = "raise the limit, measure a smaller --size, or use another machine"
-        return Observation("memory", "wrong", seen, hint)
+        return "wrong", seen, "raise the limit, measure a smaller --size, or use another machine"
     if need > min(free, allowed):
-        return Observation("memory", "warning", seen, "end what uses the memory (see top)")
-    return Observation("memory", "ok", seen)
+        return "warning", seen, "end what uses the memory (see top)"
+    return "ok", seen, ""
 
 
-def _swap(system: System) -> Observation:
-    total = system.kilobytes("proc/meminfo", "SwapTotal")
-    free = system.kilobytes("proc/meminfo", "SwapFree")
-    if total is None or free is None:
-        return Observation("swap", "warning", "not reported: /proc/meminfo cannot be read")
+def _swap(system: System) -> Found:
+    if (sizes := _sizes(system, "SwapTotal", "SwapFree")) is None:
+        return _UNREAD
+    total, free = sizes
     if not total:
-        return Observation("swap", "ok", "none")
+        return "ok", "none", ""
     used = max(0, total - free)
     seen = f"{used / GIB:.1f} of {total / GIB:.1f} GiB used"
     if not used:
-        return Observation("swap", "ok", seen)
+        return "ok", seen, ""
     hint = "sudo swapoff --all: a swapped page is read from disk while the code is timed"
-    return Observation("swap", "warning", seen, hint)
+    return "warning", seen, hint

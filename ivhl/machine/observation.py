@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, get_args
+from typing import Final, TypeAlias, get_args
 
 from ivhl.records.record import Level
 
+# What a check found: level, what was observed, and what to do next.
+Found: TypeAlias = tuple[Level, str, str]
 LEVELS: Final[tuple[Level, ...]] = get_args(Level)
 
 

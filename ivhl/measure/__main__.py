@@ -17,7 +17,6 @@ from ivhl.machine.identity import this_machine
 from ivhl.machine.memory import memory_limit
 from ivhl.measure.alone import only_user_of_gpu, only_writer, refuse_without_gpu
 from ivhl.measure.effort import DEADLINE_S, MOST_THREADS, PROCESSES, Effort
-from ivhl.measure.given import given_image
 from ivhl.measure.outcome import what_runs_eagerly
 from ivhl.measure.run import Run, this_cell
 from ivhl.measure.runner import CaseEvent, run_cases
@@ -89,13 +88,11 @@ def measure(arguments: argparse.Namespace) -> None:
         return
     limit = limit_for(cases, arguments)
     out = Path(arguments.out).resolve()
-    cell, image = given_image(arguments.bill) if arguments.bill else (this_cell(), None)
     run = Run(
         project=arguments.project,
         commit=arguments.commit or current_commit(Path.cwd()),
         workloads=arguments.workloads,
-        cell=cell,
-        image=image,
+        cell=this_cell(),
         machine=this_machine(arguments.machine),
         results=str(out),
         scratch=str(out / ".scratch"),
@@ -160,7 +157,6 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--force", action="store_true", help="measure again cases that have a record")
     p.add_argument("--project", default="ivhl")
     p.add_argument("--commit", type=commit_hash, help="40 hex digits (default: git's HEAD)")
-    p.add_argument("--bill", type=Path, metavar="FILE", help="of the image that this runs in")
     p.add_argument("--processes", type=positive(int), default=PROCESSES, metavar="N")
     p.add_argument("--deadline", type=positive(float), default=DEADLINE_S, metavar="SECONDS")
     p.add_argument("--list", action="store_true", help="print the cases and stop")

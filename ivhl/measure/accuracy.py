@@ -20,7 +20,10 @@ from ivhl.records.record import LARGEST_VALUE, OutputError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from torch import Tensor
+
     from ivhl.records.record import Reference
+    from ivhl.workload import Workload
 
 # Largest RMSE of eager, as a fraction of the reference's largest value: a worse eager is no anchor.
 EAGER_LIMIT = 0.05
@@ -52,6 +55,9 @@ VALUES = 8
 # PyTorch's limit for the cosine between the outputs of a whole model, eager and compiled
 # (``torch/_dynamo/utils.py::same``).
 LEAST_COSINE = 0.99
+# Of a parameter whose exact gradient vanishes: how many of the largest moves of eager or of the
+# reference it may be off.
+FREE_MOVES = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +101,10 @@ class Typical:
     error: float = 0.0
 
 
-def typical_of(values: Sequence[torch.Tensor], moves: Sequence[float], *, own: bool) -> Typical:
+UNKNOWN = Typical(0.0, 0.0)
+
+
+def typical_of(values: Sequence[Tensor], moves: Sequence[float], *, own: bool) -> Typical:
     """Return what an output of few elements is like.
 
     An input beside a jump of the function may cross it when it is rounded. So the median of the
@@ -117,7 +126,7 @@ def count_numbers(inputs: Any) -> int:  # noqa: ANN401  (any pytree)
     return sum(tensor.numel() for tensor in leaves_of(inputs).tensors.values())
 
 
-def distance(actual: torch.Tensor, reference: torch.Tensor) -> tuple[float, float]:
+def distance(actual: Tensor, reference: Tensor) -> tuple[float, float]:
     """Return the largest absolute difference and the root mean square difference.
 
     Both are infinite if a difference is not finite. Equal infinities do not differ, nor do two NaN.
@@ -142,7 +151,7 @@ def distance(actual: torch.Tensor, reference: torch.Tensor) -> tuple[float, floa
     return float(difference.max()), float(difference.square().mean().sqrt())
 
 
-def apart(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def apart(one: Tensor, other: Tensor) -> Tensor:
     """Return the absolute differences as ``as_real``: 0 of equal infinities and of two NaN.
 
     Integers that float64 cannot tell apart differ by 1 at least.
@@ -155,14 +164,14 @@ def apart(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return torch.where(one != other, off.clamp(min=1.0), off)
 
 
-def largest_of(tensor: torch.Tensor) -> float:
+def largest_of(tensor: Tensor) -> float:
     """Return the largest finite absolute value; 0 if there is none."""
     values = as_real(tensor.detach().cpu()).abs()
     values = values[values.isfinite()]
     return float(values.max()) if values.numel() else 0.0
 
 
-def values_of(tensor: torch.Tensor) -> tuple[float, ...]:
+def values_of(tensor: Tensor) -> tuple[float, ...]:
     """Return up to 8 numbers of a tensor, evenly spaced among those that a record can hold."""
     numbers = as_real(tensor.detach().cpu()).reshape(-1)
     numbers = numbers[numbers.abs() <= LARGEST_VALUE]
@@ -172,12 +181,12 @@ def values_of(tensor: torch.Tensor) -> tuple[float, ...]:
     return tuple(float(numbers[i * (n - 1) // max(k - 1, 1)]) for i in range(k))
 
 
-def is_rounded(tensor: torch.Tensor) -> bool:
+def is_rounded(tensor: Tensor) -> bool:
     """Return whether a tensor holds numbers that are rounded, which integers are not."""
     return bool(tensor.is_floating_point() or tensor.is_complex())
 
 
-def how_elements_differ(output: torch.Tensor, reference: torch.Tensor) -> str:
+def how_elements_differ(output: Tensor, reference: Tensor) -> str:
     """Return in how many elements they differ, and of the first one its index and both values.
 
     Of numbers that are rounded, only elements count that are not finite in one of the two, and not
@@ -203,7 +212,7 @@ def how_elements_differ(output: torch.Tensor, reference: torch.Tensor) -> str:
     )
 
 
-def as_real(tensor: torch.Tensor) -> torch.Tensor:
+def as_real(tensor: Tensor) -> Tensor:
     """Return the tensor as float64; a complex one gets a last axis of real and imaginary part."""
     if tensor.is_complex():
         return torch.view_as_real(tensor.to(torch.complex128).resolve_conj())
@@ -211,8 +220,8 @@ def as_real(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def limits_of_precision(
-    tensors: Sequence[torch.Tensor], references: Sequence[torch.Tensor], dtype: str
-) -> list[torch.Tensor]:
+    tensors: Sequence[Tensor], references: Sequence[Tensor], dtype: str
+) -> list[Tensor]:
     """Return the references, with eager's number where both are the same limit of their precision.
 
     Code that keeps ``torch.finfo(x.dtype).eps``, or fills a mask with its ``min``, has others in
@@ -235,7 +244,7 @@ def limits_of_precision(
     return found
 
 
-def rounded(references: Mapping[str, torch.Tensor]) -> list[str]:
+def rounded(references: Mapping[str, Tensor]) -> list[str]:
     """Return path and dtype of each reference in less than float64 or complex128."""
     exact = (torch.float64, torch.complex128)
     return [
@@ -254,7 +263,7 @@ def factor_for(dtype: str, n_elements: int) -> float:
 
 
 def judge_eager(
-    names: Sequence[str], outputs: Sequence[torch.Tensor], references: Sequence[torch.Tensor]
+    names: Sequence[str], outputs: Sequence[Tensor], references: Sequence[Tensor]
 ) -> tuple[OutputError, ...]:
     """Return the error of each eager output, without a verdict.
 
@@ -294,16 +303,16 @@ def eager_is_sound(
     typical: Typical | None = None,
 ) -> bool:
     """Return whether eager is close enough to the reference to be the baseline."""
-    limit = limit_of_eager(error, scales, dtype=dtype, typical=typical)
+    limit = limit_of_eager(error, scales, typical or UNKNOWN, dtype=dtype)
     return error.eager_rmse is not None and error.eager_rmse <= limit
 
 
 def limit_of_eager(
     error: OutputError,
-    scales: Scales | None = None,
+    scales: Scales | None,
+    usual: Typical,
     *,
-    dtype: str = "float32",
-    typical: Typical | None = None,
+    dtype: str,
     share: float = EAGER_LIMIT,
 ) -> float:
     """Return the largest RMSE with which eager can be the baseline.
@@ -311,11 +320,10 @@ def limit_of_eager(
     Args:
         error: Of one of its outputs.
         scales: See ``Scales``.
+        usual: See ``Typical``.
         dtype: Precision of eager.
-        typical: See ``Typical``.
         share: Fraction of the scale that is allowed.
     """
-    usual = typical or Typical(0.0, 0.0)
     limit = share * max(error.scale, usual.scale)
     if scales is not None:
         limit = share * max(scales.tolerance, usual.scale) + scales.free
@@ -344,8 +352,8 @@ def share_of_rounding(dtype: str, n_inputs: int, n_outputs: int) -> float:
 
 def limit_without_jumps(
     error: OutputError,
-    output: torch.Tensor,
-    reference: torch.Tensor,
+    output: Tensor,
+    reference: Tensor,
     scales: Scales | None = None,
     *,
     dtype: str,
@@ -369,19 +377,18 @@ def limit_without_jumps(
         typical: See ``Typical``.
     """
     share = max(EAGER_LIMIT, ROUNDINGS * ROUNDOFF[dtype])
-    most = limit_of_eager(error, scales, dtype=dtype, typical=typical, share=share)
+    usual = typical or UNKNOWN
+    most = limit_of_eager(error, scales, usual, dtype=dtype, share=share)
     own = scales or Scales(error.scale, error.scale)
-    usual = typical or Typical(0.0, 0.0)
-    least = tolerance / 10 * min(max(own.tolerance, usual.scale), 1.0) + own.free
     rounding = share_of_rounding(dtype, n_inputs, reference.numel())
-    least += rounding * max(own.rounding, usual.scale)
-    least = LARGEST_BY_RMSE * (least + ROUNDINGS * usual.rounding)
+    by_tolerance, by_rounding, by_moves = _allowances(own, usual, tolerance, rounding)
+    least = LARGEST_BY_RMSE * (by_tolerance + own.free + by_rounding + by_moves)
     if not output.numel() or (error.eager_max is not None and error.eager_max <= least):
         return most + own.largest
     return min(most, max(least, far_beyond(apart(output, reference)))) + own.largest
 
 
-def far_beyond(off: torch.Tensor) -> float:
+def far_beyond(off: Tensor) -> float:
     """Return how far an element is off if it is off by far more than the others.
 
     Args:
@@ -391,7 +398,7 @@ def far_beyond(off: torch.Tensor) -> float:
     return FAR_BEYOND * float(values.kthvalue(1 + values.numel() // 4).values)
 
 
-def smooth_move(moved: torch.Tensor, before: torch.Tensor) -> float:
+def smooth_move(moved: Tensor, before: Tensor) -> float:
     """Return the RMSE by which an output moved, without the elements that jumped.
 
     Raises:
@@ -415,8 +422,8 @@ def ceiling_for(dtype: str) -> float:
 
 def judge_compiled(
     errors: Sequence[OutputError],
-    outputs: Sequence[torch.Tensor],
-    references: Sequence[torch.Tensor],
+    outputs: Sequence[Tensor],
+    references: Sequence[Tensor],
     *,
     dtype: str,
     tolerance: float,
@@ -452,53 +459,84 @@ def judge_compiled(
     Raises:
         ValueError: If the variant returns another number of tensors or other shapes.
     """
+    _refuse_other_number(errors, outputs)
+    judged = []
+    ceiling = ceiling_for(dtype)
+    rows = zip(errors, outputs, references, strict=True)
+    for number, (error, output, reference) in enumerate(rows):
+        own = Scales(error.scale, error.scale) if scales is None else scales[number]
+        usual = (typical or {}).get(number, UNKNOWN)
+        rounding = share_of_rounding(dtype, n_inputs, reference.numel())
+        allowed = _allowances(own, usual, tolerance, rounding)
+        factor = factor_for(dtype, reference.numel())
+        anchor = anchors[number] if anchors is not None else None
+        limits = 0.0, 0.0
+        if is_rounded(output) and not own.exact:
+            limits = _limits(error, anchor, own, usual, factor, allowed, ceiling)
+        largest, rmse = distance(output, reference)
+        passed = rmse <= limits[0] and largest <= limits[1]
+        found = _with_variant(error, largest, rmse, limits, passed=passed)
+        judged.append(replace(found, anchor_rmse=anchor.eager_rmse if anchor else None))
+    return tuple(judged)
+
+
+def _allowances(
+    own: Scales, usual: Typical, tolerance: float, rounding: float
+) -> tuple[float, float, float]:
+    """Return the RMSE that is allowed by tolerance, by rounding and by moved inputs."""
+    return (
+        tolerance / 10 * min(max(own.tolerance, usual.scale), 1.0),
+        rounding * max(own.rounding, usual.scale),
+        ROUNDINGS * usual.rounding,
+    )
+
+
+def _limits(  # noqa: PLR0917  (one rule)
+    error: OutputError,
+    anchor: OutputError | None,
+    own: Scales,
+    usual: Typical,
+    factor: float,
+    allowed: tuple[float, float, float],
+    ceiling: float,
+) -> tuple[float, float]:
+    """Return the largest RMSE that passes, and the largest error of an element."""
+    anchored = anchor or error
+    base = anchored.eager_rmse or 0.0
+    if anchor is None:
+        base = max(base, usual.error)
+    limit = factor * base + own.free + allowed[0] + allowed[1] + allowed[2]
+    if anchor is not None:
+        most = ceiling * max(error.scale, usual.scale)
+        # Without a finite anchor, only the ceiling applies.
+        limit = most if anchor.eager_rmse is None else min(limit, most)
+    largest = LARGEST_BY_EAGER * (anchored.eager_max or 0.0) + LARGEST_BY_RMSE * limit
+    return limit, largest + own.largest
+
+
+def _refuse_other_number(errors: Sequence[OutputError], outputs: Sequence[Tensor]) -> None:
     if len(outputs) != len(errors):
         raise ValueError(f"compiled returned {len(outputs)} tensors, eager {len(errors)}")
-    judged = []
-    for number, (error, output, reference) in enumerate(
-        zip(errors, outputs, references, strict=True)
-    ):
-        largest, rmse = distance(output, reference)
-        anchored = error if anchors is None else anchors[number]
-        anchor = anchored.eager_rmse
-        own = Scales(error.scale, error.scale) if scales is None else scales[number]
-        usual = (typical or {}).get(number, Typical(0.0, 0.0))
-        base = anchor or 0.0
-        if anchors is None:
-            base = max(base, usual.error)
-        limit = factor_for(dtype, reference.numel()) * base + own.free
-        exact = own.exact or not is_rounded(output)
-        if not exact:
-            limit += tolerance / 10 * min(max(own.tolerance, usual.scale), 1.0)
-            rounding = share_of_rounding(dtype, n_inputs, reference.numel())
-            limit += rounding * max(own.rounding, usual.scale)
-            limit += ROUNDINGS * usual.rounding
-        if anchors is not None:
-            ceiling = ceiling_for(dtype) * max(error.scale, usual.scale)
-            # Without a finite anchor, only the ceiling applies.
-            limit = ceiling if anchor is None else min(limit, ceiling)
-        limit_max = LARGEST_BY_EAGER * (anchored.eager_max or 0.0) + LARGEST_BY_RMSE * limit
-        limit_max += own.largest
-        if exact:
-            limit = limit_max = 0.0
-        judged.append(
-            replace(
-                error,
-                compiled_max=finite(largest),
-                compiled_rmse=finite(rmse),
-                limit_rmse=limit,
-                limit_max=limit_max,
-                passed=rmse <= limit and largest <= limit_max,
-                anchor_rmse=None if anchors is None else anchor,
-            )
-        )
-    return tuple(judged)
+
+
+def _with_variant(
+    error: OutputError, largest: float, rmse: float, limits: tuple[float, float], *, passed: bool
+) -> OutputError:
+    """Return the error of eager with that of the variant."""
+    return replace(
+        error,
+        compiled_max=finite(largest),
+        compiled_rmse=finite(rmse),
+        limit_rmse=finite(limits[0]),
+        limit_max=finite(limits[1]),
+        passed=passed,
+    )
 
 
 def judge_by_eager(
     errors: Sequence[OutputError],
-    outputs: Sequence[torch.Tensor],
-    references: Sequence[torch.Tensor],
+    outputs: Sequence[Tensor],
+    references: Sequence[Tensor],
     *,
     rule: Reference,
     tolerance: float,
@@ -518,8 +556,7 @@ def judge_by_eager(
     Raises:
         ValueError: If the variant returns another number of tensors or other shapes.
     """
-    if len(outputs) != len(errors):
-        raise ValueError(f"compiled returned {len(outputs)} tensors, eager {len(errors)}")
+    _refuse_other_number(errors, outputs)
     judged = []
     for error, output, reference in zip(errors, outputs, references, strict=True):
         largest, rmse = distance(output, reference)
@@ -533,21 +570,13 @@ def judge_by_eager(
             finite_in_both = a.isfinite() & b.isfinite()
             cosine = cosine_of(a[finite_in_both], b[finite_in_both])
             passed, limit = cosine >= LEAST_COSINE, math.inf
-        judged.append(
-            replace(
-                error,
-                compiled_max=finite(largest),
-                compiled_rmse=finite(rmse),
-                limit_rmse=finite(limit),
-                limit_max=finite(limit),
-                passed=bool(passed) and math.isfinite(rmse),
-                cosine=cosine,
-            )
-        )
+        passed = bool(passed) and math.isfinite(rmse)
+        found = _with_variant(error, largest, rmse, (limit, limit), passed=passed)
+        judged.append(replace(found, cosine=cosine))
     return tuple(judged)
 
 
-def cosine_of(a: torch.Tensor, b: torch.Tensor) -> float:
+def cosine_of(a: Tensor, b: Tensor) -> float:
     """Return the cosine of the angle between two tensors; 1 if both are zero."""
     one, other = a.reshape(-1), b.reshape(-1)
     product = float(one.norm() * other.norm())
@@ -579,3 +608,113 @@ def share_of_limit(error: OutputError) -> float:
 def finite(number: float) -> float | None:
     """Return the number; ``None`` for infinity and NaN, which JSON lacks."""
     return number if math.isfinite(number) else None
+
+
+def scales_of(
+    workload: Workload,
+    eager: Mapping[str, Tensor],
+    exact: Mapping[str, Tensor],
+    start: Mapping[str, Tensor],
+) -> list[Scales]:
+    """Return the scales of each leaf.
+
+    Args:
+        workload: Its precision, and whether the loss is its own.
+        eager: What eager returned, by path.
+        exact: The reference of each.
+        start: The state of the model before the call, by path.
+    """
+    largest = {path: largest_of(tensor) for path, tensor in exact.items()}
+    kinds = _largest_of_kinds(largest, sums_outputs=not workload.loss)
+    rounding_of_gradients = ROUNDOFF[workload.dtype] * kinds.get("grad", 0.0)
+    gradients = {
+        path.removeprefix("grad."): gradient
+        for path, gradient in exact.items()
+        if path.startswith("grad.")
+    }
+    noise = {
+        name: _share_of_noise(eager[f"grad.{name}"], gradient, ROUNDINGS * rounding_of_gradients)
+        for name, gradient in gradients.items()
+    }
+    scales = []
+    for path, reference in exact.items():
+        kind, scale, moved = _kind(path), largest[path], 0.0
+        rounding = scale if kind in ("output", "model") else kinds[kind]
+        tolerance, free = kinds["loss"] if kind == "loss" else scale, 0.0
+        parameter = path.removeprefix(f"{kind}.")
+        share = noise.get(parameter)
+        if path in start:
+            before = start[path].to(device="cpu")
+            tolerance = _moved(reference, before)
+            if share is not None:
+                moved = FREE_MOVES * max(tolerance, _moved(eager[path].cpu(), before))
+            if share is not None and kind == "model":
+                allowed = ROUNDINGS_BESIDE * rounding_of_gradients
+                free = _error_of_move(reference, before, gradients[parameter], allowed)
+        if share:
+            size = FREE_MOVES * largest_of(eager[path]) if kind == "grad" else moved
+            free += size * share**0.5
+        scales.append(Scales(tolerance, rounding, free, moved, exact=not is_rounded(eager[path])))
+    return scales
+
+
+def _largest_of_kinds(largest: Mapping[str, float], *, sums_outputs: bool) -> dict[str, float]:
+    """Return the largest value of each kind of leaf.
+
+    Args:
+        largest: That of each leaf, by path.
+        sums_outputs: Whether the loss is the harness's own, which sums outputs with random signs.
+            Where they cancel, their errors do not.
+    """
+    kinds: dict[str, float] = {}
+    for path, value in largest.items():
+        kinds[_kind(path)] = max(kinds.get(_kind(path), 0.0), value)
+    if sums_outputs and "loss" in kinds:
+        kinds["loss"] = max(kinds["loss"], kinds.get("output", 0.0))
+    return kinds
+
+
+def _kind(path: str) -> str:
+    """Return ``output``, ``loss``, ``grad``, ``model`` or, e.g., ``optimizer.exp_avg``."""
+    parts = path.split(".")
+    if parts[0] == "optimizer":
+        return ".".join(parts[:2])
+    return parts[0].partition("[")[0]
+
+
+def has_few(reference: Tensor) -> bool:
+    """Return whether an output has so few elements that all of them may cancel or be exact."""
+    return bool(is_rounded(reference) and 0 < reference.numel() < FEW_ELEMENTS)
+
+
+def has_own_scale(path: str) -> bool:
+    """Return whether the largest value of a leaf is the scale of its limits.
+
+    A gradient's is that of all gradients, and a parameter's how far a step moves it.
+    """
+    return _kind(path) in ("output", "loss")
+
+
+def _share_of_noise(eager: Tensor, exact: Tensor, least: float) -> float:
+    """Return the fraction of a gradient's elements that only rounding keeps from zero."""
+    if not exact.numel():
+        return 0.0
+    a, b = as_real(eager.detach().cpu()), as_real(exact)
+    return float(((b.abs() <= least) & (a != 0)).double().mean())
+
+
+def _error_of_move(now: Tensor, before: Tensor, gradient: Tensor, error: float) -> float:
+    """Return the RMSE of a parameter after a step if each gradient has this error.
+
+    No optimizer magnifies the relative error of a gradient: stochastic gradient descent moves a
+    parameter in proportion to it, Adam nearly by its sign.
+    """
+    if not gradient.numel() or now.shape != gradient.shape or error == 0.0:
+        return 0.0
+    relative = error / as_real(gradient).abs().clamp(min=error)
+    off = apart(now, before) * relative
+    return float(off.masked_fill(~off.isfinite(), 0.0).square().mean().sqrt())
+
+
+def _moved(now: Tensor, before: Tensor) -> float:
+    return largest_of(apart(now, before)) if now.shape == before.shape else 0.0

@@ -32,19 +32,26 @@ def only_run_here(root: Path) -> Iterator[None]:
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise ResultsError(f"{path}: must be a plain file", hint="remove it: ivhl makes it again")
     with path.open("a+") as file:
-        os.set_inheritable(file.fileno(), True)  # noqa: FBT003  (it has no other form)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _lock(file.fileno(), fcntl.LOCK_EX):
             file.seek(0)
             raise ResultsError(
                 f"another run is measuring in {root} (process {file.read().strip()})",
                 hint="wait for it to end, or stop it",
-            ) from None
+            )
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
         yield
+
+
+def _lock(file: int, kind: int) -> bool:
+    """Lock an open file, also for what this process starts; return whether nobody else has it."""
+    os.set_inheritable(file, True)  # noqa: FBT003  (it has no other form)
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @contextmanager
@@ -65,14 +72,8 @@ def only_writer(results: Path, *, beside_others: bool = False) -> Iterator[None]
     kind = fcntl.LOCK_SH if beside_others else fcntl.LOCK_EX
     folder = os.open(results, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.set_inheritable(folder, True)  # noqa: FBT003  (it has no other form)
         try:
-            fcntl.flock(folder, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ResultsError(
-                f"another ivhl is writing to {results}, perhaps from another checkout",
-                hint="wait for it to end, or choose another folder with --results",
-            ) from None
+            locked = _lock(folder, kind)
         except OSError as error:
             if not beside_others:  # who cannot lock it either replaces nothing there
                 raise ResultsError(
@@ -80,6 +81,12 @@ def only_writer(results: Path, *, beside_others: bool = False) -> Iterator[None]
                     hint="choose a folder on a disk of this machine with --results, and import it "
                     "then",
                 ) from error
+            locked = True
+        if not locked:
+            raise ResultsError(
+                f"another ivhl is writing to {results}, perhaps from another checkout",
+                hint="wait for it to end, or choose another folder with --results",
+            )
         yield
     finally:
         os.close(folder)
@@ -139,10 +146,7 @@ def only_user_of_gpu(device: str, say: Callable[[str], object]) -> Iterator[None
             hint="set IVHL_GPU_LOCK to a file that every user of the GPU may read",
         ) from error
     try:
-        os.set_inheritable(file, True)  # noqa: FBT003  (it has no other form)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _lock(file, fcntl.LOCK_EX):
             say(f"waiting: another benchmark has the GPU ({path})")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield

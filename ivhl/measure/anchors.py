@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+import warnings
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ivhl.measure.accuracy import (
     count_numbers,
     eager_is_sound,
+    has_few,
+    has_own_scale,
     judge_eager,
     limit_without_jumps,
     limits_of_precision,
+    rounded,
+    scales_of,
     share_of_limit,
+    typical_of,
 )
 from ivhl.measure.failures import CaseError
 from ivhl.measure.jumps import Jumps
-from ivhl.measure.scales import scales_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ivhl.measure.accuracy import Scales, Typical
     from ivhl.measure.exact import Exact
     from ivhl.measure.imports import Setup
     from ivhl.measure.leaves import Leaves
     from ivhl.records.record import OutputError
+
+    Moves = list[dict[str, float]]
+    Tensors = list[dict[str, Any]]
 
 
 # Outputs in a record if the declaration does not name them.
@@ -119,44 +130,36 @@ class Anchors:
             named = dict(zip(outputs.tensors, exact, strict=True))
             scales = scales_of(workload, outputs.tensors, named, self._exact.started())
         if self._setup.case.level not in ("tolerance", "cosine"):
-            limits = [
-                limit_without_jumps(
-                    error,
-                    tensors[number],
-                    exact[number],
-                    scales[number] if scales else None,
-                    dtype=workload.dtype,
-                    tolerance=workload.tolerance,
-                    n_inputs=count_numbers(inputs),
-                    typical=self._typical.get(number),
-                )
-                for number, error in enumerate(errors)
-            ]
-            looks = self._exact.looks(inputs, exact=True, dtype=workload.dtype)
-            without = self._without_jumps(tensors, exact, limits, looks)
-            if without is not tensors:
-                errors = judge_eager(names, without, exact)
-        for number, error in enumerate(errors):
-            own = scales[number] if scales else None
-            usual = self._typical.get(number)
-            if not eager_is_sound(error, own, dtype=workload.dtype, typical=usual):
-                note_accuracy(self._setup, errors)
-                hint = ""
-                if not self._setup.torch.equal(
-                    self._setup.torch.get_rng_state(), self._setup.random_state
-                ):
-                    hint = (
-                        "; eager draws random numbers, which may differ in float64: take them from "
-                        "the inputs, or write reference='tolerance'"
-                    )
-                raise CaseError(
-                    "eager_failed",
-                    f"eager's {error.output} does not agree with the reference: RMSE "
-                    f"{error.eager_rmse} at a scale of {error.scale}{hint}",
-                )
+            errors = self._without_jumps(
+                errors, tensors, exact, inputs,
+                exact=True, dtype=workload.dtype, scales=scales, typical=self._typical,
+            )  # fmt: skip
+        self._refuse_unsound(errors, scales)
         return Anchor(
             references=exact, errors=errors, eager=outputs.shaped(), scales=scales, inputs=inputs
         )
+
+    def _refuse_unsound(
+        self, errors: tuple[OutputError, ...], scales: list[Scales] | None
+    ) -> None:
+        """Refuse eager if it does not agree with the reference."""
+        torch, dtype = self._setup.torch, self._setup.case.workload.dtype
+        for number, error in enumerate(errors):
+            own = scales[number] if scales else None
+            if eager_is_sound(error, own, dtype=dtype, typical=self._typical.get(number)):
+                continue
+            note_accuracy(self._setup, errors)
+            hint = ""
+            if not torch.equal(torch.get_rng_state(), self._setup.random_state):
+                hint = (
+                    "; eager draws random numbers, which may differ in float64: take them from "
+                    "the inputs, or write reference='tolerance'"
+                )
+            raise CaseError(
+                "eager_failed",
+                f"eager's {error.output} does not agree with the reference: RMSE "
+                f"{error.eager_rmse} at a scale of {error.scale}{hint}",
+            )
 
     def _reference_of_equal_shapes(
         self, tensors: list[Any], references: list[Any], inputs: tuple[Any, ...]
@@ -179,28 +182,45 @@ class Anchors:
 
     def _without_jumps(
         self,
+        errors: tuple[OutputError, ...],
         tensors: list[Any],
         references: list[Any],
-        limits: list[float],
-        looks: Iterator[Leaves],
-    ) -> list[Any]:
-        """Return outputs without the jumps that rounding explains.
+        inputs: tuple[Any, ...],
+        *,
+        exact: bool,
+        dtype: str,
+        scales: list[Scales] | None = None,
+        typical: Mapping[int, Typical] = MappingProxyType({}),
+    ) -> tuple[OutputError, ...]:
+        """Return the errors of outputs without the jumps that rounding explains.
 
         Args:
+            errors: Those with the jumps.
             tensors: The outputs.
             references: What they are judged by.
-            limits: For each output, how far an element may be off without a jump.
-            looks: What the same code returns on inputs that are rounded a little more.
+            inputs: The draw.
+            exact: Whether the same code is run in float64 on inputs that are rounded a little more.
+            dtype: Precision of the outputs.
+            scales: See ``accuracy.Scales``.
+            typical: See ``accuracy.Typical``.
         """
+        limits = [
+            limit_without_jumps(
+                error, tensors[number], references[number], scales[number] if scales else None,
+                dtype=dtype, tolerance=self._setup.case.workload.tolerance,
+                n_inputs=count_numbers(inputs), typical=typical.get(number),
+            )
+            for number, error in enumerate(errors)
+        ]  # fmt: skip
         jumps = Jumps(tensors, references, limits)
         if jumps.settled:
-            return tensors
+            return errors
         with self._setup.random_numbers_kept():
-            for look in looks:
+            for look in self._exact.looks(inputs, exact=exact, dtype=dtype):
                 jumps.look(list(look.tensors.values()))
                 if jumps.settled:
                     break
-        return jumps.without()
+        return judge_eager([error.output for error in errors], jumps.without(), references)
 
     def _refuse_other_paths(self, outputs: Leaves, references: dict[str, Any]) -> None:
         if list(outputs.tensors) != list(references):
@@ -229,18 +249,9 @@ class Anchors:
         dtype, tensors = self._setup.case.dtype, list(outputs.tensors.values())
         names = [error.output for error in anchor.errors]
         errors = judge_eager(names, tensors, anchor.references)
-        limits = [
-            limit_without_jumps(
-                *row,
-                dtype=dtype,
-                tolerance=self._setup.case.workload.tolerance,
-                n_inputs=count_numbers(anchor.inputs),
-            )
-            for row in zip(errors, tensors, anchor.references, strict=True)
-        ]
-        looks = self._exact.looks(anchor.inputs, exact=False, dtype=dtype)
-        without = self._without_jumps(tensors, anchor.references, limits, looks)
-        anchor.source = judge_eager(names, without, anchor.references)
+        anchor.source = self._without_jumps(
+            errors, tensors, anchor.references, anchor.inputs, exact=False, dtype=dtype
+        )
 
 
 def note_accuracy(setup: Setup, errors: tuple[OutputError, ...]) -> None:
@@ -251,3 +262,50 @@ def note_accuracy(setup: Setup, errors: tuple[OutputError, ...]) -> None:
     # Those that fail first, then those nearest to their limits.
     worst = sorted(errors, key=lambda e: (bool(e.passed), -share_of_limit(e)))[:MOST_LEAVES]
     setup.journal.note(accuracy=[asdict(e) for e in worst], leaves=len(errors))
+
+
+def run_reference(
+    setup: Setup, exact: Exact, draws: Sequence[tuple[Any, ...]]
+) -> tuple[Tensors, Moves]:
+    """Return the reference of each output by its path, and what ``Exact.moves_of`` does, by draw.
+
+    Saved for the other processes of the case. They compute the references again if loading fails:
+    the disk may be full, and PyTorch 2.5.1 cannot save on Python 3.13.
+    """
+    setup.journal.enter("reference")
+    path = Path(setup.job.references)
+    with suppress(Exception):
+        tensors, moves = setup.torch.load(path, weights_only=True)
+        return tensors, moves
+    tensors = [exact.reference_of(inputs).tensors for inputs in draws]
+    moves = [
+        exact.moves_of(inputs, tensors[number], number) for number, inputs in enumerate(draws)
+    ]
+    with suppress(Exception):
+        fresh = path.with_name(f"{path.name}.{setup.job.process}")
+        setup.torch.save([tensors, moves], fresh)
+        fresh.rename(path)
+    return tensors, moves
+
+
+def warn_of_rounded_references(setup: Setup, references: Tensors) -> None:
+    """Warn of what the same code in float64 rounds all the same: it judges less sharply."""
+    if setup.case.level == "float64" and (names := rounded(references[0])):
+        warnings.warn(
+            f"ivhl: the float64 reference rounds {', '.join(names[:8])}: the code casts to a "
+            "precision of its own; with `reference`, another formula judges it",
+            stacklevel=1,
+        )
+
+
+def typical_outputs(references: Tensors, moves: Moves) -> dict[int, Typical]:
+    """Return what outputs of few elements are like on all draws, by the number of the output."""
+    return {
+        number: typical_of(
+            [one[path] for one in references if path in one],
+            [one[path] for one in moves if path in one],
+            own=has_own_scale(path),
+        )
+        for number, (path, first) in enumerate(references[0].items())
+        if has_few(first)
+    }

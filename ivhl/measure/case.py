@@ -12,7 +12,6 @@ import sys
 import warnings
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -22,9 +21,7 @@ from ivhl.measure.failures import (
     classify,
     exit_error,
     lacks,
-    message_of,
-    place_of,
-    qualified_name,
+    reported,
 )
 from ivhl.measure.first_compile import picked_instructions, use_compiler
 from ivhl.measure.imports import import_torch, import_workload
@@ -42,12 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from ivhl.measure.anchors import Anchors
-    from ivhl.measure.compilation import Compilation, VariantArm
-    from ivhl.measure.data import Data
-    from ivhl.measure.eager import EagerArm
-    from ivhl.measure.imports import Functions, Setup
-    from ivhl.measure.judge import OutputJudge
+    from ivhl.measure.compilation import VariantArm
+    from ivhl.measure.eager import Begun
+    from ivhl.measure.imports import Setup
     from ivhl.measure.rounds import EagerBefore
     from ivhl.records.record import FailureClass, Phase
 
@@ -80,15 +74,8 @@ def main(argv: list[str]) -> NoReturn:
         refuse_other_version(case, job)
         Measurement(job, case, journal).run()
     except Exception as error:  # noqa: BLE001  (every exception is a result of the case)
-        journal.note(
-            failure={
-                "phase": journal.phase,
-                "failure_class": class_of(error, journal.phase, job),
-                "exception": "" if isinstance(error, CaseError) else qualified_name(error),
-                "message": message_of(error),
-                "where": place_of(error),
-            }
-        )
+        failed = class_of(error, journal.phase, job)
+        journal.note(failure=reported(error, failed, journal.phase))
     if case is not None and job.stage in ("compile", "import"):  # every function of it has run
         journal.note(**sources_of(case, job))
     journal.note(
@@ -101,45 +88,6 @@ def main(argv: list[str]) -> NoReturn:
     # All findings are on disk. A normal exit takes 2.6 s in a process that has compiled, and a crash
     # in a destructor does not belong to the measurement.
     os._exit(0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
-    """What the phases before the compiler have made.
-
-    Attributes:
-        setup: The process.
-        functions: Those of the workload.
-        data: The inputs.
-        eager: The eager arm.
-        anchors: Judges eager.
-        judge: Judges the variant.
-    """
-
-    setup: Setup
-    functions: Functions
-    data: Data
-    eager: EagerArm
-    anchors: Anchors
-    judge: OutputJudge
-
-    def run_source(self) -> Callable[[], Any]:
-        """Judge the variant's own source, and return its call."""
-        from ivhl.measure.source import run_source  # noqa: PLC0415  (imports torch)
-
-        return run_source(
-            self.setup, self.functions, self.data, self.eager,
-            anchors=self.anchors, judge=self.judge,
-        )  # fmt: skip
-
-    def compilation(self, compiler: Callable[..., Any]) -> Compilation:
-        """Return what compiles the variant with a compiler."""
-        from ivhl.measure.compilation import Compilation  # noqa: PLC0415  (imports torch)
-
-        return Compilation(
-            self.setup, self.data, self.functions.subject, self.eager,
-            judge=self.judge, compiler=compiler,
-        )  # fmt: skip
 
 
 class Measurement:
@@ -168,6 +116,9 @@ class Measurement:
         if self.job.stage == "import":
             import_workload(setup)
             return
+        from ivhl.measure.compilation import Compilation  # noqa: PLC0415  (imports torch)
+        from ivhl.measure.eager import refuse_work_beside_the_call, run_source  # noqa: PLC0415
+
         begun = self._begin(setup, warn=True)
         if self.job.stage == "eager":
             self._time_eager(begun, "eager", "eager_again")
@@ -175,9 +126,9 @@ class Measurement:
         earlier = None
         if self.job.stage != "compile":
             earlier = self._time_eager(begun, "eager_before")
-        source = begun.run_source()
-        self._refuse_work_beside_the_call(begun, source)
-        variant = begun.compilation(self._compiler(setup)).run()
+        source = run_source(begun)
+        refuse_work_beside_the_call(begun, source)
+        variant = Compilation(begun, self._compiler(setup)).run()
         if earlier is not None:
             self._time(begun, earlier, source, variant)
 
@@ -188,15 +139,15 @@ class Measurement:
             setup: The process.
             warn: Whether to warn if importing or making inputs changes the process.
         """
-        from ivhl.measure.anchors import Anchors  # noqa: PLC0415  (imports torch)
-        from ivhl.measure.data import Data  # noqa: PLC0415
-        from ivhl.measure.eager import run_eager, try_eager  # noqa: PLC0415
-        from ivhl.measure.judge import OutputJudge  # noqa: PLC0415
-        from ivhl.measure.references import (  # noqa: PLC0415
+        from ivhl.measure.anchors import (  # noqa: PLC0415  (imports torch)
+            Anchors,
             run_reference,
             typical_outputs,
             warn_of_rounded_references,
         )
+        from ivhl.measure.data import Data  # noqa: PLC0415
+        from ivhl.measure.eager import Begun, run_eager, try_eager  # noqa: PLC0415
+        from ivhl.measure.judge import OutputJudge  # noqa: PLC0415
         from ivhl.measure.state import snapshot, warn_of_changes  # noqa: PLC0415
 
         before = snapshot() if warn else {}
@@ -230,11 +181,6 @@ class Measurement:
 
         return torch_compiler(setup)
 
-    def _refuse_work_beside_the_call(self, begun: Begun, source: Callable[[], Any]) -> None:
-        from ivhl.measure.source import refuse_work_beside_the_call  # noqa: PLC0415
-
-        refuse_work_beside_the_call(begun.setup, begun.functions, begun.data, source)
-
     def _time_eager(self, begun: Begun, *names: str) -> EagerBefore:
         """Time eager briefly, before the variant has run."""
         from ivhl.measure.rounds import time_eager  # noqa: PLC0415  (imports torch)
@@ -251,18 +197,14 @@ class Measurement:
         from ivhl.measure.fresh import FreshCalls  # noqa: PLC0415
         from ivhl.measure.rounds import compare_with_eager_before, time_variant  # noqa: PLC0415
 
-        setup, eager = begun.setup, begun.eager
         with self._alone():
-            times, calibrations = time_variant(setup, begun.data, eager, source, variant)
+            times, calibrations = time_variant(begun, source, variant)
             compare_with_eager_before(
                 self.journal, earlier, times["eager"].samples_s, calibrations
             )
-            FreshCalls(
-                setup, begun.functions, begun.data, eager=eager, source=source, variant=variant,
-                anchors=begun.anchors, times=times,
-            ).call()  # fmt: skip
+            FreshCalls(begun, source, variant, times).call()
         if self.job.process == 0:
-            measure_memory(setup, eager.call, variant.compiled.call)
+            measure_memory(begun.setup, begun.eager.call, variant.compiled.call)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

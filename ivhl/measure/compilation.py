@@ -23,12 +23,10 @@ from ivhl.workload import DYNAMO_ENGINES, INDUCTOR_ENGINES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ivhl.measure.data import Data
-    from ivhl.measure.eager import EagerArm
+    from ivhl.measure.eager import Begun
     from ivhl.measure.imports import Setup
     from ivhl.measure.journal import Journal
     from ivhl.measure.judge import OutputJudge
-    from ivhl.measure.subject import Subject
 
 # Dynamo recompiles at the second call if a size changed, and gives up after eight recompiles.
 CALLS_BEFORE_TIMING = 12
@@ -128,26 +126,14 @@ class Compilation:
     """Compiles the variant of a case.
 
     Args:
-        setup: The process.
-        data: The inputs.
-        subject: What is called.
-        eager: The eager arm.
-        judge: Judges outputs by value.
+        begun: What the phases before have made.
         compiler: Is ``torch.compile`` with its settings.
     """
 
-    def __init__(
-        self,
-        setup: Setup,
-        data: Data,
-        subject: Subject,
-        eager: EagerArm,
-        *,
-        judge: OutputJudge,
-        compiler: Callable[..., Any],
-    ) -> None:
-        self._setup, self._data, self._subject, self._eager = setup, data, subject, eager
-        self._judge, self._compiler = judge, compiler
+    def __init__(self, begun: Begun, compiler: Callable[..., Any]) -> None:
+        self._setup, self._data, self._eager = begun.setup, begun.data, begun.eager
+        self._subject, self._judge = begun.functions.subject, begun.judge
+        self._compiler = compiler
         self._limits: list[str] = []
 
     def run(self) -> VariantArm:
@@ -190,32 +176,33 @@ class Compilation:
         self._setup.journal.enter("compile")
         from ivhl.measure.engine import compiler_of  # noqa: PLC0415  (imports what may be missing)
 
-        engine = compiler_of(self._setup.case.variant.engine, self._compiler)
+        engine = self._setup.case.variant.engine
+        compiler = compiler_of(engine, self._compiler)
         watch: Watch | HotPaths | None = None
+        warm_up = None
+        if engine == "hotpath":
+            warm_up = HotPaths().compiler
+            watch = hot = HotPaths()
+            compiler = hot.compiler
         # Other engines do not use Dynamo, which may not even support this Python.
-        if self._setup.case.variant.engine in DYNAMO_ENGINES:
-            use_compiler(skip_isa_check=job.skip_isa_check, device=job.effort.device)
+        if engine in DYNAMO_ENGINES or engine == "hotpath":
+            use_compiler(
+                skip_isa_check=job.skip_isa_check, device=job.effort.device, compiler=warm_up
+            )
+        if engine in DYNAMO_ENGINES:
             self._setup.torch._dynamo.reset()  # noqa: SLF001
             watch = Watch()
-        elif self._setup.case.variant.engine == "hotpath":
-            use_compiler(
-                skip_isa_check=job.skip_isa_check,
-                device=job.effort.device,
-                compiler=HotPaths().compiler,
-            )
-            watch = hot = HotPaths()
-            engine = hot.compiler
         self._data.use(0)
         agrees = self._let_random_numbers_agree(by_law=by_law)
         held = self._subject.variant_copy()
         self._setup.synchronize()
         allowed = RANDOM_STATES
-        if self._setup.case.variant.engine in INDUCTOR_ENGINES:
+        if engine in INDUCTOR_ENGINES:
             allowed |= BY_INDUCTOR
         state = Unchanged(self._subject.eager, allowed)
         workers = living_descendants()
         began = begin(workers)
-        arm = self._subject.variant_arm(engine, self._data.variant_inputs, held)
+        arm = self._subject.variant_arm(compiler, self._data.variant_inputs, held)
         call = self._subject.with_same_numbers(arm)
         outputs = getattr(call, "call", call)()
         self._setup.synchronize()

@@ -5,15 +5,12 @@ Imports nothing of ivhl: `ivhl image` runs the text of this module in images tha
 
 from __future__ import annotations
 
-import base64
-import csv
 import hashlib
 import json
 import platform
 import subprocess
 import sysconfig
 from importlib.metadata import Distribution, distributions
-from pathlib import Path
 
 # Of the arguments of its configure script, those that change how fast a Python is.
 _OF_SPEED = (
@@ -50,20 +47,6 @@ def contents() -> dict[str, dict[str, str]]:
     }
 
 
-def changed_files() -> list[str]:
-    """Return the files of packages that are missing or differ from their package's list of files."""
-    found = []
-    for one in distributions(path=_site()):
-        # Not `files`, which leaves out those that are missing.
-        rows = csv.reader((one.read_text("RECORD") or "").splitlines())
-        found += [
-            name
-            for name, digest, _ in rows
-            if digest and not _holds(Path(str(one.locate_file(name))), digest)
-        ]
-    return found
-
-
 def _digest(package: Distribution) -> str:
     lines = sorted((package.read_text("RECORD") or "").splitlines())
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
@@ -82,17 +65,6 @@ def _of_the_system() -> dict[str, str]:
     except OSError:  # no Debian
         return {}
     return dict(line.split(" ", 1) for line in asked.stdout.splitlines())
-
-
-def _holds(path: Path, digest: str) -> bool:
-    """Return whether a file has a digest, written as ``RECORD`` does: ``sha256=...``."""
-    kind, _, value = digest.partition("=")
-    try:
-        with path.open("rb") as file:
-            held = hashlib.file_digest(file, kind).digest()
-    except (OSError, ValueError):
-        return False
-    return base64.urlsafe_b64encode(held).rstrip(b"=").decode() == value
 
 
 if __name__ == "__main__":

@@ -49,14 +49,14 @@ class Data:
         setup.journal.enter("inputs")
         first = self.draw(SEED)
         self._subject.make_models(setup.case.workload.sizes[setup.case.size])
-        self._refuse_fixed_data(len(first))
+        if first and set(range(len(first))) <= set(setup.case.workload.fixed):
+            raise CaseError("inputs", "`fixed` names every input, so all draws would be equal")
         self.draws = [first]
         self.variant_draws = [self.prepared(first)]
         for other, prepared in self._further_draws():
             self.draws.append(other)
             self.variant_draws.append(prepared)
-        if setup.device.type == "cuda":
-            setup.torch.cuda.synchronize()
+        setup.synchronize()
         self.inputs = clone(first)
         self.variant_inputs = clone(self.variant_draws[0])
         setup.journal.note(
@@ -114,7 +114,6 @@ class Data:
             yield other, prepared
 
     def _check_prepared_alike(self, prepared: tuple[Any, ...]) -> None:
-
         try:
             check_alike(self.variant_draws[0], prepared)
         except ShapesDifferError as difference:
@@ -123,10 +122,6 @@ class Data:
                 f"{self._setup.case.variant.prepare} returns different shapes for inputs of equal "
                 f"shapes, so the data cannot change between blocks of calls: {difference}",
             ) from difference
-
-    def _refuse_fixed_data(self, n_inputs: int) -> None:
-        if n_inputs and set(range(n_inputs)) <= set(self._setup.case.workload.fixed):
-            raise CaseError("inputs", "`fixed` names every input, so all draws would be equal")
 
     def use(self, number: int) -> int:
         """Copy a draw into the tensors that the arms read, and return its number."""
@@ -164,6 +159,4 @@ class Data:
 
 def leaves_in(outputs: Any) -> Leaves:  # noqa: ANN401  (any nest, or what was read of a model)
     """Return the leaves of outputs; of a model, the state is among them."""
-    from ivhl.measure.leaves import Leaves, leaves_of  # noqa: PLC0415  (imports torch)
-
     return outputs if isinstance(outputs, Leaves) else leaves_of(outputs)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_map_only
 
 from ivhl.measure.leaves import plain
 
@@ -48,21 +48,22 @@ def draw(
     return tuple(first[i] if i in fixed else item for i, item in enumerate(inputs))
 
 
+def precision_of(tensor: torch.Tensor, dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype of a tensor that is cast to ``dtype``: integers stay as they are."""
+    if tensor.is_complex():
+        return torch.complex128 if dtype == torch.float64 else torch.complex64
+    return dtype if tensor.is_floating_point() else tensor.dtype
+
+
 def cast(inputs: Any, dtype: torch.dtype, device: torch.device) -> Any:  # noqa: ANN401  (any pytree)
     """Return a copy of the pytree; floating and complex tensors get the precision of ``dtype``."""
 
     def convert(leaf: Any) -> Any:  # noqa: ANN401
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        if leaf.is_complex():
-            wide = torch.complex128 if dtype == torch.float64 else torch.complex64
-            return leaf.to(device=device, dtype=wide, copy=True)
-        if leaf.is_floating_point():
-            return leaf.to(device=device, dtype=dtype, copy=True)
-        return leaf.to(device=device, copy=True)
+        return leaf.to(device=device, dtype=precision_of(leaf, dtype), copy=True)
 
-    leaves, spec = tree_flatten(inputs)
-    return tree_unflatten([convert(leaf) for leaf in leaves], spec)
+    return tree_map(convert, inputs)
 
 
 def rounded_again(nest: Any, unit: float, seed: int) -> Any:  # noqa: ANN401  (any pytree)
@@ -76,27 +77,20 @@ def rounded_again(nest: Any, unit: float, seed: int) -> Any:  # noqa: ANN401  (a
     generator = torch.Generator().manual_seed(seed)
 
     def move(leaf: Any) -> Any:  # noqa: ANN401
-        if not isinstance(leaf, torch.Tensor) or leaf.dtype not in (
-            torch.float64,
-            torch.complex128,
-        ):
+        exact = (torch.float64, torch.complex128)
+        if not isinstance(leaf, torch.Tensor) or leaf.dtype not in exact:
             return leaf
         signs = torch.randint(2, leaf.shape, generator=generator).to(leaf.device) * 2 - 1
         moved = leaf.clone()
         plain(moved.detach()).mul_(1 + unit * signs.to(torch.float64))
         return moved
 
-    leaves, spec = tree_flatten(nest)
-    return tree_unflatten([move(leaf) for leaf in leaves], spec)
+    return tree_map(move, nest)
 
 
 def clone(inputs: Any) -> Any:  # noqa: ANN401  (any pytree)
     """Return a copy of the pytree; no tensor shares memory with the original."""
-    leaves, spec = tree_flatten(inputs)
-    return tree_unflatten(
-        [leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves],
-        spec,
-    )
+    return tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), inputs)
 
 
 def check_alike(one: Any, other: Any) -> None:  # noqa: ANN401  (any pytree)
@@ -133,14 +127,14 @@ def check_different(one: Any, other: Any) -> None:  # noqa: ANN401  (any pytree)
 def fill(live: Any, source: Any) -> None:  # noqa: ANN401  (any pytree)
     """Copy the values of ``source`` into the tensors of ``live``."""
     with torch.no_grad():
-        for target, values in zip(tree_flatten(live)[0], tree_flatten(source)[0], strict=True):
+        for target, values in zip(tree_leaves(live), tree_leaves(source), strict=True):
             if isinstance(target, torch.Tensor):
                 target.copy_(values)
 
 
 def holds(live: Any, source: Any) -> bool:  # noqa: ANN401  (any pytree)
     """Return whether every tensor of ``live`` has the values of ``source``; NaN equals NaN."""
-    pairs = zip(tree_flatten(live)[0], tree_flatten(source)[0], strict=True)
+    pairs = zip(tree_leaves(live), tree_leaves(source), strict=True)
     return all(same(a, b) for a, b in pairs if isinstance(b, torch.Tensor))
 
 
@@ -155,7 +149,7 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
 def touch(nest: Any) -> None:  # noqa: ANN401  (any pytree)
     """Increase the version counter of every tensor without changing its values."""
     with torch.no_grad():
-        for leaf in tree_flatten(nest)[0]:
+        for leaf in tree_leaves(nest):
             if isinstance(leaf, torch.Tensor) and leaf.dim():
                 leaf[:0].zero_()
 
@@ -172,9 +166,9 @@ def made_of(made: Any, parts: Any, *, unlike: Any = None) -> bool:  # noqa: ANN4
         parts: Pytree that should contain them.
         unlike: ``made`` of another draw; numbers that both have at the same position are skipped.
     """
-    known = torch.cat([_numbers(leaf) for leaf in tree_flatten(parts)[0]]).sort()[0]
-    leaves = tree_flatten(made)[0]
-    others = [None] * len(leaves) if unlike is None else tree_flatten(unlike)[0]
+    known = torch.cat([_numbers(leaf) for leaf in tree_leaves(parts)]).sort()[0]
+    leaves = tree_leaves(made)
+    others = [None] * len(leaves) if unlike is None else tree_leaves(unlike)
     for leaf, other in zip(leaves, others, strict=True):
         numbers = _numbers(leaf)
         if other is not None:

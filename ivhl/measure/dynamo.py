@@ -81,7 +81,6 @@ class Watch(logging.Handler):
             logger = logging.getLogger(f"torch._dynamo.{module}.__graph_breaks")
             logger.addHandler(self)
             logger.propagate = False  # each has pages of text, which the record has in short
-        for module in ("symbolic_convert", "convert_frame"):
             _Heard.listen(self, logging.getLogger(f"torch._dynamo.{module}"))
         # At the recompile limit, a frame without ``fullgraph`` runs eagerly; only this log says so.
         logging.getLogger("torch._dynamo").addHandler(self)
@@ -171,20 +170,15 @@ class Watch(logging.Handler):
         stats = self._counters["stats"]
         return int(stats["unique_graphs"]), int(stats["calls_captured"])
 
-    def compiled_something(self) -> bool:
-        """Return whether a graph with an operation went to the backend.
-
-        If so, frames that run eagerly are graph breaks, of which the record has the reasons: most of
-        the work may be compiled nevertheless.
-        """
-        graphs, captured = self.graphs()
-        return bool(graphs and captured)
-
     def not_compiled(self) -> str:
-        """Return why no graph with an operation went to the backend; empty if one did."""
-        if self.compiled_something():
-            return ""
+        """Return why no graph with an operation went to the backend; empty if one did.
+
+        If one did, frames that run eagerly are graph breaks, of which the record has the reasons:
+        most of the work may be compiled nevertheless.
+        """
         (total, ok), (graphs, captured) = self.frames(), self.graphs()
+        if graphs and captured:
+            return ""
         reasons = "; ".join(one.text for one in self.graph_breaks()[:3])
         return (
             f"Dynamo saw {total} frames and compiled {ok} of them, with {captured} operations "

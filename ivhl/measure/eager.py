@@ -1,4 +1,4 @@
-"""The phases of the eager arm."""
+"""Run eager code, before the compiler could be blamed: baseline and the variant's own source."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 from ivhl.measure.accuracy import values_of
 from ivhl.measure.anchors import note_accuracy
 from ivhl.measure.data import leaves_in
+from ivhl.measure.draws import cast, made_of
 from ivhl.measure.failures import CaseError
-from ivhl.measure.state import RANDOM_STATES, changes, differing, snapshot
+from ivhl.measure.state import RANDOM_STATES, Unchanged, changes, differing, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ivhl.measure.anchors import Anchor, Anchors
     from ivhl.measure.data import Data
-    from ivhl.measure.imports import Setup
+    from ivhl.measure.imports import Functions, Setup
+    from ivhl.measure.judge import OutputJudge
     from ivhl.measure.subject import Subject
 
 
@@ -35,6 +37,27 @@ class EagerArm:
     anchors: list[Anchor]
     allowed: frozenset[str]
     reuses_memory: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """What the phases before the compiler have made.
+
+    Attributes:
+        setup: The process.
+        functions: Those of the workload.
+        data: The inputs.
+        eager: The eager arm.
+        anchors: Judges eager.
+        judge: Judges the variant.
+    """
+
+    setup: Setup
+    functions: Functions
+    data: Data
+    eager: EagerArm
+    anchors: Anchors
+    judge: OutputJudge
 
 
 def try_eager(data: Data, subject: Subject, call: Callable[[], Any]) -> frozenset[str]:
@@ -105,3 +128,53 @@ def share_memory(one: list[tuple[Any, int]], other: list[tuple[Any, int]]) -> bo
     return any(
         a == b and tensor.numel() > 0 for (tensor, a), (_, b) in zip(one, other, strict=False)
     )
+
+
+def run_source(begun: Begun) -> Callable[[], Any]:
+    """Judge the variant's own source on every draw, and return its call."""
+    subject, data, eager = begun.functions.subject, begun.data, begun.eager
+    begun.setup.journal.enter("eager")
+    data.use(0)
+    state = Unchanged(subject.eager, eager.allowed)
+    arm = subject.variant_arm(
+        lambda function: function, data.variant_inputs, subject.variant_copy()
+    )
+    source = subject.with_same_numbers(arm)
+    for number in range(len(data.draws)):
+        data.use(number)
+        outputs = data.detached(source())
+        begun.anchors.note_source(outputs, eager.anchors[number])
+        if subject.is_own_source:
+            which = "the variant's own source, run eagerly: its"
+            begun.judge.judge(outputs, eager.anchors[number], which)
+    if subject.is_own_source:
+        state.refuse_changes("the variant's own source")
+    return source
+
+
+def refuse_work_beside_the_call(begun: Begun, source: Callable[[], Any]) -> None:
+    """Refuse a ``prepare`` or ``finish`` that computes: no clock runs while they do.
+
+    They may rearrange numbers, and compute from ``fixed`` inputs, as an application would do
+    once. So every prepared number that differs between draws must be a number of the inputs,
+    and every number that ``finish`` returns must be one of the call's outputs, up to the sign.
+    """
+    setup, data, finish = begun.setup, begun.data, begun.functions.finish
+    variant = setup.case.variant
+    if variant.prepare and len(data.draws) > 1:
+        own = cast(data.draws[0], setup.variant_dtype, setup.device)
+        if not made_of(data.variant_draws[0], own, unlike=data.variant_draws[1]):
+            raise CaseError(
+                "side_effect",
+                f"{variant.prepare} does work of the call without being timed: it may only "
+                "rearrange numbers, or compute from `fixed` inputs",
+            )
+    if finish:
+        data.use(0)
+        outputs = source()
+        if not made_of(finish(outputs), outputs):
+            raise CaseError(
+                "side_effect",
+                f"{variant.finish} does work of the call without being timed: it may only "
+                "rearrange numbers",
+            )

@@ -111,7 +111,7 @@ def sources_at(run: Run, cases: Sequence[Case]) -> dict[str, Sources]:
     }
     with suppress(subprocess.TimeoutExpired, ValueError):
         done = run_tree(
-            [sys.executable, "-m", "ivhl.measure.reached", json.dumps(asked)],
+            [sys.executable, "-m", "ivhl.measure.sources", json.dumps(asked)],
             cwd=run.scratch,
             env=case_environment(run, Path(run.scratch)),
             stdout=subprocess.PIPE,

@@ -12,10 +12,12 @@ import torch
 
 from ivhl.measure.accuracy import (
     EAGER_LIMIT,
+    FREE_MOVES,
     ROUNDINGS,
     ROUNDOFF,
     Scales,
     distance,
+    has_few,
     is_rounded,
     largest_of,
     smooth_move,
@@ -25,7 +27,6 @@ from ivhl.measure.failures import CaseError, classify, message_of
 from ivhl.measure.jumps import FURTHER, LOOKS_S, MOST_LOOKS
 from ivhl.measure.leaves import Leaves, leaves_of
 from ivhl.measure.randomness import DrawsIn
-from ivhl.measure.scales import FREE_MOVES, has_few
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -65,10 +66,7 @@ class Exact:
         """
         subject, level = self._subject, self._subject.case.level
         if level in ("tolerance", "cosine"):
-            arm = subject.arm(subject.eager, subject.held, clone(inputs))
-            subject.reset_random_numbers()
-            returned = arm()
-            return returned if isinstance(returned, Leaves) else leaves_of(returned).copied()
+            return self._in_own_precision(clone(inputs), subject.held).copied()
         # From the rounded inputs: their rounding is not an error of the code under test.
         exact = cast(inputs, torch.float64, _CPU)
         if subject.held is not None and self._held is None:

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ivhl import workload
+from ivhl.records.record import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -171,22 +172,19 @@ def telling(error: BaseException) -> BaseException:
     """
     if isinstance(error, CaseError):
         return error
-    gives = (
-        e
-        for e in chain(error)
-        if SUPPORT_GATE.search(str(e)) or any(kind.__name__ in BY_TYPE for kind in type(e).__mro__)
-    )
-    return next(gives, error)
+    for e in chain(error):
+        if SUPPORT_GATE.search(str(e)) or any(
+            kind.__name__ in BY_TYPE for kind in type(e).__mro__
+        ):
+            return e
+    return error
 
 
 def qualified_name(error: BaseException) -> str:
     """Return the type as ``module.Name``; built-in exceptions without a module."""
     kind = type(telling(error))
-    return (
-        kind.__qualname__
-        if kind.__module__ == "builtins"
-        else f"{kind.__module__}.{kind.__qualname__}"
-    )
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return f"{module}{kind.__qualname__}"
 
 
 def message_of(error: BaseException, limit: int = 2000) -> str:
@@ -226,6 +224,36 @@ def place_of(error: BaseException) -> str:
         if not (is_of_torch(parts) or is_of_harness(file) or python) and line:
             return f"{'/'.join(parts[-2:])}:{line}"
     return ""
+
+
+def reported(error: BaseException, failure_class: FailureClass, phase: Phase) -> dict[str, str]:
+    """Return the failure of a case as a journal has it."""
+    return {
+        "phase": phase,
+        "failure_class": failure_class,
+        "exception": "" if isinstance(error, CaseError) else qualified_name(error),
+        "message": message_of(error),
+        "where": place_of(error),
+    }
+
+
+def failed(
+    phase: Phase,
+    failure_class: FailureClass,
+    message: str,
+    *,
+    exception: str = "",
+    output_tail: str = "",
+) -> Failure:
+    """Return the failure of a case that no exception of its code explains."""
+    return Failure(
+        phase=phase,
+        failure_class=failure_class,
+        exception=exception,
+        message=message,
+        where="",
+        output_tail=output_tail,
+    )
 
 
 def is_of_harness(file: str) -> bool:

@@ -17,11 +17,8 @@ from ivhl.measure.timing import time_call
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ivhl.measure.anchors import Anchors
     from ivhl.measure.compilation import VariantArm
-    from ivhl.measure.data import Data
-    from ivhl.measure.eager import EagerArm
-    from ivhl.measure.imports import Functions, Setup
+    from ivhl.measure.eager import Begun
     from ivhl.measure.timing import Times
 
 # Limit for the time of a call on new data over a call on data just seen, relative to eager's ratio.
@@ -39,30 +36,22 @@ class FreshCalls:
     """Calls eager and the variant on new data.
 
     Args:
-        setup: The process.
-        functions: Those of the workload.
-        data: The inputs.
-        eager: The eager arm.
+        begun: What the phases before the compiler have made.
         source: Calls the variant's own source.
         variant: The compiled code.
-        anchors: Judges eager.
         times: What the timing found.
     """
 
     def __init__(
         self,
-        setup: Setup,
-        functions: Functions,
-        data: Data,
-        *,
-        eager: EagerArm,
+        begun: Begun,
         source: Callable[[], Any],
         variant: VariantArm,
-        anchors: Anchors,
         times: Mapping[str, Times],
     ) -> None:
-        self._setup, self._exact, self._data = setup, functions.exact, data
-        self._eager, self._source, self._anchors, self._times = eager, source, anchors, times
+        self._setup, self._exact, self._data = begun.setup, begun.functions.exact, begun.data
+        self._eager, self._anchors = begun.eager, begun.anchors
+        self._source, self._times = source, times
         self._compiled, self._judge = variant.compiled, variant.judge
 
     def call(self) -> None:
@@ -73,10 +62,12 @@ class FreshCalls:
         if len(self._data.draws) == 1:
             return
         mark = self._compiled.watch.mark() if self._compiled.watch else {}
-        found = self._fresh_calls_show(0)
-        # Test twice: other load on the machine may look the same once.
-        if found is not None:
-            found = self._fresh_calls_show(MOST_FRESH_DRAWS)
+        found = None
+        for first in (0, MOST_FRESH_DRAWS):  # twice: other load on the machine may look the same
+            took = self._time_fresh_calls(first)
+            found = None if took is None else self._remembering(took)
+            if found is None:
+                break
         self._compiled.note(self._setup.journal)
         self._refuse_a_fallback_on_new_data()
         if found is None:
@@ -105,10 +96,6 @@ class FreshCalls:
         seconds = [median(took[arm]["new"]) for arm in took]
         speed = f"; there it is {seconds[0] / seconds[1]:.2f}x as fast as eager" if took else ""
         raise CaseError(watch.fell_back_as, f"on new data: {reason}{speed}")
-
-    def _fresh_calls_show(self, first: int) -> tuple[float, float] | None:
-        took = self._time_fresh_calls(first)
-        return None if took is None else self._remembering(took)
 
     def _time_fresh_calls(self, first: int) -> dict[str, dict[str, list[float]]] | None:
         """Return the seconds of single calls by arm and by the change before the call.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from ivhl.machine.memory import memory_limit
+from ivhl.measure.failures import failed
 from ivhl.measure.job import Job
 from ivhl.measure.process import Ending, Nursery, NurseryError, beginning, run_limited, tail
 from ivhl.records.record import Failure, Phase
@@ -202,11 +203,8 @@ def run_stage(  # noqa: PLR0917  (as above)
         # must not inherit findings, and to open somebody's pipe would wait for ever.
         journal, output = (_new_file(folder, name, ending) for ending in (".jsonl", ".txt"))
     except (FileNotFoundError, NotADirectoryError) as error:
-        return (
-            {},
-            _crash("import", f"an earlier process of the case removed {error.filename}"),
-            0.0,
-        )
+        why = f"an earlier process of the case removed {error.filename}"
+        return {}, failed("import", "crash", why), 0.0
     job = replace(job, journal=str(journal))
     began = time.monotonic()
     ending = launcher.launch(
@@ -317,17 +315,4 @@ def failure_of(
             f"exited with status {ending.code} in phase {phase} without a result: os._exit, or code "
             "outside of Python, ended the process"
         )
-    return Failure(
-        phase=phase,
-        failure_class=failure_class,
-        exception=exception,
-        message=message,
-        where="",
-        output_tail=text,
-    )
-
-
-def _crash(phase: Phase, message: str) -> Failure:
-    return Failure(
-        phase=phase, failure_class="crash", exception="", message=message, where="", output_tail=""
-    )
+    return failed(phase, failure_class, message, exception=exception, output_tail=text)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from ivhl.measure.draws import precision_of
 from ivhl.measure.leaves import Leaves, leaves_of, plain
 
 if TYPE_CHECKING:
@@ -195,18 +196,12 @@ def held_copy(
 
 def cast_model(model: nn.Module, dtype: torch.dtype, device: torch.device) -> nn.Module:
     """Return the model, with all floating and complex tensors in this precision; ties are kept."""
-    wide = torch.complex128 if dtype == torch.float64 else torch.complex64
     done: dict[int, tuple[Tensor, Tensor]] = {}
 
     def convert(tensor: Tensor) -> Tensor:
         if id(tensor) not in done:
-            target = None
-            if tensor.is_complex():
-                target = wide
-            elif tensor.is_floating_point():
-                target = dtype
             # The original is held, so that no other tensor can get its id.
-            done[id(tensor)] = tensor, tensor.to(device=device, dtype=target or tensor.dtype)
+            done[id(tensor)] = tensor, tensor.to(device=device, dtype=precision_of(tensor, dtype))
         return done[id(tensor)][1]
 
     model._apply(convert)  # noqa: SLF001  (`to` would leave complex tensors as they are)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from ivhl.instrument import INSTRUMENT
 from ivhl.measure.contents import python_build
 from ivhl.measure.earlier import benchmark_of
-from ivhl.measure.failures import LIMIT_REACHED
+from ivhl.measure.failures import LIMIT_REACHED, failed
 from ivhl.measure.intervals import clocks_disagree, paired_ratio
 from ivhl.measure.job import choose_clock
 from ivhl.measure.paths import folders_here, without_folders
@@ -176,12 +176,10 @@ def checked_record(
         mistake = f"{type(error).__name__}: {error}"[:_LONGEST_MESSAGE]
     else:
         return record
-    failure = Failure(
-        phase=failure.phase if failure else "timing",
-        failure_class="crash",
-        exception="",
-        message=f"its processes reported what no case does: {mistake}",
-        where="",
+    failure = failed(
+        failure.phase if failure else "timing",
+        "crash",
+        f"its processes reported what no case does: {mistake}",
         output_tail=failure.output_tail if failure else "",
     )
     return make_record(run, case, {}, failure, **about)
@@ -192,14 +190,8 @@ def failed_everywhere(
 ) -> RunRecord:
     """Return the record of a case that could not start because its cell could not be set up."""
     assert phase in get_args(Phase)  # noqa: S101  (a mistake in ivhl, not of a user)
-    failure = Failure(
-        phase=phase,
-        failure_class=failure_class,
-        exception="",
-        message=message[:_LONGEST_MESSAGE],
-        where="",
-        output_tail=output[-4000:],
-    )
+    message = message[:_LONGEST_MESSAGE]
+    failure = failed(phase, failure_class, message, output_tail=output[-4000:])
     return make_record(run, case, {}, failure, duration_s=0.0, load=None, in_cell=False)
 
 
@@ -276,14 +268,7 @@ def disturbance(timed: list[dict[str, Any]]) -> Failure | None:
     """Return the failure of a variant that changed eager's times, if all processes report it."""
     if not timed or not all(found.get("disturbed") for found in timed):
         return None
-    return Failure(
-        phase="timing",
-        failure_class="side_effect",
-        exception="",
-        message=timed[0]["disturbed"],
-        where="",
-        output_tail="",
-    )
+    return failed("timing", "side_effect", timed[0]["disturbed"])
 
 
 def arm_of(data: dict[str, Any]) -> Arm:

@@ -213,7 +213,7 @@ def run_limited(
 def watch(
     tree: ProcessTree,
     wait: Callable[[float], int | None],
-    kill: Callable[[], int],
+    kill: Callable[[], object],
     *,
     deadline_s: float,
     memory_limit: int,
@@ -224,7 +224,7 @@ def watch(
     Args:
         tree: The tree.
         wait: Waits some seconds; returns the status as ``Popen.returncode``, or ``None``.
-        kill: Kills the process and what it started, and returns its status.
+        kill: Kills the process and what it started.
         deadline_s: Wall seconds after which it is killed.
         memory_limit: Bytes of memory, shared pages once, above which it is killed.
         own: Processes of the tree whose memory does not count.
@@ -232,7 +232,7 @@ def watch(
     began = time.monotonic()
     peak = 0
     others: set[int] = set()
-    killed: Literal["deadline", "memory"] | None = None
+    how: Literal["exit", "signal", "deadline", "memory"] = "exit"
     while (code := wait(POLL_S)) is None:
         pids = set(living_descendants(tree.process.pid, others)).difference(own)
         held = resident_bytes(pids)
@@ -240,18 +240,16 @@ def watch(
             held = proportional_bytes(pids)
         peak = max(peak, held)
         if time.monotonic() - began > deadline_s:
-            killed = "deadline"
+            how = "deadline"
         elif peak > memory_limit:
-            killed = "memory"
-        if killed:
-            code = kill()
+            how = "memory"
+        if how != "exit":
+            kill()
+            code = 0
             break
-    seconds = time.monotonic() - began
-    if killed:
-        return Ending(how=killed, code=0, seconds=seconds, peak_bytes=peak)
     if code < 0:
-        return Ending(how="signal", code=-code, seconds=seconds, peak_bytes=peak)
-    return Ending(how="exit", code=code, seconds=seconds, peak_bytes=peak)
+        how, code = "signal", -code
+    return Ending(how=how, code=code, seconds=time.monotonic() - began, peak_bytes=peak)
 
 
 class NurseryError(Exception):
@@ -300,7 +298,7 @@ class Nursery:
         self,
         arguments: Sequence[str],
         *,
-        environment: Mapping[str, str],
+        environment: dict[str, str],
         output: Path,
         deadline_s: float,
         memory_limit: int,
@@ -320,41 +318,37 @@ class Nursery:
         Raises:
             NurseryError: If the nursery died; the case died with it.
         """
-        order = {
-            "arguments": list(arguments),
-            "environment": dict(environment),
-            "output": str(output),
-        }
+        order = {"arguments": arguments, "environment": environment, "output": str(output)}
         try:
             self._orders.write(json.dumps(order).encode() + b"\n")  # type: ignore[union-attr]
             self._orders.flush()  # type: ignore[union-attr]
         except (OSError, ValueError) as error:  # it died, or was closed
             raise NurseryError("it does not accept orders") from error
 
-        def wait(seconds: float) -> int | None:
-            self.tree.resume()
-            with contextlib.suppress(TimeoutError):
-                return self._answer("status", seconds, patient=True)
-            return None
-
-        def kill() -> int:
-            # The nursery ends what these have left.
-            left = set(living_descendants(self.tree.process.pid)) - set(self._own)
-            send(left, signal.SIGKILL)
-            try:
-                return self._answer("status", GRACE_S)
-            except NurseryError:
-                self.close()
-                return -signal.SIGKILL
-
         return watch(
             self.tree,
-            wait,
-            kill,
+            self._status_after,
+            self._kill,
             own=self._own,
             deadline_s=deadline_s,
             memory_limit=memory_limit,
         )
+
+    def _status_after(self, seconds: float) -> int | None:
+        """Return the status of the case; ``None`` if it still runs."""
+        self.tree.resume()
+        with contextlib.suppress(TimeoutError):
+            return self._answer("status", seconds, patient=True)
+        return None
+
+    def _kill(self) -> None:
+        # The nursery ends what these have left.
+        left = set(living_descendants(self.tree.process.pid)) - set(self._own)
+        send(left, signal.SIGKILL)
+        try:
+            self._answer("status", GRACE_S)
+        except NurseryError:
+            self.close()
 
     def close(self) -> None:
         """End the nursery; threads that wait for it get a ``NurseryError``."""
@@ -393,11 +387,7 @@ class Nursery:
 
 def resident_bytes(pids: Iterable[int]) -> int:
     """Return the summed resident memory of processes; 0 without ``/proc``."""
-    total = 0
-    for pid in pids:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            total += int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * PAGE
-    return total
+    return _total(pids, "statm", lambda text: int(text.split()[1]) * PAGE)
 
 
 def proportional_bytes(pids: Iterable[int]) -> int:
@@ -405,12 +395,16 @@ def proportional_bytes(pids: Iterable[int]) -> int:
 
     The kernel walks the page tables for it, which is too slow for every poll.
     """
+    pss = _total(pids, "smaps_rollup", lambda text: int(text.split("\nPss:")[1].split()[0]) * 1024)
+    return pss or resident_bytes(pids)
+
+
+def _total(pids: Iterable[int], file: str, bytes_in: Callable[[str], int]) -> int:
     total = 0
     for pid in pids:
         with contextlib.suppress(OSError, ValueError, IndexError):
-            text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
-            total += int(text.split("\nPss:")[1].split()[0]) * 1024
-    return total or resident_bytes(pids)
+            total += bytes_in(Path(f"/proc/{pid}/{file}").read_text(encoding="ascii"))
+    return total
 
 
 def tail(path: Path, limit: int = 4000) -> str:

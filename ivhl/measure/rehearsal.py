@@ -76,16 +76,26 @@ def main(argv: list[str]) -> int:
 
 
 def attempt(job: Job, journal: Spoken) -> int:
-    """Try the case, print what happens, and return the exit code."""
+    """Go through the phases of a process that times the case, and print what happens.
+
+    Returns:
+        The exit code.
+    """
     try:
-        rehearse(job, journal)
-    except CaseError as error:
-        journal.end()
-        print(f"{error.failure_class} in phase {journal.phase}: {error}")
-        _print_compile(journal.found)
-        return FAILED
+        (case,) = select_cases(
+            load_workloads(job.workloads),
+            names=[job.workload],
+            size=job.size,
+            variants=[job.variant],
+            device=job.effort.device,
+        )
+        Measurement(job, case, journal).run()
     except Exception as error:  # noqa: BLE001  (every exception is a result of the case)
         journal.end()
+        if isinstance(error, CaseError):
+            print(f"{error.failure_class} in phase {journal.phase}: {error}")
+            _print_compile(journal.found)
+            return FAILED
         print_traceback(error)
         where = f" ({place})" if (place := place_of(error)) else ""
         told = f"{qualified_name(error)}: {message_of(error).splitlines()[0]}{where}"
@@ -109,18 +119,6 @@ def print_traceback(error: Exception) -> None:
         told.stack = traceback.StackSummary.from_list(theirs or told.stack)
         told = told.__cause__ or told.__context__
     print("".join(whole.format()), end="")
-
-
-def rehearse(job: Job, journal: Journal) -> None:
-    """Go through the phases of a process that times the case; raises whatever a phase raises."""
-    (case,) = select_cases(
-        load_workloads(job.workloads),
-        names=[job.workload],
-        size=job.size,
-        variants=[job.variant],
-        device=job.effort.device,
-    )
-    Measurement(job, case, journal).run()
 
 
 def _print_found(found: dict[str, Any]) -> None:

@@ -1,29 +1,34 @@
-"""The timing of a case: eager before the variant has run, then all arms."""
+"""The timing of a case: eager before the variant has run, then all arms, with checks between."""
 
 from __future__ import annotations
 
+import gc
+import random
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from ivhl.measure.around import Around
 from ivhl.measure.calibration import calibrate
 from ivhl.measure.failures import CaseError
-from ivhl.measure.timing import BRIEF, SCHEDULE, time_arms
+from ivhl.measure.supervisor import living_descendants
+from ivhl.measure.timing import BRIEF, SCHEDULE, Bystander, time_arms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ivhl.measure.compilation import VariantArm
-    from ivhl.measure.data import Data
-    from ivhl.measure.eager import EagerArm
+    from ivhl.measure.eager import Begun
     from ivhl.measure.imports import Setup
     from ivhl.measure.journal import Journal
-    from ivhl.measure.timing import Times
+    from ivhl.measure.timing import Block, Times
 
 # Limit for eager's time in the rounds over its time before the variant ran. A case fails if, in
 # every process, all blocks of one lie above all blocks of the other by this factor.
 DISTURBED = 1.5
+# Most CPU time of other threads and processes during eager's blocks, as a fraction of eager's.
+ELSEWHERE = 0.05
+# Fraction of the blocks whose output is judged, besides the first, the middle and the last block.
+LOOKS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +56,12 @@ def time_eager(setup: Setup, call: Callable[[], Any], *names: str) -> EagerBefor
 
 
 def time_variant(
-    setup: Setup, data: Data, eager: EagerArm, source: Callable[[], Any], variant: VariantArm
+    begun: Begun, source: Callable[[], Any], variant: VariantArm
 ) -> tuple[dict[str, Times], list[dict[str, float]]]:
     """Return the times of all arms, and the calibrations before and after."""
-    compiled = variant.compiled
-
+    setup, compiled, eager = begun.setup, variant.compiled, begun.eager.call
     setup.journal.enter("timing")
-    arms: dict[str, Callable[[], Any]] = {
-        "eager": eager.call,
-        "eager_again": eager.call,
-        "compiled": compiled.call,
-    }
+    arms = {"eager": eager, "eager_again": eager, "compiled": compiled.call}
     case = setup.case
     # With the engine ``eager``, the arm ``compiled`` already is the source run eagerly.
     if case.variant.engine != "eager" and (
@@ -77,7 +77,7 @@ def time_variant(
             clock=setup.clock,
             schedule=SCHEDULE,
             seed=setup.job.seed + last,
-            bystander=Around(setup, data, eager, variant),
+            bystander=Around(begun, variant),
         )
         compiled.note(setup.journal)
         compiled.note_a_fallback()
@@ -120,3 +120,55 @@ def compare_with_eager_before(
 def note_times(setup: Setup, times: Mapping[str, Times]) -> None:
     """Note the times of arms."""
     setup.journal.note(clock=setup.clock, **{name: asdict(arm) for name, arm in times.items()})
+
+
+class Around(Bystander):
+    """Changes the data before each block, and checks outputs, inputs and process after it.
+
+    Args:
+        begun: What the phases before the compiler have made.
+        variant: The compiled code.
+    """
+
+    def __init__(self, begun: Begun, variant: VariantArm) -> None:
+        self._setup, self._data = begun.setup, begun.data
+        self._eager, self._variant = begun.eager, variant
+        # The number of the draw, in a list of one.
+        self._draw = [0]
+        self._look = random.Random(begun.setup.job.seed)  # noqa: S311  (a choice, not a secret)
+        self.descendants = living_descendants()
+
+    def before(self, arm: str, number: int) -> None:
+        """Copy in the draw of this round."""
+        del arm
+        self._draw[0] = self._data.use(number)
+        self._setup.synchronize()
+
+    def after(self, arm: str, number: int, rounds: int, block: Block) -> None:
+        """Refuse an arm with wrong outputs, or one that affects the times of other arms."""
+        setup, variant, draw = self._setup, self._variant, self._draw[0]
+        looked = number in (0, rounds // 2, rounds - 1) or self._look.random() < LOOKS
+        if arm in ("eager", "eager_again"):
+            busy = block.elsewhere_s > ELSEWHERE * block.cpu_s and setup.job.effort.threads == 1
+            if busy and setup.device.type == "cpu":
+                raise CaseError(
+                    "side_effect",
+                    f"while eager was timed, other threads and processes used "
+                    f"{block.elsewhere_s / block.cpu_s:.0%} of the CPU time",
+                )
+            if looked:
+                self._data.refuse_changed_eager_inputs(draw)
+            return
+        # Read the outputs first: work left undone when the clock stopped must not finish unnoticed.
+        outputs = self._data.detached(block.output) if arm == "compiled" and looked else None
+        variant.state.refuse_changes(f"the arm {arm!r}")
+        if gc.isenabled():
+            raise CaseError("side_effect", f"the arm {arm!r} turns the garbage collector on")
+        if outputs is not None:
+            which = f"the output after round {number + 1} of {rounds}: its"
+            variant.judge.judge(outputs, self._eager.anchors[draw], which)
+            self._data.refuse_changed_inputs(draw)
+        if number == rounds - 1 and (new := set(living_descendants()) - set(self.descendants)):
+            raise CaseError(
+                "side_effect", f"{len(new)} process(es) were started while arms were timed"
+            )

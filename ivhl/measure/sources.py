@@ -19,6 +19,7 @@ from __future__ import annotations
 import ast
 import builtins
 import hashlib
+import json
 import os
 import re
 import sys
@@ -35,7 +36,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ivhl.measure.harness import is_harness
 from ivhl.measure.syntax import defined_by, is_for_type_checkers, syntax_digest
-from ivhl.workload import DYNAMO_ENGINES
+from ivhl.workload import DYNAMO_ENGINES, load_workloads, named_cases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -60,7 +61,11 @@ _PURE_BUILTINS: Final = frozenset(
         *("pow", "property", "range", "repr", "reversed", "round", "set", "slice", "sorted"),
         *("staticmethod", "classmethod", "str", "sum", "tuple", "type", "zip"),
     }
-)
+) | {
+    name
+    for name, one in vars(builtins).items()
+    if isinstance(one, type) and issubclass(one, BaseException)
+}
 # Functions and methods that change their object or an argument, or that run unknown code.
 _SETTERS: Final = frozenset(
     {
@@ -525,13 +530,9 @@ class _Reach:
 
     def _take_computed(self, call: ast.Call, module: str) -> None:
         """Mark the module of a computed import; see ``_take_unknown`` if its name is no constant."""
-        text = call.args[0] if call.args else None
-        if (
-            isinstance(text, ast.Constant)
-            and isinstance(text.value, str)
-            and text.value[:1] != "."
-        ):
-            self._take_object(text.value)
+        name = getattr(call.args[0], "value", None) if call.args else None
+        if isinstance(name, str) and name[:1] != ".":
+            self._take_object(name)
         else:
             self._take_unknown(module)
 
@@ -556,15 +557,16 @@ class _Reach:
                     self.run(
                         found.module if found.name is None else f"{found.module}.{found.name}"
                     )
-                    self._note_other(found.module)
+                    top = found.module.partition(".")[0]
+                    ours = self._project.is_package(top) or self._project.has(top)
+                    if (
+                        top not in sys.stdlib_module_names
+                        and not ours
+                        and not is_harness(found.module)
+                    ):
+                        self.others.add(found.module)
             if self.has_side_effects(name):
                 self.take(name)
-
-    def _note_other(self, module: str) -> None:
-        top = module.partition(".")[0]
-        ours = self._project.is_package(top) or self._project.has(top)
-        if top not in sys.stdlib_module_names and not ours and not is_harness(module):
-            self.others.add(module)
 
     def has_side_effects(self, module: str) -> bool:
         """Return whether importing a module may do more than define names in it.
@@ -586,18 +588,18 @@ class _Reach:
                 return self._is_harmless_import(origins[root.id])
             if root.id in local:
                 return root.id in records or self._is_plain(module)
-            return root.id in _PURE_BUILTINS or _is_exception(root.id)
+            return root.id in _PURE_BUILTINS
 
-        def is_imported(operand: ast.expr) -> bool:
-            root = _root(operand)
-            return isinstance(root, ast.Name) and root.id in origins
-
-        return any(
-            _is_set(node)
-            or not all(map(is_harmless, _called_by(node)))
-            or not all(map(is_harmless, filter(is_imported, _operands(node))))
-            for node in nodes
-        )
+        for node in nodes:
+            if isinstance(node, ast.Attribute | ast.Subscript):
+                if not isinstance(node.ctx, ast.Load):
+                    return True
+                continue
+            roots = ((operand, _root(operand)) for operand in _operands(node))
+            imported = [a for a, r in roots if isinstance(r, ast.Name) and r.id in origins]
+            if not all(map(is_harmless, (*_called_by(node), *imported))):
+                return True
+        return False
 
     def _is_harmless_import(self, found: _Import) -> bool:
         """Return whether calling the imported object has no side effects, whatever its arguments."""
@@ -654,18 +656,11 @@ def _running(tree: ast.AST, *, inside_functions: bool = False) -> Iterator[ast.A
         yield node
         if inside_functions or not isinstance(node, _FUNCTIONS):
             yield from _running(node, inside_functions=inside_functions)
-        elif not isinstance(node, ast.Lambda):
-            for decorator in node.decorator_list:
-                yield from _running(ast.Expr(decorator))
-        if not inside_functions and isinstance(node, _FUNCTIONS):
-            for default in (*node.args.defaults, *node.args.kw_defaults):
-                if default is not None:
-                    yield from _running(ast.Expr(default))
-
-
-def _is_set(node: ast.AST) -> bool:
-    """Return whether the node is an attribute or item that a statement sets or deletes."""
-    return isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load)
+            continue
+        decorators = getattr(node, "decorator_list", ())
+        for part in (*decorators, *node.args.defaults, *node.args.kw_defaults):
+            if part is not None:
+                yield from _running(ast.Expr(part))
 
 
 def _called_by(node: ast.AST) -> list[ast.expr]:
@@ -703,11 +698,6 @@ def _is_record(node: ast.AST) -> bool:
     )
 
 
-def _is_exception(name: str) -> bool:
-    found = getattr(builtins, name, None)
-    return isinstance(found, type) and issubclass(found, BaseException)
-
-
 def _is_importer(found: _Import) -> bool:
     """Return whether it imports an importer whose calls are not recognised, such as ``pkgutil``."""
     if found.name in _IMPORTERS:
@@ -715,8 +705,8 @@ def _is_importer(found: _Import) -> bool:
     inner = f"{found.module}.{found.name}"
     if inner == "importlib.util.find_spec":  # asks whether a module is there, and runs none of it
         return False
-    return bool(
-        {found.module, inner} & {"pkgutil", "runpy", "importlib.util", "importlib.machinery"}
+    return not {found.module, inner}.isdisjoint(
+        ("pkgutil", "runpy", "importlib.util", "importlib.machinery")
     )
 
 
@@ -724,3 +714,24 @@ def _last_name(called: ast.expr) -> str:
     if isinstance(called, ast.Attribute):
         return called.attr
     return called.id if isinstance(called, ast.Name) else ""
+
+
+def main() -> None:
+    """Print the hashes of cases as JSON: name to both, or to ``null`` where they cannot be told.
+
+    Where two commits are measured side by side, neither is installed: a process for each sees its
+    own.
+    """
+    asked = json.loads(sys.argv[1])
+    workloads, project = asked["workloads"], asked["project"]
+    found: dict[str, object] = {}
+    for case in named_cases(load_workloads(workloads), asked["cases"], asked["device"]):
+        try:
+            found[case.name] = reached_sources(case, workloads, project, ran=False)
+        except Exception:  # noqa: BLE001  (the process of the case will report what is wrong)
+            found[case.name] = None
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -23,8 +23,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from ivhl.measure.case import Begun, Measurement, class_of
-from ivhl.measure.failures import CaseError, message_of, place_of, qualified_name
+from ivhl.measure.case import Measurement, class_of
+from ivhl.measure.failures import reported
 from ivhl.measure.first_compile import use_compiler
 from ivhl.measure.flags import Flag, NoSuchFlagError, set_flag
 from ivhl.measure.imports import import_torch
@@ -37,6 +37,7 @@ from ivhl.workload import load_workloads, select_cases
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from ivhl.measure.eager import Begun
     from ivhl.measure.imports import Setup
     from ivhl.measure.job import Job
     from ivhl.records.record import Phase
@@ -191,13 +192,7 @@ def failure_of(
     error: Exception, phase: Phase, job: Job, folders: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the failure of a trial as its journal keeps it, without the folders of this machine."""
-    found = {
-        "phase": phase,
-        "failure_class": class_of(error, phase, job),
-        "exception": "" if isinstance(error, CaseError) else qualified_name(error),
-        "message": message_of(error),
-        "where": place_of(error),
-    }
+    found = reported(error, class_of(error, phase, job), phase)
     return {name: without_folders(text, folders) for name, text in found.items()}
 
 
@@ -230,8 +225,10 @@ class Staged(Measurement):
             with heard(self.journal) if self._trial.read else nullcontext():
                 super()._go()
             return
+        from ivhl.measure.eager import run_source  # noqa: PLC0415  (imports torch)
+
         begun = self._begin(import_torch(self.job, self.case, self.journal))
-        begun.run_source()
+        run_source(begun)
         if self._trial.task == "bisect":
             self._bisect(begun)
         else:
@@ -276,6 +273,8 @@ class Staged(Measurement):
 
     def _bisect(self, begun: Begun) -> None:
         """Let PyTorch find the pass or lowering that makes the symptom."""
+        from ivhl.measure.compilation import Compilation  # noqa: PLC0415  (imports torch)
+
         try:
             module = import_module("torch._inductor.compiler_bisector")
         except ImportError as error:
@@ -283,7 +282,7 @@ class Staged(Measurement):
 
         def is_good() -> bool:
             try:
-                begun.compilation(self._compiler(begun.setup)).run()
+                Compilation(begun, self._compiler(begun.setup)).run()
             except Exception as error:  # noqa: BLE001  (the symptom is one)
                 return class_of(error, self.journal.phase, self.job) != self._trial.symptom
             return True

@@ -24,7 +24,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from ivhl.measure.case import Measurement, class_of
-from ivhl.measure.failures import CaseError, exit_error, message_of, place_of, qualified_name
+from ivhl.measure.failures import exit_error, message_of, qualified_name, reported
 from ivhl.measure.job import read_job
 from ivhl.measure.journal import Journal
 from ivhl.measure.rehearsal import print_traceback
@@ -164,20 +164,11 @@ def make() -> Any:  # noqa: ANN401  (a function or a model)
 def _namespace(module: Any) -> dict[str, Any]:  # noqa: ANN401  (a module)
     import torch  # noqa: PLC0415
 
-    names = vars(module) if hasattr(module, "__dict__") else {}
+    nodes = ast.walk(ast.parse(target().expression, mode="eval"))
+    named = {node.id for node in nodes if isinstance(node, ast.Name)}
     # Packages that import their names lazily have them by attribute only.
-    lazy = {
-        name: getattr(module, name)
-        for name in _names_in(target().expression)
-        if hasattr(module, name)
-    }
-    return {"torch": torch, **names, **lazy}
-
-
-def _names_in(expression: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(expression, mode="eval")):
-        if isinstance(node, ast.Name):
-            yield node.id
+    lazy = {name: getattr(module, name) for name in named if hasattr(module, name)}
+    return {"torch": torch, **getattr(module, "__dict__", {}), **lazy}
 
 
 def make_model(size: Any) -> Any:  # noqa: ANN401, ARG001  (a model)
@@ -279,8 +270,10 @@ def guess_of() -> Guess:
     tried: list[str] = []
     for guess in _guesses(found):
         try:
+            inputs = _drawn(guess)
+            keywords = inputs.pop() if guess.keywords else {}
             with torch.no_grad():
-                found(*_positional_of(guess), **_keywords_of(guess))
+                found(*inputs, **keywords)
         except Exception as error:  # noqa: BLE001  (the next guess may do)
             tried.append(f"{guess} ({guess.source}): {message_of(error).splitlines()[0][:120]}")
         else:
@@ -294,19 +287,10 @@ def guess_of() -> Guess:
 def _guesses(found: Any) -> Iterator[Guess]:  # noqa: ANN401
     import torch  # noqa: PLC0415
 
-    if isinstance(found, torch.nn.Module):
-        one = (_of_model(found), _of_example(type(found)), *_of_layer(found))
-    else:
-        one = (_of_example(found), *_of_signature(found))
-    yield from filter(None, one)
-
-
-def _positional_of(guess: Guess) -> list[Any]:
-    return _drawn(guess._replace(keywords={}))
-
-
-def _keywords_of(guess: Guess) -> dict[str, Any]:
-    return _drawn(guess._replace(arguments=()))[0] if guess.keywords else {}
+    is_model = isinstance(found, torch.nn.Module)
+    yield from filter(None, [_of_model(found)] if is_model else [])
+    yield from filter(None, [_of_example(type(found) if is_model else found)])
+    yield from _of_layer(found) if is_model else _of_signature(found)
 
 
 def _of_model(model: Any) -> Guess | None:  # noqa: ANN401, PLR0911  (timm's or transformers')
@@ -386,13 +370,8 @@ def _of_example(found: Any) -> Guess | None:  # noqa: ANN401
     is_class = inspect.isclass(found)
     lines = re.findall(r"^\s*(?:>>>|\.\.\.) ?(.*)$", found.__doc__ or "", re.MULTILINE)
     name = getattr(found, "__name__", "")
-    namespace: dict[str, Any] = {
-        "torch": torch,
-        "nn": torch.nn,
-        "F": torch.nn.functional,
-        "math": math,
-        name: found,
-    }
+    namespace: dict[str, Any] = {"torch": torch, "nn": torch.nn, "math": math, name: found}
+    namespace["F"] = torch.nn.functional
     state = torch.get_rng_state()
     source: list[str] = []
     try:
@@ -422,14 +401,11 @@ def _call_in(
     import torch  # noqa: PLC0415
 
     for node in ast.walk(statement):
-        if not isinstance(node, ast.Call):
-            continue
-        text = ast.unparse(node.func)
-        if model:
-            if isinstance(namespace.get(text), torch.nn.Module):
+        if isinstance(node, ast.Call):
+            text = ast.unparse(node.func)
+            is_model = isinstance(namespace.get(text), torch.nn.Module)
+            if is_model if model else text.rpartition(".")[2] == name:
                 return node
-        elif text.rpartition(".")[2] == name:
-            return node
     return None
 
 
@@ -476,17 +452,8 @@ def main(argv: Sequence[str]) -> NoReturn:
     except (Exception, SystemExit) as raised:  # noqa: BLE001  (every exception is a result)
         error = raised if isinstance(raised, Exception) else exit_error(raised, journal.phase)
         print_traceback(error)
-        is_mine = isinstance(error, TargetError)
-        is_said = is_mine or isinstance(error, CaseError)
-        journal.note(
-            failure={
-                "phase": journal.phase,
-                "failure_class": "inputs" if is_mine else class_of(error, journal.phase, job),
-                "exception": "" if is_said else qualified_name(error),
-                "message": message_of(error),
-                "where": place_of(error),
-            }
-        )
+        failed = class_of(error, journal.phase, job)
+        journal.note(failure=reported(error, failed, journal.phase))
     journal.note(done=True)
     journal.close()
     sys.stdout.flush()
@@ -587,17 +554,15 @@ def distance(one: Any, other: Any) -> tuple[float, str]:  # noqa: ANN401
     """
     import torch  # noqa: PLC0415
 
-    from ivhl.measure.leaves import leaves_of  # noqa: PLC0415  (imports torch)
+    from ivhl.measure.accuracy import as_real  # noqa: PLC0415  (imports torch)
+    from ivhl.measure.leaves import difference, leaves_of  # noqa: PLC0415
 
     a, b = leaves_of(one), leaves_of(other)
-    if a.others != b.others or list(a.tensors) != list(b.tensors):
-        return 0.0, "other values or another structure"
+    if unlike := difference(a, b):
+        return 0.0, unlike
     found = 0.0
     for path, tensor in a.tensors.items():
-        again = b.tensors[path]
-        if (tensor.shape, tensor.dtype) != (again.shape, again.dtype):
-            return 0.0, f"{path} has another shape or dtype"
-        x, y = tensor.detach().double(), again.detach().double()
+        x, y = as_real(tensor.detach()), as_real(b.tensors[path].detach())
         if not torch.equal(x.isfinite(), y.isfinite()):
             return 0.0, f"{path} is not finite in other places"
         x, y = x.nan_to_num(), y.nan_to_num()

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from ivhl.measure.failures import CaseError
+
 # Runs in the cell: ``python -m MODULE JOB``.
 MODULE: Final = "ivhl.measure.target"
 VARIABLE: Final = "IVHL_TARGET"
@@ -16,8 +18,11 @@ _INPUT: Final = re.compile(
 )
 
 
-class TargetError(Exception):
+class TargetError(CaseError):
     """A target that cannot be called as it is: the message says what to give."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("inputs", message)
 
 
 class Target(NamedTuple):

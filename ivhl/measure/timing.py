@@ -143,7 +143,7 @@ FLUSHES_AHEAD = 20
 # A call longer than this many blocks finds cold caches, whatever ran before it.
 LONG_CALL_BLOCKS = 10
 
-# For a single process: python -m ivhl.roofline, and the studies that compare other libraries.
+# For a single process: python -m studies.roofline, and the studies that compare other libraries.
 FULL = Schedule(block_s=0.02, total_s=6.0, min_rounds=15, max_rounds=101)
 QUICK = Schedule(block_s=0.005, total_s=1.0, min_rounds=9, max_rounds=31)
 # For each of the two processes of a case. Processes differ several times more than rounds do
@@ -190,13 +190,9 @@ def _time_restored(
         if number == chosen:
             output = call.read(blocks[-1].output)
         blocks[-1] = replace(blocks[-1], output=None)
-    return Block(
-        seconds=sum(block.seconds for block in blocks) / calls,
-        wall_s=sum(block.wall_s for block in blocks) / calls,
-        cpu_s=sum(block.cpu_s for block in blocks) / calls,
-        elsewhere_s=sum(block.elsewhere_s for block in blocks) / calls,
-        output=output,
-    )
+    names = ("seconds", "wall_s", "cpu_s", "elsewhere_s")
+    means = {name: sum(getattr(block, name) for block in blocks) / calls for name in names}
+    return Block(**means, output=output)
 
 
 def _block(took: Stretch, calls: int, clock_ns: float, output: Any) -> Block:  # noqa: ANN401

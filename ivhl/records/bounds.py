@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
-from ivhl.records.record import LARGEST_VALUE, Phase
+from ivhl.records.record import LARGEST_VALUE, Arm, Cell, Interval, Phase, RunRecord
 from ivhl.records.text import is_printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from ivhl.records.record import Arm, Cell, Interval, RunRecord
 
 # Far outside of what can be measured, far inside of what a float can hold: squares, sums over all
 # records and ratios of ratios stay finite.
@@ -44,40 +43,32 @@ _LONGEST_LINE = 1000  # of what is one line on a page; the longest in this repos
 _LONGEST_TEXT = 2**16  # of messages and output; the longest in this repository has 3,104
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Text:
     """The rule of a text.
 
-    Args:
+    Attributes:
         rule: The rule, as the end of ``must ...``.
         longest: Bytes that it may have.
         is_right: Whether a text follows the rule; ``None`` if its length is the only rule.
     """
 
-    __slots__ = ("_is_right", "_longest", "_rule")
-
-    def __init__(
-        self, rule: str, longest: int, is_right: Callable[[str], object] | None = None
-    ) -> None:
-        self._rule = rule
-        self._longest = longest
-        self._is_right = is_right
+    rule: str
+    longest: int
+    is_right: Callable[[str], object] | None = None
 
     def mistake(self, text: str) -> str:
         """Return the rule that a text breaks; empty if none."""
-        if len(text) > self._longest:  # before anything looks at it, or keeps it
-            return self._said()
+        said = f"must {self.rule}" if self.is_right else f"must have at most {self.longest} bytes"
+        if len(text) > self.longest:  # before anything looks at it, or keeps it
+            return said
         if not text.isascii():
             try:
-                if len(text.encode()) > self._longest:
-                    return self._said()
+                if len(text.encode()) > self.longest:
+                    return said
             except UnicodeEncodeError:
                 return "must have no half of a character"
-        return "" if self._is_right is None or self._is_right(text) else self._said()
-
-    def _said(self) -> str:
-        return (
-            f"must {self._rule}" if self._is_right else f"must have at most {self._longest} bytes"
-        )
+        return "" if self.is_right is None or self.is_right(text) else said
 
 
 def _matches(pattern: str) -> Callable[[str], object]:
@@ -199,13 +190,11 @@ class Mistake(NamedTuple):
 
     Attributes:
         place: Names and numbers that lead to it.
-        rule: The rule that it breaks.
-        value: Its value; ``NOTHING`` if the rule says all.
+        text: The rule that it breaks, and its value.
     """
 
     place: tuple[str, ...]
-    rule: str
-    value: object
+    text: str
 
     def below(self, name: str) -> Mistake:
         """Return the same mistake as that of a part of the record."""
@@ -214,11 +203,7 @@ class Mistake(NamedTuple):
     def __str__(self) -> str:
         """Return place, rule and value, of bounded length."""
         place = ".".join(map(_shortened, self.place))
-        text = f"{place}: {self.rule}" if place else self.rule
-        return text if self.value is NOTHING else f"{text} (got {shown(self.value)})"
-
-
-NOTHING: Final = object()
+        return f"{place}: {self.text}" if place else self.text
 
 
 def number_mistake(name: str, value: float) -> str:
@@ -247,36 +232,27 @@ def number_mistake(name: str, value: float) -> str:
     return ""
 
 
-def mistakes_of_interval(part: Interval) -> Iterator[Mistake]:
-    """Yield what is wrong between the values of an interval."""
-    if not 1 / _MOST_TIMES < part.low <= part.value <= part.high < _MOST_TIMES:
-        interval = f"{part.value} in [{part.low}, {part.high}]"
-        yield Mistake((), f"must be positive and inside its interval (got {interval})", NOTHING)
-    if not _LEAST_CONFIDENCE <= part.confidence <= 1 - 1e-9:
-        rule = f"must be from {_LEAST_CONFIDENCE} to less than 1"
-        yield Mistake(("confidence",), rule, part.confidence)
-
-
-def mistakes_of_arm(part: Arm) -> Iterator[Mistake]:
-    """Yield what is wrong between the values of an arm."""
-    if not part.samples_s:
-        yield Mistake(("samples_s",), "must hold positive seconds (got none)", NOTHING)
-
-
-def mistakes_of_cell(part: Cell) -> Iterator[Mistake]:
-    """Yield what is wrong between the values of a cell."""
-    if part.id != (made := f"py{part.python}-torch{part.torch}"):
-        yield Mistake(("id",), f"must follow from Python and PyTorch: {shown(made)}", part.id)
-
-
-def mistakes_of_record(record: RunRecord) -> Iterator[Mistake]:
-    """Yield what is wrong between the values of a record."""
-    if record.workload_version < 1:
-        yield Mistake(("workload_version",), "must be at least 1", record.workload_version)
-    if record.speedup is not None:
-        for name in ("eager", "compiled", "compile"):
-            if getattr(record, name) is None:
-                yield Mistake((name,), "required if there is a speedup (got null)", NOTHING)
+def mistakes_between(part: object) -> Iterator[Mistake]:
+    """Yield what is wrong between the fields of a part of a record, whose types are right."""
+    if isinstance(part, Interval):
+        if not 1 / _MOST_TIMES < part.low <= part.value <= part.high < _MOST_TIMES:
+            interval = f"{part.value} in [{part.low}, {part.high}]"
+            yield Mistake((), f"must be positive and inside its interval (got {interval})")
+        if not _LEAST_CONFIDENCE <= part.confidence <= 1 - 1e-9:
+            rule = f"must be from {_LEAST_CONFIDENCE} to less than 1"
+            yield Mistake(("confidence",), f"{rule} (got {shown(part.confidence)})")
+    elif isinstance(part, Arm) and not part.samples_s:
+        yield Mistake(("samples_s",), "must hold positive seconds (got none)")
+    elif isinstance(part, Cell) and part.id != (made := f"py{part.python}-torch{part.torch}"):
+        rule = f"must follow from Python and PyTorch: {shown(made)}"
+        yield Mistake(("id",), f"{rule} (got {shown(part.id)})")
+    elif isinstance(part, RunRecord):
+        if part.workload_version < 1:
+            got = shown(part.workload_version)
+            yield Mistake(("workload_version",), f"must be at least 1 (got {got})")
+        for name in ("eager", "compiled", "compile") if part.speedup is not None else ():
+            if getattr(part, name) is None:
+                yield Mistake((name,), "required if there is a speedup (got null)")
 
 
 def shown(value: Any) -> str:  # noqa: ANN401  (whatever JSON holds)

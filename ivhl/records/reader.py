@@ -26,19 +26,15 @@ from typing import (
 
 from ivhl.records.bounds import (
     MOST_PARTS,
-    NOTHING,
     TEXTS,
     Mistake,
     Text,
-    mistakes_of_arm,
-    mistakes_of_cell,
-    mistakes_of_interval,
-    mistakes_of_record,
+    mistakes_between,
     number_mistake,
     shown,
 )
 from ivhl.records.lines import LONGEST_LINE, MOST_NAMED, Line, lines_of
-from ivhl.records.record import SCHEMA, Arm, Cell, Interval, RunRecord
+from ivhl.records.record import SCHEMA, RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -47,13 +43,6 @@ if TYPE_CHECKING:
     Read = Callable[[Any], Any]
 
 _SHOWN_MISTAKES = 3
-# What is wrong between the fields of a part; the types of the fields are right then.
-_BETWEEN: Final[dict[type, Callable[[Any], Iterator[Mistake]]]] = {
-    Interval: mistakes_of_interval,
-    Arm: mistakes_of_arm,
-    Cell: mistakes_of_cell,
-    RunRecord: mistakes_of_record,
-}
 
 
 class NewerSchemaError(ValueError):
@@ -148,11 +137,9 @@ def _of_dataclass(kind: type) -> Read:
         readers[name] = _of(inner, name, f"{kind.__name__}.{name}")
         if optional:
             nothing[name] = None
-    between = _BETWEEN.get(kind)
 
     def read(data: Any) -> Any:  # noqa: ANN401  (JSON)
-        if type(data) is not dict:
-            raise _WrongError(Mistake((), "must be an object", data))
+        _refuse_unless(type(data) is dict, "must be an object", data)
         try:
             part = kind(
                 **{
@@ -162,8 +149,8 @@ def _of_dataclass(kind: type) -> Read:
             )
         except (KeyError, TypeError, ValueError, _WrongError) as error:
             found = _mistakes_of(data, kind, readers, nothing)
-            raise _WrongError(*found or (Mistake((), str(error), NOTHING),)) from None
-        if between is not None and (mistakes := tuple(between(part))):
+            raise _WrongError(*found or (Mistake((), str(error)),)) from None
+        if mistakes := tuple(mistakes_between(part)):
             raise _WrongError(*mistakes)
         return part
 
@@ -185,9 +172,9 @@ def _mistakes_of(
             except _WrongError as error:
                 found += (mistake.below(field.name) for mistake in error.mistakes)
         elif field.default is MISSING:
-            found.append(Mistake((field.name,), "is missing", NOTHING))
+            found.append(Mistake((field.name,), "is missing"))
     unknown = sorted(data.keys() - readers.keys())
-    found += (Mistake((name,), "is no field of a record", NOTHING) for name in unknown)
+    found += (Mistake((name,), "is no field of a record") for name in unknown)
     return found
 
 
@@ -220,72 +207,56 @@ def _without_none(kind: Any) -> tuple[Any, bool]:  # noqa: ANN401  (what typing 
     return inner, True
 
 
+def _refuse_unless(holds: bool, rule: str, value: object) -> None:  # noqa: FBT001
+    if not holds:
+        raise _WrongError(Mistake((), f"{rule} (got {shown(value)})"))
+
+
+def _of_one(mistake_of: Callable[[Any], str], made: Callable[[Any], Any] | None = None) -> Read:
+    """Return what reads a value by the function that returns the rule that it breaks."""
+
+    def read(value: Any) -> Any:  # noqa: ANN401  (JSON)
+        if mistake := mistake_of(value):
+            _refuse_unless(False, mistake, value)  # noqa: FBT003
+        return value if made is None else made(value)
+
+    return read
+
+
 def _of_words(words: tuple[str, ...]) -> Read:
     rule = f"must be {', '.join(map(repr, words[:-1]))} or {words[-1]!r}"
-
-    def read(value: Any) -> Any:  # noqa: ANN401  (JSON)
-        if type(value) is str and value in words:
-            return value
-        raise _WrongError(Mistake((), rule, value))
-
-    return read
+    return _of_one(lambda value: "" if type(value) is str and value in words else rule)
 
 
-def _of_text(_: str, key: str) -> Read:
-    rule = TEXTS[key]
+def _of_text(rule: Text) -> Read:
     good = _GOOD.setdefault(rule, set())
 
-    def read(value: Any) -> Any:  # noqa: ANN401  (JSON)
+    def mistake_of(value: Any) -> str:  # noqa: ANN401  (JSON)
         if type(value) is not str:
-            raise _WrongError(Mistake((), "must be a text", value))
+            return "must be a text"
         if value not in good:
             if mistake := rule.mistake(value):
-                raise _WrongError(Mistake((), mistake, value))
+                return mistake
             if len(good) < _MOST_GOOD and len(value) < _LONGEST_GOOD:
                 good.add(value)
-        return value
+        return ""
 
-    return read
-
-
-def _of_switch(*_: str) -> Read:
-    def read(value: Any) -> Any:  # noqa: ANN401  (JSON)
-        if type(value) is bool:
-            return value
-        raise _WrongError(Mistake((), "must be true or false", value))
-
-    return read
+    return _of_one(mistake_of)
 
 
-def _of_integer(name: str, _: str) -> Read:
-    def read(value: Any) -> Any:  # noqa: ANN401  (JSON)
-        mistake = number_mistake(name, value) if type(value) is int else "must be an integer"
-        if mistake:
-            raise _WrongError(Mistake((), mistake, value))
-        return value
-
-    return read
-
-
-def _of_number(name: str, _: str) -> Read:
-    def read(value: Any) -> float:  # noqa: ANN401  (JSON)
-        kind = type(value)
-        if kind is not float and kind is not int:
-            raise _WrongError(Mistake((), "must be a number", value))
-        if mistake := number_mistake(name, value):
-            raise _WrongError(Mistake((), mistake, value))
-        return float(value)
-
-    return read
+def _of_number(name: str) -> Read:
+    rule = "must be a number"
+    return _of_one(
+        lambda value: number_mistake(name, value) if type(value) in (int, float) else rule, float
+    )
 
 
 def _of_seconds(name: str) -> Read:
     """Return what reads a list of numbers: a record has hundreds of them."""
-    read_one = _of_number(name, "")
+    read_one = _of_number(name)
 
     def read(value: Any) -> tuple[float, ...]:  # noqa: ANN401  (JSON)
-        if type(value) is not list:
-            raise _WrongError(Mistake((), "must be a list", value))
+        _refuse_unless(type(value) is list, "must be a list", value)
         if not value:
             return ()
         # Of NaN, which JSON has not and Python reads, there is no minimum.
@@ -303,10 +274,9 @@ def _of_parts(read_one: Read, key: str, good: set[str]) -> Read:
     most = MOST_PARTS.get(key)
 
     def read(value: Any) -> tuple[Any, ...]:  # noqa: ANN401  (JSON)
-        if type(value) is not list:
-            raise _WrongError(Mistake((), "must be a list", value))
-        if most is not None and len(value) > most:
-            raise _WrongError(Mistake((), f"must have at most {most} parts", len(value)))
+        _refuse_unless(type(value) is list, "must be a list", value)
+        if most is not None:
+            _refuse_unless(len(value) <= most, f"must have at most {most} parts", len(value))
         if good:
             with suppress(TypeError):  # of what is no key, and no text
                 if good.issuperset(value):
@@ -324,18 +294,20 @@ def _of_parts(read_one: Read, key: str, good: set[str]) -> Read:
 
 def _of_mapping(read_name: Read, read_one: Read) -> Read:
     def read(value: Any) -> dict[str, Any]:  # noqa: ANN401  (JSON)
-        if type(value) is not dict:
-            raise _WrongError(Mistake((), "must be an object", value))
+        _refuse_unless(type(value) is dict, "must be an object", value)
         return {read_name(name): read_one(one) for name, one in value.items()}
 
     return read
 
 
+# By type, what reads a field with this name and key; the types are those of JSON, to the letter.
 _OF: Final[dict[type, Callable[[str, str], Read]]] = {
-    str: _of_text,
-    bool: _of_switch,
-    int: _of_integer,
-    float: _of_number,
+    str: lambda _, key: _of_text(TEXTS[key]),
+    bool: lambda *_: _of_one(lambda x: "" if type(x) is bool else "must be true or false"),
+    int: lambda name, _: _of_one(
+        lambda x: number_mistake(name, x) if type(x) is int else "must be an integer"
+    ),
+    float: lambda name, _: _of_number(name),
 }
 # Texts that were found right, by rule: most of them are those of many records.
 _GOOD: Final[dict[Text, set[str]]] = {}

@@ -15,8 +15,8 @@ from ivhl.errors import IvhlError, SpecError, UnknownNameError
 from ivhl.git import current_commit
 from ivhl.machine.identity import this_machine
 from ivhl.measure.run import this_cell
-from ivhl.roofline import check_export
 from studies.founding.report import SCHEMA, load_exports, table, write_export
+from studies.roofline import check_export
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from ivhl.errors import IvhlError, UnknownNameError
 from ivhl.machine.memory import memory_limit
 from ivhl.measure.run import this_cell
-from ivhl.roofline import check_export, named
 from ivhl.workload import check_memory, select_cases
 from studies.peers.suite import SUITES
+from studies.roofline import check_export, named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -29,8 +29,8 @@ from ivhl.measure.job import choose_clock
 from ivhl.measure.launcher import ALLOCATOR
 from ivhl.measure.timing import Schedule, time_arms
 from ivhl.rollout import Architecture, make_parameters, select_precision
-from ivhl.roofline import check_export
 from studies.rollout.arms import FIRST, make_arms
+from studies.roofline import check_export
 from studies.throughput import measure_flop_rate
 
 if TYPE_CHECKING:

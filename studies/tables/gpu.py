@@ -7,9 +7,9 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from ivhl.roofline import Ceilings, fraction_of_limit
 from ivhl.tracker.store.records import device_type, latest_per_case, load_records
 from ivhl.workload import every_case, load_workloads
+from studies.roofline import Ceilings, fraction_of_limit
 from studies.tables.layout import markdown, once
 
 if TYPE_CHECKING:

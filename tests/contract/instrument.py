@@ -45,7 +45,6 @@ LEFT_OUT: Final = {
     "measure/case.py:sources_of": "tells sources apart, after a case has run",
     "measure/failures.py": "gives a failure its class, and never decides whether there is one",
     "measure/contents.py": "says what is installed",
-    "measure/given.py": "says what image this is, or refuses to measure",
     "measure/earlier.py": "decides whether and in which order to measure, not how",
     "measure/launcher.py:Stage": "a type",
     "measure/reduction.py": "writes a script for `ivhl blame`, and makes no record",

@@ -61,8 +61,8 @@ def test_everything_left_out_exists() -> None:
 
 def test_timing_and_judging_code_is_not_left_out() -> None:
     parts = ("case", "timing", "accuracy", "intervals", "engine", "memory", "process", "nursery",
-             "launcher", "lanes", "outcome", "runner", "imports", "data", "references", "anchors",
-             "judge", "eager", "source", "compilation", "rounds", "fresh", "footprint",
+             "launcher", "lanes", "outcome", "runner", "imports", "data", "exact", "anchors",
+             "judge", "eager", "compilation", "rounds", "fresh", "footprint",
              "first_compile")  # fmt: skip
     assert {f"measure/{part}.py" for part in parts} <= set(COVERED)
     code = (PACKAGE / "measure/launcher.py").read_text(encoding="utf-8")

@@ -7,7 +7,6 @@ the failure ``import``, which is a record like any other. The last test has a re
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -29,7 +28,6 @@ from ivhl.bench.request import Request
 from ivhl.bench.selection import Selection
 from ivhl.cli import app
 from ivhl.errors import ResultsError
-from ivhl.image.bill import make_bill
 from ivhl.image.build import BuildError, build_image, list_images
 from ivhl.image.container import RUN_LABEL, measure_in_container
 from ivhl.image.engine import EngineError
@@ -40,7 +38,6 @@ from ivhl.matrix.locks import LockState, lock_state
 from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import Effort
-from ivhl.measure.harness import harness
 from ivhl.measure.settings import Settings
 from ivhl.tracker.store.records import load_records
 from ivhl.workload import Case, load_workloads, select_cases
@@ -207,39 +204,6 @@ def test_packages_that_differ_between_images_are_listed(
     told = CliRunner().invoke(app, ["image", image.short, made.short])
     assert told.exit_code != 0
     assert "flit-core" in told.stdout
-
-
-@pytest.mark.parametrize("version", ["", "0.0"])
-def test_a_container_without_an_engine_proves_by_a_bill_which_image_it_is(
-    daemon: Daemon, image: Image, version: str
-) -> None:
-    held = contents(daemon.client, image.id)
-    if version:
-        held["package"]["filelock"] = version
-    archive = BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
-        for part in (ROOT / "ivhl" / "__init__.py", *harness().values(), ROOT / "benchmarks"):
-            tar.add(part, part.relative_to(ROOT))
-        bill = json.dumps(make_bill(image, held)).encode()
-        entry = tarfile.TarInfo("bill.json")
-        entry.size = len(bill)
-        tar.addfile(entry, BytesIO(bill))
-    command = ["python", "-m", "ivhl.measure", "--bill", "bill.json", "--workload", WORKLOAD]
-    container = daemon.client.containers.create(
-        image.id, command, network_mode="none", working_dir="/ivhl"
-    )
-    try:
-        container.put_archive("/ivhl", archive.getvalue())
-        container.start()
-        assert container.wait()["StatusCode"] != 0
-        said = container.logs().decode()
-    finally:
-        container.remove(force=True)
-    # It holds what the bill lists, and goes on: to find that this small image has no torch.
-    expected = "torch is not installed here"
-    if version:
-        expected = f"this is not the image {image.id[:19]}: package filelock is "
-    assert expected in said
 
 
 @pytest.mark.parametrize("buildkit", ["0", "1"])

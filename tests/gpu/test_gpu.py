@@ -23,8 +23,7 @@ from ivhl.device import autocast_dtype, compute_capability, get_device
 from ivhl.machine.gpu import free_bytes, query_gpus
 from ivhl.measure.calibration import calibrate
 from ivhl.measure.engine import capture
-from ivhl.measure.kernels import count_kernels
-from ivhl.measure.memory import peak_bytes
+from ivhl.measure.footprint import count_kernels, peak_bytes
 from ivhl.measure.timing import FULL, block_length, time_block
 from ivhl.mlff import energy_forces, painn
 from ivhl.mlff.parameters import cast_parameters

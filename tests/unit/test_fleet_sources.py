@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from ivhl import roofline
 from ivhl.fleet.sources import EXPORT, ImportLimits, Refused, SourceLine, read_sources
 from ivhl.records.record import Counted, to_json
 from ivhl.records.text import printable
+from studies import roofline
 from tests.builders.records import make_record
 
 HERE = Path(__file__).parents[2]

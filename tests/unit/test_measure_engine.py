@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="torch is only in the cells")
 from benchmarks.molecules.energy_forces import WORKLOAD as ENERGY_FORCES  # noqa: E402
 from benchmarks.molecules.energy_forces import literal, one_graph  # noqa: E402
 from benchmarks.molecules.trajectory import N_FRAMES  # noqa: E402
-from ivhl.measure import accuracy, engine, fresh, references, timing  # noqa: E402  (torch first)
+from ivhl.measure import accuracy, anchors, engine, fresh, timing  # noqa: E402  (torch first)
 from ivhl.measure.case import Measurement  # noqa: E402
 from ivhl.measure.compilation import torch_compiler  # noqa: E402
 from ivhl.measure.effort import Effort  # noqa: E402
@@ -162,7 +162,7 @@ def test_a_variant_in_its_own_precision_has_its_own_anchor(
         return typical_of(*arguments, **options)
 
     typical_of = accuracy.typical_of
-    monkeypatch.setattr(references, "typical_of", noting)
+    monkeypatch.setattr(anchors, "typical_of", noting)
     findings = measure("mlff.energy_forces", "fp16-eager", tmp_path)
     assert "formulation_eager" not in findings  # it is the variant itself
     for error in findings["accuracy"]:

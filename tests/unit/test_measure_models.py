@@ -9,10 +9,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is only in the cells")
 
+from ivhl.measure.accuracy import _error_of_move, scales_of  # noqa: E402
 from ivhl.measure.exact import Exact  # noqa: E402
 from ivhl.measure.leaves import difference, leaves_of  # noqa: E402  (torch first)
 from ivhl.measure.models import Held, Loss, cast_model, default_call, held_copy  # noqa: E402
-from ivhl.measure.scales import _error_of_move, scales_of  # noqa: E402
 from ivhl.measure.subject import Subject  # noqa: E402
 from ivhl.workload import Workload, load_workloads, select_cases  # noqa: E402
 from tests.e2e import models_calls as calls  # noqa: E402

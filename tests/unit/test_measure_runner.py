@@ -907,7 +907,7 @@ def test_references_are_loaded_without_a_warning_of_ours(tmp_path: Path) -> None
         job=SimpleNamespace(references=str(tmp_path)),
         torch=SimpleNamespace(load=load),
     )
-    references = pytest.importorskip("ivhl.measure.references", reason="imports torch")
+    anchors = pytest.importorskip("ivhl.measure.anchors", reason="imports torch")
     with warnings.catch_warnings(record=True) as seen:
-        assert references.run_reference(setup, None, []) == ("references", "moves")
+        assert anchors.run_reference(setup, None, []) == ("references", "moves")
     assert seen == []

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ivhl.measure import timing
+from ivhl.measure.footprint import peak_bytes
 from ivhl.measure.job import choose_clock
-from ivhl.measure.memory import peak_bytes
 from ivhl.measure.timing import (
     Block,
     Bystander,

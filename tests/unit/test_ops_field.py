@@ -15,7 +15,7 @@ import torch
 from benchmarks.field.field_superposition import WORKLOAD
 from benchmarks.field.field_superposition.calls import in_rows, make_inputs, planes_of_rows
 from benchmarks.field.field_superposition.reference import reference
-from ivhl.measure.memory import peak_bytes
+from ivhl.measure.footprint import peak_bytes
 from ivhl.ops.field import (
     compute_field_superposition,
     field_planes,

@@ -17,7 +17,7 @@ import torch
 
 from ivhl import rollout
 from ivhl.compile import clear_compile_cache, compile_mode, get_compile_mode
-from ivhl.measure.memory import peak_bytes
+from ivhl.measure.footprint import peak_bytes
 from ivhl.rollout import (
     Architecture,
     Policy,

@@ -1,4 +1,4 @@
-"""``python -m ivhl.roofline``: selection, checks before measuring, table and export."""
+"""``python -m studies.roofline``: selection, checks before measuring, table and export."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from ivhl.errors import SpecError, UnknownNameError
 from ivhl.records.reader import read_record
 from ivhl.records.record import Arm
-from ivhl.roofline import (
+from ivhl.workload import Case, Cost, Variant, check_memory
+from studies.roofline import (
     Ceilings,
     choose_cases,
     export,
@@ -21,7 +22,6 @@ from ivhl.roofline import (
     parser,
     print_table,
 )
-from ivhl.workload import Case, Cost, Variant, check_memory
 from tests.builders.records import EMPTY_WORKLOAD, make_failure, make_record
 
 if TYPE_CHECKING:

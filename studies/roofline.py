@@ -1,4 +1,4 @@
-"""``python -m ivhl.roofline``: measure every operation in this environment, and print a table.
+"""``python -m studies.roofline``: measure every operation in this environment, and print a table.
 
 Uses no matrix, locks or asv. It measures as in the cells (``ivhl.measure``) and needs only torch.
 """
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the argument parser."""
-    p = argparse.ArgumentParser(prog="python -m ivhl.roofline", description=__doc__)
+    p = argparse.ArgumentParser(prog="python -m studies.roofline", description=__doc__)
     p.add_argument("--size", default="medium", help="size of every operation (default: medium)")
     p.add_argument("--operation", action="append", default=[], metavar="NAME", help="repeatable")
     p.add_argument("--export", metavar="FILE", help="write all results as JSON")
