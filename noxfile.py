@@ -251,7 +251,7 @@ def fuzz(session: nox.Session) -> None:
 @nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)
 def slurm(session: nox.Session) -> None:
     """Run on a one-node Slurm started for the tests; skip if its programs are missing."""
-    session.install("--group", "test", "-e", ".[slurm]")
+    session.install("--group", "test", "-e", ".")
     run_tests(session, "tests/slurm")
 
 

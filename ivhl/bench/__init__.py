@@ -37,7 +37,7 @@ from ivhl.records.files import append_record
 from ivhl.workload import broken_benchmarks, load_workloads
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.console import Console
 
@@ -70,9 +70,9 @@ class Native:
             InterpreterError: If this machine lacks the interpreter.
             SpecError: If this machine lacks the device.
         """
-        interpreter = find_interpreter(Path(settings.root), python)
         check_device(settings.effort.device)
         save_machine(settings.machine)
+        interpreter = find_interpreter(Path(settings.root), python)
         return replace(settings, interpreters={python: str(interpreter.path)})
 
     def prepare(self, settings: Settings, locks: Sequence[LockState], console: Console) -> None:
@@ -109,26 +109,23 @@ def bench(request: Request, console: Console, executor: Executor | None = None) 
     """
     began = time.monotonic()
     executor = executor or Native()
-    root = request.root
-    project = load_project(root)
+    root, device = request.root, request.effort.device
+    machine = executor.machine(request)
     matrix = load_matrix(root / MATRIX)
     if request.python not in matrix.pythons:
         raise UnknownNameError("Python", request.python, matrix.pythons)
+    project = load_project(root)
     results = (request.results or root / "results").resolve()
     settings = Settings.of_checkout(
         root,
         project=project.name,
         workloads=project.workloads,
-        machine=executor.machine(request),
+        machine=machine,
         results=results,
         effort=request.effort,
     )
-    device = request.effort.device
     cases = request.selection.choose(load_workloads(project.workloads), device)
-    for broken in broken_benchmarks(project.workloads):
-        console.print(f"warning: left out: {broken}", markup=False, soft_wrap=True)
-    _warn_of_benchmarks(root, project.workloads, console)
-    commit = resolve_commit(root, request.commit, console)
+    commit = resolve_commit(root, request.commit, project.workloads, console)
     if request.base is not None:
         settings = replace(settings, base=find_commit(root, request.base))
     share = cases_of_cells(request, matrix, cases, commit)
@@ -138,35 +135,47 @@ def bench(request: Request, console: Console, executor: Executor | None = None) 
         share = {cell: tuple(c for c in mine if c in cases) for cell, mine in share.items()}
     check_room(results)
     check_machine(settings)
-    locks = [lock_of(root, matrix, spec, console) for spec in share]
+    locks = {lock_of(root, matrix, cell, console): mine for cell, mine in share.items()}
     settings = executor.check(settings, request.python)
     with only_run_here(root), only_writer(results), only_user_of_gpu(device, console.print):
-        shutil.rmtree(settings.scratch, ignore_errors=True)  # left by killed runs
-        write_machine(results, settings.machine.name, asv_machine(settings.machine))
-        # One asv run measures the same cases in all its cells: group cells with equal cases.
-        by_name = {case.name: case for case in cases}
-        for lock in locks:
-            if lock.kind != "locked":
-                record_unavailable(settings, lock, share[lock.cell], commit)
-        locked = [lock for lock in locks if lock.kind == "locked" and share[lock.cell]]
-        executor.prepare(settings, locked, console)
-        alike = parts_in_order([(lock, share[lock.cell]) for lock in locked])
-        missing: tuple[str, ...] = ()
-        log = log_of(root)
-        log.unlink(missing_ok=True)
-        for names, cells in alike.items():
-            wanted = replace(settings, names=names)
-            part = tuple(by_name[name] for name in names)
-            missing += executor.measure(wanted, cells, part, commit=commit, console=console)
+        missing = _measure(executor, settings, locks, commit, console)
     return Done(
         commit=commit,
-        machine=settings.machine.name,
-        cells=tuple(lock.cell for lock in locks),
+        machine=machine.name,
+        cells=tuple(share),
         cases=tuple(case.name for case in cases),
         missing=missing,
-        log=log,
+        log=log_of(root),
         seconds=time.monotonic() - began,
     )
+
+
+def _measure(
+    executor: Executor,
+    settings: Settings,
+    locks: Mapping[LockState, tuple[Case, ...]],
+    commit: str,
+    console: Console,
+) -> tuple[str, ...]:
+    """Measure the cases of each cell while no other run does; return those without a record."""
+    shutil.rmtree(settings.scratch, ignore_errors=True)  # left by killed runs
+    log_of(Path(settings.root)).unlink(missing_ok=True)
+    about = asv_machine(settings.machine)
+    write_machine(Path(settings.results), settings.machine.name, about)
+    for lock, cases in locks.items():
+        if lock.kind != "locked":
+            record_unavailable(settings, lock, cases, commit)
+    locked = [(lock, cases) for lock, cases in locks.items() if lock.kind == "locked" and cases]
+    by_name = {case.name: case for _, cases in locked for case in cases}
+    # One asv run measures the same cases in all its cells: group cells with equal cases.
+    alike = parts_in_order(locked)
+    executor.prepare(settings, [lock for lock, _ in locked], console)
+    missing: tuple[str, ...] = ()
+    for names, cells in alike.items():
+        wanted = replace(settings, names=names)
+        part = tuple(by_name[name] for name in names)
+        missing += executor.measure(wanted, cells, part, commit=commit, console=console)
+    return missing
 
 
 def parts_in_order(
@@ -207,12 +216,8 @@ def cases_of_cells(
     cells = matrix.cells(tuple(pythons), request.releases, request.tier)
     if request.shard is None:
         return {cell: cases for cell in cells if cell.python == request.python}
-    work = list_work(
-        cells,
-        cases,
-        records_at(request.root, commit),
-        device=request.effort.device,
-    )
+    records = records_at(request.root, commit)
+    work = list_work(cells, cases, records, device=request.effort.device)
     mine: dict[CellSpec, set[str]] = {}
     for one in take_shard(work, request.shard):
         if one.cell.python == request.python:
@@ -245,29 +250,22 @@ def lock_of(root: Path, matrix: Matrix, cell: CellSpec, console: Console) -> Loc
     return lock
 
 
-def resolve_commit(root: Path, name: str, console: Console) -> str:
-    """Return the full hash of a commit; print a note if the working tree differs from HEAD.
+def resolve_commit(root: Path, name: str, workloads: str, console: Console) -> str:
+    """Return the full hash of a commit; print a note of files that no commit has.
+
+    Args:
+        root: Root of the project.
+        name: The commit, in any form that git resolves.
+        workloads: See ``Project``.
+        console: Where the notes are printed.
 
     Raises:
         SpecError: If the root is not a git repository, or lacks the commit.
     """
-    commit = find_commit(root, name)
-    changed = changed_files(root)
-    if name == "HEAD" and changed:
-        console.print(
-            f"note: {len(changed)} changed file(s) not committed. The project under test "
-            f"is commit {commit[:8]}, without these changes. The matrix, the locks, benchmarks/ and "
-            "the measuring code come from the working tree",
-            soft_wrap=True,
-        )
-    return commit
-
-
-def _warn_of_benchmarks(root: Path, workloads: str, console: Console) -> None:
-    """Warn of benchmarks that are in no commit, so that nobody can measure the same again."""
-    if ":" in workloads:  # from the installed project, which is that of a commit
-        return
-    if names := uncommitted_files(root, workloads):
+    for broken in broken_benchmarks(workloads):
+        console.print(f"warning: left out: {broken}", markup=False, soft_wrap=True)
+    # ``module:ATTRIBUTE`` comes from the installed project, which is that of a commit.
+    if ":" not in workloads and (names := uncommitted_files(root, workloads)):
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         console.print(
             f"warning: not committed: {names[0]}{more}: ivhl repeat cannot repeat their records; "
@@ -276,6 +274,15 @@ def _warn_of_benchmarks(root: Path, workloads: str, console: Console) -> None:
             highlight=False,
             soft_wrap=True,
         )
+    commit = find_commit(root, name)
+    if name == "HEAD" and (changed := changed_files(root)):
+        console.print(
+            f"note: {len(changed)} changed file(s) not committed. The project under test "
+            f"is commit {commit[:8]}, without these changes. The matrix, the locks, benchmarks/ and "
+            "the measuring code come from the working tree",
+            soft_wrap=True,
+        )
+    return commit
 
 
 def record_unavailable(

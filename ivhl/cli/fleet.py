@@ -39,7 +39,7 @@ class RefusedError(ResultsError):
 @app.command("import")
 def import_command(
     records: Annotated[
-        list[Path], typer.Argument(help="Record files, folders or zip archives with such files.")
+        list[Path], typer.Argument(help="Record files, or folders with such files.")
     ],
     results: options.Results = None,
     attestation: options.Attestation = None,

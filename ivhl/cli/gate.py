@@ -178,7 +178,7 @@ def _raise_for(verdict: Verdict, commits: tuple[str, str], *, allow_missing: boo
 
 def _in_one_job(root: Path, context: typer.Context, options: Sequence[str]) -> int:
     """Run the same command as a Slurm job, in whose allocation both commits are measured."""
-    from ivhl.bench.slurm import parse_options, run_on_slurm  # noqa: PLC0415  (an extra)
+    from ivhl.bench.slurm import parse_options, run_on_slurm  # noqa: PLC0415  (seldom used)
 
     words = ["gate", *given(context, without=("executor", "slurm"))]
     return run_on_slurm(

@@ -1,24 +1,17 @@
-"""Read lines of records from files, folders and archives of other machines.
-
-Archives are not unpacked: their members are read one by one, and no file is written under a name
-from an archive. Suspicious members are refused with the reason, and the others are read.
-"""
+"""Read lines of records from files and folders of other machines."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import re
 import stat
-import zipfile
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ivhl.records.lines import LARGEST, LONGEST_LINE, MOST_LINES, lines_of
-from ivhl.records.text import is_printable, printable
-from ivhl.tracker.store.reading import RATIO
+from ivhl.records.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,10 +19,7 @@ if TYPE_CHECKING:
 ENDING = ".jsonl"
 EXPORT = "ivhl.benchmarks/1"
 _HEAD = 200  # the schema is within the first bytes of an export
-_AGAIN = "download it again, and check that it is complete: unzip -t"
 _MIB = 2**20
-# Of a zip's list of members, before each of them.
-_ENTRY = b"PK\x01\x02"
 # Of an export, which is read as one document: JSON takes twenty times its bytes. One has 0.2 MiB.
 _LARGEST_EXPORT = 8 * _MIB
 
@@ -39,10 +29,9 @@ class ImportLimits:
     """Limits of one source; those of one file are those of every file of records.
 
     Attributes:
-        files: Entries of a folder or an archive, including other files.
-        file_bytes: Size of one file, unpacked.
-        total_bytes: Size of all files of a source, unpacked.
-        ratio: Unpacked over packed bytes of an archive member.
+        files: Entries of a folder, including other files.
+        file_bytes: Size of one file.
+        total_bytes: Size of all files of a source.
         line_bytes: Size of one record.
         lines: Lines of one file that are not blank.
     """
@@ -50,14 +39,13 @@ class ImportLimits:
     files: int = 20_000
     file_bytes: int = LARGEST
     total_bytes: int = 512 * _MIB
-    ratio: int = RATIO
     line_bytes: int = LONGEST_LINE
     lines: int = MOST_LINES
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A file, member or line that is refused.
+    """A file or line that is refused.
 
     Attributes:
         place: Source, file and line.
@@ -85,7 +73,7 @@ def read_sources(
     """Yield every line that should be a record, and every refusal.
 
     Args:
-        paths: Files of JSON lines, folders with such files at any depth, zip archives, or exports of
+        paths: Files of JSON lines, folders with such files at any depth, or exports of
             ``python -m studies.roofline``. Hidden files and folders are skipped: a killed run leaves
             its journals in one.
         limits: Limits of a source.
@@ -106,18 +94,17 @@ def _files(path: Path, limits: ImportLimits) -> Iterator[tuple[str, bytes] | Ref
                 place, "no such file or folder", "give the file or folder of the records"
             )
         elif not path.is_file():
-            yield Refused(place, "must be a file, a folder or a zip", "give the file of records")
-        elif _begins_like_zip(path):
-            yield from _archive(path, limits)
+            yield Refused(place, "must be a file or a folder", "give the file of records")
+        elif path.suffix == ".zip":
+            yield Refused(
+                place,
+                "must be unpacked: a zip archive is not read",
+                "import the folder that unzip -d FOLDER makes of it",
+            )
         else:
             yield _file(path, place, limits)
     except OSError as error:
         yield _unreadable(place, error)
-
-
-def _begins_like_zip(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(4) in (b"PK\x03\x04", b"PK\x05\x06") or path.suffix == ".zip"
 
 
 def _file(path: Path, place: str, limits: ImportLimits) -> tuple[str, bytes] | Refused:
@@ -208,122 +195,6 @@ def _too_much(place: str, limits: ImportLimits) -> Refused:
         "read",
         "import the folders of its machines one by one",
     )
-
-
-def _archive(path: Path, limits: ImportLimits) -> Iterator[tuple[str, bytes] | Refused]:
-    place = printable(str(path))
-    if path.stat().st_size > limits.total_bytes:
-        yield _too_much(place, limits)
-        return
-    # Before the list of members is read: each takes ten times its bytes of memory.
-    if _entries_at_most(path) > limits.files:
-        yield _too_many(place, limits)
-        return
-    try:
-        with zipfile.ZipFile(path) as archive:
-            yield from _members(archive, place, limits)
-    except (zipfile.BadZipFile, ValueError, OverflowError, NotImplementedError) as error:
-        yield Refused(place, f"must be a complete zip archive: {error}", _AGAIN)
-
-
-def _entries_at_most(path: Path) -> int:
-    """Return how often the signature of an entry is in an archive, whatever its end says."""
-    found = 0
-    with path.open("rb") as file:
-        tail = b""
-        while block := file.read(_MIB):
-            found += (tail + block).count(_ENTRY)
-            tail = block[1 - len(_ENTRY) :]
-    return found
-
-
-def _members(
-    archive: zipfile.ZipFile, place: str, limits: ImportLimits
-) -> Iterator[tuple[str, bytes] | Refused]:
-    members = archive.infolist()
-    if len(members) > limits.files:
-        yield _too_many(place, limits)
-        return
-    total = found = 0
-    for member in members:
-        inside = f"{place}!{printable(member.filename)}"
-        if member.is_dir():
-            continue
-        mistake = _name_mistake(member)
-        if mistake:
-            yield Refused(
-                inside,
-                mistake,
-                "ask the sender for an archive of the results folder as ivhl wrote it",
-            )
-            continue
-        if _is_hidden(member.filename) or not member.filename.endswith(ENDING):
-            continue
-        found += 1
-        # The sizes in the header may be wrong, so the unpacked bytes are counted as well.
-        packed = max(member.compress_size, 1)
-        allowed = min(limits.file_bytes, max(packed * limits.ratio, _MIB))
-        data = _member(archive, member, inside, allowed, limits)
-        # A refused member counts as what was read of it: many zip bombs together are one.
-        total += allowed if isinstance(data, Refused) else len(data)
-        if total > limits.total_bytes:
-            yield _too_much(place, limits)
-            return
-        yield data if isinstance(data, Refused) else (inside, data)
-    if not found:
-        yield _nothing(place)
-
-
-def _is_hidden(name: str) -> bool:
-    return any(part.startswith(".") for part in PurePosixPath(name).parts)
-
-
-def _name_mistake(member: zipfile.ZipInfo) -> str:
-    """Return the mistake in the name or the file type of a member; empty if none."""
-    name = member.orig_filename
-    if name.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", name):
-        return f"a name in an archive must be relative (got {name!r})"
-    if ".." in re.split(r"[/\\]", name):
-        return f"a name in an archive must not leave its folder (got {name!r})"
-    if not is_printable(name) or "\\" in name:
-        return f"a name in an archive must be printable and without backslashes (got {name!r})"
-    kind = stat.S_IFMT(member.external_attr >> 16)
-    if kind not in (0, stat.S_IFREG):
-        return "a member of an archive must be a plain file, not a link or a device"
-    return ""
-
-
-def _member(
-    archive: zipfile.ZipFile,
-    member: zipfile.ZipInfo,
-    place: str,
-    allowed: int,
-    limits: ImportLimits,
-) -> bytes | Refused:
-    if member.flag_bits & 1:
-        return Refused(place, "must not be encrypted", "import it unencrypted")
-    # Python unpacks a block of the other methods whole, however little of it is asked for.
-    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        return Refused(
-            place,
-            f"must be stored or deflated (got compression method {member.compress_type})",
-            "ask the sender for an archive without bzip2, LZMA or Zstandard in it",
-        )
-    try:
-        with archive.open(member) as file:
-            data = file.read(allowed + 1)
-    except Exception as error:  # noqa: BLE001  (each compression method raises its own errors)
-        return Refused(place, f"cannot be unpacked: {type(error).__name__}: {error}", _AGAIN)
-    if len(data) > limits.file_bytes:
-        return _too_large(place, limits)
-    if len(data) > allowed:
-        return Refused(
-            place,
-            f"must not unpack to more than {limits.ratio} times its size "
-            f"(got more than {allowed} bytes from {member.compress_size})",
-            "ask the sender for another archive; records do not compress this well",
-        )
-    return data
 
 
 def _lines(place: str, data: bytes, limits: ImportLimits) -> Iterator[SourceLine | Refused]:

@@ -659,7 +659,7 @@ def put_lock(
         if known is None:
             known = _sums_of(sums.parent)
         known.pop(gone.name, None)
-        known[path.name] = _sha256(path)
+        known[path.name] = hashlib.sha256(text).hexdigest()
         write_whole(sums, sums_text(known).encode(), root)
 
 

@@ -170,6 +170,7 @@ def load_project(root: Path) -> Project:
             "\n".join(f"pyproject.toml: {mistake}" for mistake in mistakes),
             hint='it needs [project] name = "..." and [tool.ivhl] benchmarks = "FOLDER"',
         )
+    repository = _repository(raw["project"].get("urls") if "project" in raw else None)
     if str(root) not in sys.path:
         # The declarations need not be installed beside ivhl.
         sys.path.append(str(root))
@@ -179,7 +180,7 @@ def load_project(root: Path) -> Project:
         root=root,
         name=name,
         workloads=tool.benchmarks or tool.workloads or "",
-        repository=_repository(raw["project"].get("urls") if "project" in raw else None),
+        repository=repository,
     )
 
 

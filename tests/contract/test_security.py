@@ -14,14 +14,6 @@ SHOWN_BY: Final = {
         "test_a_record_that_stands_for_a_commit_of_elsewhere_is_refused",
         "test_packages_that_contradict_the_lock_are_refused",
     ),
-    "Archives are read member by member": (
-        "test_links_and_devices_in_an_archive_are_refused",
-        "test_a_member_of_a_method_that_unpacks_whole_blocks_is_not_unpacked",
-        "test_a_name_outside_the_folder_is_refused_and_the_others_are_read",
-    ),
-    "Members must be stored": (
-        "test_a_member_of_a_method_that_unpacks_whole_blocks_is_not_unpacked",
-    ),
     "The import names each refused record": (
         "test_each_record_is_checked_alone_and_the_others_are_imported",
     ),

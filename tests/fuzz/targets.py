@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 import tempfile
-import warnings
-import zipfile
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
@@ -22,7 +19,7 @@ from ivhl.asv.configuration import load_configuration
 from ivhl.cli.markdown import code
 from ivhl.errors import IvhlError, LockError, ResultsError, SpecError
 from ivhl.fleet.check import Known, Offered, read_line, refusal
-from ivhl.fleet.sources import ImportLimits, Refused, SourceLine, read_sources
+from ivhl.fleet.sources import Refused, SourceLine
 from ivhl.image.container import read_message
 from ivhl.matrix.locks import lock_mistakes, lock_state
 from ivhl.matrix.project import load_project
@@ -258,26 +255,6 @@ def _show(loaded: Loaded) -> None:
     find_changes(MemoryHistory(records), spreads, (COMMIT,))
 
 
-def attack_archive(members: list[tuple[str, bytes]], damage: Callable[[bytes], bytes]) -> None:
-    """Read an archive with any members, damaged afterwards."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in members:
-            # Two members of one name are a warning of zipfile.
-            with suppress(ValueError, UnicodeError), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                archive.writestr(name, data)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "a.zip")
-        path.write_bytes(damage(buffer.getvalue()))
-        for found in read_sources([path], ImportLimits(files=50, lines=200)):
-            if isinstance(found, SourceLine):
-                read_line(found)
-            else:
-                assert found.place.isprintable()
-        assert [one.name for one in Path(folder).iterdir()] == ["a.zip"]
-
-
 def attack_journals(compiled: Any, timed: Any, tail: bytes) -> None:  # noqa: ANN401  (JSON)
     """Make a record of what the code under test wrote into the journals: every reader takes it."""
     with tempfile.TemporaryDirectory() as folder:
@@ -444,10 +421,6 @@ TARGETS: dict[str, tuple[Callable[..., None], tuple[SearchStrategy[Any], ...]]] 
             st.sampled_from([1, 1, 2, 40, 1000]),
             _DAMAGE,
         ),
-    ),
-    "archive": (
-        attack_archive,
-        (st.lists(st.tuples(_NAMES, changed_bytes(_LINE)), max_size=4), _DAMAGE),
     ),
     "journals": (
         attack_journals,

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from ivhl.asv.configuration import write_configuration
 from ivhl.asv.machine import asv_machine
-from ivhl.bench import _warn_of_benchmarks, lock_of, parts_in_order, resolve_commit
+from ivhl.bench import lock_of, parts_in_order, resolve_commit
 from ivhl.bench.checks import (
     check_device,
     check_machine,
@@ -403,7 +403,7 @@ def test_a_lock_of_another_user_is_used_and_one_that_cannot_be_opened_is_named(
 
 def test_a_folder_without_git_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="is in no git repository") as caught:
-        resolve_commit(tmp_path, "HEAD", Console(file=StringIO()))
+        resolve_commit(tmp_path, "HEAD", "package:WORKLOADS", Console(file=StringIO()))
     assert "git clone" in caught.value.hint
 
 
@@ -675,7 +675,7 @@ def test_benchmarks_that_are_in_no_commit_are_warned_of(tmp_path: Path) -> None:
 
     def told(workloads: str = "benchmarks") -> str:
         sink = StringIO()
-        _warn_of_benchmarks(tmp_path, workloads, Console(file=sink, width=200))
+        resolve_commit(tmp_path, "HEAD~0", workloads, Console(file=sink, width=200))
         return sink.getvalue()
 
     folder = tmp_path / "benchmarks"
@@ -796,11 +796,11 @@ def test_changed_code_is_told_and_changed_results_are_not(tmp_path: Path) -> Non
     sink = StringIO()
     console = Console(file=sink, width=200)
     (tmp_path / "results" / "benchmarks.json").write_text("{ }")
-    commit = resolve_commit(tmp_path, "HEAD", console)
+    commit = resolve_commit(tmp_path, "HEAD", "package:WORKLOADS", console)
     assert len(commit) == 40
     assert sink.getvalue() == ""
     (tmp_path / "code.py").write_text("2")
-    assert resolve_commit(tmp_path, "HEAD", console) == commit
+    assert resolve_commit(tmp_path, "HEAD", "package:WORKLOADS", console) == commit
     assert "1 changed file(s) not committed" in sink.getvalue()
 
 

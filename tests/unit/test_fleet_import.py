@@ -7,7 +7,6 @@ import json
 import resource
 import shutil
 import tempfile
-import zipfile
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -537,17 +536,17 @@ def test_the_command_imports_paths_and_returns_an_exit_code(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(root)
-    archive = root.parent / "artifact.zip"
+    sent = root.parent / "artifact"
+    (sent / "box").mkdir(parents=True)
     good, bad = to_json(a_record(root)), to_json(a_record(root, workload="ops.none"))
-    with zipfile.ZipFile(archive, "w") as file:
-        file.writestr("box/records/x.jsonl", f"{good}\n{bad}\n{bad}\n")
-        file.writestr("../up.jsonl", good)
+    (sent / "box" / "x.jsonl").write_text(f"{good}\n{bad}\n{bad}\n", encoding="utf-8")
+    (sent / "up.jsonl").symlink_to(sent / "box" / "x.jsonl")
     run = CliRunner().invoke
     with pytest.raises(RefusedError, match="3 refused; all others were imported") as error:
-        run(app, ["import", str(archive)], catch_exceptions=False)
+        run(app, ["import", str(sent)], catch_exceptions=False)
     assert error.value.exit_code == 6
     monkeypatch.setattr("ivhl.cli.fleet.RefusedError", lambda *_, **__: SystemExit(6))
-    said = run(app, ["import", str(archive)])
+    said = run(app, ["import", str(sent)])
     assert said.exit_code == 6
     text = " ".join(said.stdout.split())
     assert "box cpu" in text
