@@ -172,13 +172,13 @@ class Measurement:
         if self.job.stage == "eager":
             self._time_eager(begun, "eager", "eager_again")
             return
-        earlier = None
-        if self.job.stage != "compile":
+        timed, earlier = self.job.effort.is_timed, None
+        if timed and self.job.stage != "compile":
             earlier = self._time_eager(begun, "eager_before")
         source = begun.run_source()
         self._refuse_work_beside_the_call(begun, source)
         variant = begun.compilation(self._compiler(setup)).run()
-        if earlier is not None:
+        if earlier is not None or not timed:
             self._time(begun, earlier, source, variant)
 
     def _begin(self, setup: Setup, *, warn: bool = False) -> Begun:
@@ -244,9 +244,13 @@ class Measurement:
             return time_eager(begun.setup, begun.eager.call, *names)
 
     def _time(
-        self, begun: Begun, earlier: EagerBefore, source: Callable[[], Any], variant: VariantArm
+        self,
+        begun: Begun,
+        earlier: EagerBefore | None,
+        source: Callable[[], Any],
+        variant: VariantArm,
     ) -> None:
-        """Time all arms, and what follows from that."""
+        """Time all arms, and what follows from that; without ``earlier``, for a verdict alone."""
         from ivhl.measure.footprint import measure_memory  # noqa: PLC0415  (imports torch)
         from ivhl.measure.fresh import FreshCalls  # noqa: PLC0415
         from ivhl.measure.rounds import compare_with_eager_before, time_variant  # noqa: PLC0415
@@ -254,14 +258,15 @@ class Measurement:
         setup, eager = begun.setup, begun.eager
         with self._alone():
             times, calibrations = time_variant(setup, begun.data, eager, source, variant)
-            compare_with_eager_before(
-                self.journal, earlier, times["eager"].samples_s, calibrations
-            )
+            if earlier is not None:
+                compare_with_eager_before(
+                    self.journal, earlier, times["eager"].samples_s, calibrations
+                )
             FreshCalls(
                 setup, begun.functions, begun.data, eager=eager, source=source, variant=variant,
                 anchors=begun.anchors, times=times,
             ).call()  # fmt: skip
-        if self.job.process == 0:
+        if self.job.process == 0 and earlier is not None:
             measure_memory(setup, eager.call, variant.compiled.call)
 
     @contextmanager

@@ -194,7 +194,9 @@ class Compilation:
         watch: Watch | HotPaths | None = None
         # Other engines do not use Dynamo, which may not even support this Python.
         if self._setup.case.variant.engine in DYNAMO_ENGINES:
-            use_compiler(skip_isa_check=job.skip_isa_check, device=job.effort.device)
+            # One-time costs count as no compile time; a verdict has none, and may fail before them.
+            if job.effort.is_timed or job.skip_isa_check:
+                use_compiler(skip_isa_check=job.skip_isa_check, device=job.effort.device)
             self._setup.torch._dynamo.reset()  # noqa: SLF001
             watch = Watch()
         elif self._setup.case.variant.engine == "hotpath":
