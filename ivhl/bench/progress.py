@@ -92,7 +92,9 @@ def outcome(event: dict[str, Any]) -> str:
     """Return the speedup of a finished case with what of it runs eagerly, or its failure class."""
     if event["failure_class"]:
         return str(event["failure_class"])
-    return ", ".join(filter(None, (f"{event['speedup']:.2f}x", event.get("beside"))))
+    speedup = event["speedup"]
+    known = "works" if speedup is None else f"{speedup:.2f}x"
+    return ", ".join(filter(None, (known, event.get("beside"))))
 
 
 def minutes(seconds: float) -> str:

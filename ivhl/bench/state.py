@@ -88,6 +88,7 @@ class RunState:
             case "case-finished":
                 self._finish(cell, case)
                 self._case_seconds.append(event["at"] - self._case_began)
+                self._case_began = event["at"]  # of cases that are compiled beside each other
             case "cannot-write":
                 self.cannot_write = f"{event['path']}: {event['message']}"
 

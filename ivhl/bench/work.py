@@ -149,7 +149,7 @@ def _says_how_long(record: RunRecord) -> bool:
     # Duration 0 means that the cell was not installed. An unavailable cell always takes 0; a cell
     # that failed to install would take longer next time, so its record says nothing.
     failure = record.failure
-    return record.duration_s > 0 or (
+    return (record.duration_s > 0 and not record.conditions.quick) or (
         failure is not None and failure.failure_class == "unavailable"
     )
 
@@ -213,7 +213,9 @@ def leave_out_measured(
     answered = {
         (one.cell, one.name, one.workload_version)
         for one, record in newest.items()
-        if record.conditions.image is None and is_final(record.failure)
+        if record.conditions.image is None
+        and is_final(record.failure)
+        and not record.conditions.quick
     }
     left = []
     for one in work:

@@ -105,7 +105,13 @@ MemoryLimit = Annotated[
     ),
 ]
 Processes = Annotated[
-    int, typer.Option("--processes", min=1, max=32, help="Processes that time each case.")
+    int,
+    typer.Option(
+        "--processes",
+        min=0,
+        max=32,
+        help="Processes that time each case; 0: only whether it works.",
+    ),
 ]
 Flags = Annotated[
     list[str] | None,

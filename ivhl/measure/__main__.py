@@ -157,7 +157,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--force", action="store_true", help="measure again cases that have a record")
     p.add_argument("--project", default="ivhl")
     p.add_argument("--commit", type=commit_hash, help="40 hex digits (default: git's HEAD)")
-    p.add_argument("--processes", type=positive(int), default=PROCESSES, metavar="N")
+    p.add_argument("--processes", type=int, choices=range(33), default=PROCESSES, metavar="N")
     p.add_argument("--deadline", type=positive(float), default=DEADLINE_S, metavar="SECONDS")
     p.add_argument("--list", action="store_true", help="print the cases and stop")
     return p
@@ -204,10 +204,11 @@ def show(event: CaseEvent, case: Case, record: RunRecord | None) -> None:
     elif record is not None and record.failure is not None:
         failure = record.failure
         print(f"{case.name}: {failure.failure_class}: {printable(failure.message)}")
-    elif record is not None and record.speedup is not None:
+    elif record is not None:
         s = record.speedup
+        known = "works" if s is None else f"{s.value:.2f}x [{s.low:.2f}, {s.high:.2f}]"
         beside = f", {text}" if (text := what_runs_eagerly(record)) else ""
-        print(f"{case.name}: {s.value:.2f}x [{s.low:.2f}, {s.high:.2f}]{beside}")
+        print(f"{case.name}: {known}{beside}")
 
 
 if __name__ == "__main__":

@@ -123,13 +123,13 @@ class Measurement:
         if self.job.stage == "eager":
             self._time_eager(begun, "eager", "eager_again")
             return
-        earlier = None
-        if self.job.stage != "compile":
+        timed, earlier = self.job.effort.is_timed, None
+        if timed and self.job.stage != "compile":
             earlier = self._time_eager(begun, "eager_before")
         source = run_source(begun)
         refuse_work_beside_the_call(begun, source)
         variant = Compilation(begun, self._compiler(setup)).run()
-        if earlier is not None:
+        if earlier is not None or not timed:
             self._time(begun, earlier, source, variant)
 
     def _begin(self, setup: Setup, *, warn: bool = False) -> Begun:
@@ -190,20 +190,25 @@ class Measurement:
             return time_eager(begun.setup, begun.eager.call, *names)
 
     def _time(
-        self, begun: Begun, earlier: EagerBefore, source: Callable[[], Any], variant: VariantArm
+        self,
+        begun: Begun,
+        earlier: EagerBefore | None,
+        source: Callable[[], Any],
+        variant: VariantArm,
     ) -> None:
-        """Time all arms, and what follows from that."""
+        """Time all arms, and what follows from that; without ``earlier``, for a verdict alone."""
         from ivhl.measure.footprint import measure_memory  # noqa: PLC0415  (imports torch)
         from ivhl.measure.fresh import FreshCalls  # noqa: PLC0415
         from ivhl.measure.rounds import compare_with_eager_before, time_variant  # noqa: PLC0415
 
         with self._alone():
             times, calibrations = time_variant(begun, source, variant)
-            compare_with_eager_before(
-                self.journal, earlier, times["eager"].samples_s, calibrations
-            )
+            if earlier is not None:
+                compare_with_eager_before(
+                    self.journal, earlier, times["eager"].samples_s, calibrations
+                )
             FreshCalls(begun, source, variant, times).call()
-        if self.job.process == 0:
+        if self.job.process == 0 and earlier is not None:
             measure_memory(begun.setup, begun.eager.call, variant.compiled.call)
 
     @contextmanager

@@ -185,7 +185,9 @@ class Compilation:
             watch = hot = HotPaths()
             compiler = hot.compiler
         # Other engines do not use Dynamo, which may not even support this Python.
-        if engine in DYNAMO_ENGINES or engine == "hotpath":
+        # One-time costs count as no compile time; a verdict has none, and may fail before them.
+        warms = job.effort.is_timed or job.skip_isa_check
+        if engine == "hotpath" or (engine in DYNAMO_ENGINES and warms):
             use_compiler(
                 skip_isa_check=job.skip_isa_check, device=job.effort.device, compiler=warm_up
             )

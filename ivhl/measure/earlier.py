@@ -70,7 +70,7 @@ def records_of_other_commits(run: Run) -> dict[OnDevice, RunRecord]:
     """
     if run.cell.lock_sha256 is None:
         return {}
-    return newest_of_other_commits(run.record_file.parent, run_key(run))
+    return newest_of_other_commits(run.record_file.parent, run_key(run), timed=run.effort.is_timed)
 
 
 def same_subject(

@@ -28,7 +28,8 @@ class Effort:
         cold: Ignore the compile cache of earlier runs.
         deadline_s: Time limit in wall seconds for each process of a case.
         memory_limit: Bytes; ``None`` means 90 % of the machine's.
-        processes: Processes that time a case, one after the other.
+        processes: Processes that time a case, one after the other; 0 asks whether it works, and
+            not how fast: the process that compiles it calls it, and nothing is timed.
         flags: Settings of the compiler, as ``ivhl.measure.flags`` writes them.
     """
 
@@ -40,6 +41,11 @@ class Effort:
     memory_limit: int | None = None
     processes: int = PROCESSES
     flags: tuple[str, ...] = ()
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether cases are timed, and not only called."""
+        return self.processes > 0
 
     def options(self) -> tuple[str, ...]:
         """Return the options of ``ivhl bench`` that repeat what is not the default."""

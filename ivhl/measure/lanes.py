@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import queue
-import random
-import secrets
 import shutil
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import repeat
@@ -38,7 +36,7 @@ from ivhl.measure.wheels import installed_wheels
 from ivhl.workload import fits
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ivhl.measure.launcher import Stage
     from ivhl.measure.run import Run
@@ -57,9 +55,10 @@ class Lanes:
     Args:
         run: Settings of the run.
         folder: Folder for output and caches that belong to no case.
+        n_cases: Number of cases, where no more processes than that are needed.
     """
 
-    def __init__(self, run: Run, folder: Path) -> None:
+    def __init__(self, run: Run, folder: Path, n_cases: int | None = None) -> None:
         self._run = run
         # At least two: processes forked from different nurseries have different memory layouts.
         self.n = max(2, os.cpu_count() or 1)
@@ -67,7 +66,7 @@ class Lanes:
         if run.effort.device != "cpu":
             self._gpu_bytes = free_bytes()
             self.n = max(1, min(self.n, self._gpu_bytes // (2 * CONTEXT_BYTES)))
-        self._nonce = secrets.randbits(62)
+        self.n = min(self.n, n_cases or self.n)
         self._launchers = [Launcher(run, folder / "lane-0")]
         self._launchers += [
             Launcher(run, folder / f"lane-{number}", self._launchers[0].cache)
@@ -82,24 +81,31 @@ class Lanes:
         """The launcher that makes the seed."""
         return self._launchers[0]
 
-    def seeds(self, case: Case, process: int) -> dict[str, int]:
-        """Return the random seeds of one process, different in every process and run."""
-        draw = random.Random(f"{self._nonce} {case.name} {process}")  # noqa: S311  (no secret of ours)
-        return {"seed": draw.getrandbits(62), "secret": draw.getrandbits(62)}
-
     def compile(self, cases: Sequence[Case], seed: Seed) -> list[CompiledCase]:
         """Compile cases in parallel; return them in the given order."""
-        before = oom_kills()
-        small = [case for case in cases if self.leaves_room(case) and not self.is_tuned(case)]
-        compiled = self._pool.map(lambda case: self._compile(case, seed), small)
-        done = {case.name: one for case, one in zip(small, compiled, strict=True)}
-        for case in cases:
-            if case.name not in done:
-                done[case.name] = compile_case(self._run, case, seed, self.first)
-            elif len(small) > 1 and is_starved(done[case.name].failure, before):
-                with done[case.name]:
-                    done[case.name] = compile_case(self._run, case, seed, self.first)
+        done = {case.name: compiled for case, compiled in self.compile_each(cases, seed)}
         return [done[case.name] for case in cases]
+
+    def compile_each(
+        self, cases: Sequence[Case], seed: Seed
+    ) -> Iterator[tuple[Case, CompiledCase]]:
+        """Compile cases in parallel; yield each as it ends, those that must be alone at the end."""
+        before = oom_kills()
+        alone, small = [], {}
+        for case in cases:
+            if self.leaves_room(case) and not self.is_tuned(case):
+                small[self._pool.submit(self._compile, case, seed)] = case
+            else:
+                alone.append(case)
+        for future in as_completed(small):
+            compiled = future.result()
+            if len(small) > 1 and is_starved(compiled.failure, before):
+                with compiled:
+                    alone.append(small[future])
+            else:
+                yield small[future], compiled
+        for case in sorted(alone, key=cases.index):
+            yield case, compile_case(self._run, case, seed, self.first)
 
     def leaves_room(self, case: Case) -> bool:
         """Return whether memory has room for one such case per lane, by its declared cost."""
@@ -154,7 +160,7 @@ class Lanes:
         try:
             return run_stage(
                 self._run, timing.case, timing.folder, timing.stage, timing.seed, launcher,
-                process=number, seeds=self.seeds(timing.case, number), turns=turns, taking=taking,
+                process=number, turns=turns, taking=taking,
             )  # fmt: skip
         finally:
             self._idle.put(launcher)
@@ -266,12 +272,15 @@ def make_seed(run: Run, case: Case, lanes: Lanes) -> Seed:
     whether the vector instructions work. It is told that they do, if then it picks the same ones as
     by itself. On a GPU a process of its own compiles it, for Triton's launcher above all. When all
     this fails, each case fails the same way, with a record of its own.
+
+    A verdict on a single case does without: the one process imports what the case needs.
     """
     launcher = lanes.first
     folder = launcher.cache.parent
     folder.mkdir()
     on_cpu = run.effort.device == "cpu"
     if on_cpu and not run.effort.cold and take_throwaway(run, launcher):
+        launcher.may_fork = run.effort.is_timed or lanes.n > 1
         lanes.begin()
         return Seed(cache=launcher.cache, skip_isa_check=False)
     new = lacks_bytecode()
@@ -377,16 +386,25 @@ def compile_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> Compil
     if run.cache is not None:
         key = cache.key_of(what_is_compiled(run, case))
         kept = None if run.effort.cold else cache.fetch(Path(run.cache), key, here)
-        if kept is not None:
+        failure = None
+        if kept is not None and not run.effort.is_timed:
+            found, failure, _ = run_stage(run, case, here, "time", seed, launcher)
+            kept |= found
+        if kept is not None and failure is None:
             seconds = time.monotonic() - began
             return CompiledCase(
                 folder=folder, findings=kept, failure=None, seconds=seconds, load=load, key=key
             )
+        if failure is not None:  # perhaps the cached code is the cause
+            cache.drop(Path(run.cache), key)
+            folder.cleanup()
+            return compile_case(run, case, seed, launcher)
     shutil.copytree(seed.cache, here / "inductor")
     if (triton := seed.cache.with_name("triton")).is_dir():  # of the throwaway on a GPU
         shutil.copytree(triton, here / "triton")
     findings, failure, seconds = run_stage(run, case, here, "compile", seed, launcher)
-    if failure is None and key is not None:
+    # What was compiled in a process of its own paid for more than it would have in a fork.
+    if failure is None and key is not None and (run.effort.is_timed or launcher.may_fork):
         now = datetime.now(UTC).isoformat(timespec="seconds")
         facts = findings.get("compile", {}) | {"cold_at": now}
         found = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import sys
 import tempfile
@@ -170,7 +171,6 @@ def run_stage(  # noqa: PLR0917  (as above)
     launcher: Launcher,
     *,
     process: int = 0,
-    seeds: dict[str, int] | None = None,
     turns: Path | None = None,
     taking: int = 1,
 ) -> Stage:
@@ -196,7 +196,8 @@ def run_stage(  # noqa: PLR0917  (as above)
         skip_isa_check=seed.skip_isa_check,
         mode=case.mode,
         version=case.workload.version,
-        **(seeds or {}),
+        seed=secrets.randbits(62),
+        secret=secrets.randbits(62),
     )
     try:
         # New files, whose names the code of an earlier process could not know: a repeated process

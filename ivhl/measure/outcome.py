@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 _LONGEST_MESSAGE = 4000  # characters: the reader takes 64 KiB
 ARMS = ("eager", "eager_again", "formulation_eager", "compiled")
+_TIMES = frozenset({*ARMS, "calibration", "memory", "kernels", "prepare_s", "finish_s"})
 
 
 def make_record(
@@ -97,6 +98,7 @@ def make_record(
             wheels=installed_wheels() if in_cell else None,
             gil=findings.get("gil"),
             flags=run.effort.flags,
+            quick=not run.effort.is_timed,
             python_build=python_build() if in_cell else None,
         ),
         sources=findings.get("sources"),
@@ -170,6 +172,8 @@ def checked_record(
     compiled, timed = findings
     try:
         found = merge(compiled, timed)
+        if not run.effort.is_timed:
+            found = without_times(found)
         record = make_record(run, case, found, failure or disturbance(timed), **about)
         read_record(to_json(record).encode())
     except Exception as error:  # noqa: BLE001  (whatever is wrong with what was written there)
@@ -183,6 +187,15 @@ def checked_record(
         output_tail=failure.output_tail if failure else "",
     )
     return make_record(run, case, {}, failure, **about)
+
+
+def without_times(findings: dict[str, Any]) -> dict[str, Any]:
+    """Return the findings without those that a table or a detector would read as a speed."""
+    kept = {name: one for name, one in findings.items() if name not in _TIMES}
+    if "compile" in kept:
+        facts = kept["compile"].items()
+        kept["compile"] = {k: v for k, v in facts if not k.startswith(("cold", "warm"))}
+    return kept
 
 
 def failed_everywhere(

@@ -75,7 +75,8 @@ def time_variant(
         times = time_arms(
             arms,
             clock=setup.clock,
-            schedule=SCHEDULE,
+            # A verdict needs calls between changes of the data, and no narrow interval.
+            schedule=SCHEDULE if setup.job.effort.is_timed else BRIEF,
             seed=setup.job.seed + last,
             bystander=Around(begun, variant),
         )

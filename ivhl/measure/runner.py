@@ -72,7 +72,9 @@ def run_cases(
     Raises:
         OSError: If a record cannot be written (a full disk); records written before stay.
     """
-    newest = {} if run.effort.force else newest_keys(run.record_file)
+    newest = {}
+    if not run.effort.force:
+        newest = newest_keys(run.record_file, timed=run.effort.is_timed)
     Path(run.scratch).mkdir(parents=True, exist_ok=True)
     elsewhere = {} if run.effort.force else records_of_other_commits(run)
     todo = []
@@ -140,7 +142,11 @@ def _without_answers(
         lambda event, case, _: on_event(event, case, None) if event == "started" else None,
         reached,
     )
-    answers = {key: record for key, made, record in read_records(base.record_file) if made}
+    answers = {
+        key: record
+        for key, made, record in read_records(base.record_file, timed=base.effort.is_timed)
+        if made
+    }
     newest = [newest_keys(run.record_file) for run in runs]
     left = []
     for case in cases:
@@ -175,7 +181,8 @@ def _measure(
         every: list[Lanes] = []
         for number, one in enumerate(runs):
             (own := Path(folder) / str(number)).mkdir()
-            every.append(stack.enter_context(closing(Lanes(one, own))))
+            needed = None if run.effort.is_timed else len(cases)
+            every.append(stack.enter_context(closing(Lanes(one, own, needed))))
         # Observe before the first child starts: from then on, the run itself is load.
         stability = observe_stability(run.effort.device)
         if not begun and lacks_bytecode():
@@ -186,31 +193,65 @@ def _measure(
             Commit(one, lanes, make_seed(one, cases[0], lanes))
             for one, lanes in zip(runs, every, strict=True)
         ]
-        # The longest first, so that no core is left waiting for it at the end.
-        expected = cold_seconds(Path(run.results), run.cell.id)
-        # What compiles alone comes last: by then, all others have their records.
-        tuned = [case for case in cases if every[0].is_tuned(case)]
-        others = [case for case in cases if case not in tuned]
-        for batch in (
-            *batches(others, every[0].n, begun=begun),
-            *batches(tuned, 1, begun=begun),
-        ):
-            for case in batch:
-                on_event("started", case, None)
-            # Compile on all cores first, so that timing afterwards has the machine alone.
-            dearest = sorted(batch, key=lambda c: -expected.get(case_key(run, c), 0.0))
-            found = _compile_all(commits, dearest)
-            # What is known to fail has its record before minutes of timing the others.
-            batch.sort(key=lambda case: all(one.failure is None for one in found[case.name]))
-            size = every[0].cases_in_turns(len(commits))
-            for first in range(0, len(batch), size):
-                group = batch[first : first + size]
-                of_group = [found[case.name] for case in group]
-                measured = measure_cases(commits, group, of_group, stability)
-                for case, records in zip(group, measured, strict=True):
-                    for one, record in zip(runs, records, strict=True):
-                        append_record(one.record_file, record)
-                    on_event("finished", case, records[-1])
+        measure = _time if run.effort.is_timed else _ask
+        measure(commits, cases, stability, on_event, begun=begun)
+
+
+def _time(
+    commits: Sequence[Commit],
+    cases: Sequence[Case],
+    stability: tuple[RecordedObservation, ...],
+    on_event: Callable[[CaseEvent, Case, RunRecord | None], None],
+    *,
+    begun: bool,
+) -> None:
+    """Compile cases in batches, time them, and write their records."""
+    run, lanes, _ = commits[0]
+    longest_first = _longest_first(run, cases)
+    # What compiles alone comes last: by then, all others have their records.
+    tuned = [case for case in cases if lanes.is_tuned(case)]
+    others = [case for case in cases if case not in tuned]
+    for batch in (*batches(others, lanes.n, begun=begun), *batches(tuned, 1, begun=begun)):
+        for case in batch:
+            on_event("started", case, None)
+        # Compile on all cores first, so that timing afterwards has the machine alone.
+        found = _compile_all(commits, [case for case in longest_first if case in batch])
+        # What is known to fail has its record before minutes of timing the others.
+        batch.sort(key=lambda case: all(one.failure is None for one in found[case.name]))
+        size = lanes.cases_in_turns(len(commits))
+        for first in range(0, len(batch), size):
+            group = batch[first : first + size]
+            of_group = [found[case.name] for case in group]
+            measured = measure_cases(commits, group, of_group, stability)
+            for case, records in zip(group, measured, strict=True):
+                for one, record in zip(commits, records, strict=True):
+                    append_record(one.run.record_file, record)
+                on_event("finished", case, records[-1])
+
+
+def _longest_first(run: Run, cases: Sequence[Case]) -> list[Case]:
+    """Return cases so that no core is left waiting for a long one at the end."""
+    expected = cold_seconds(Path(run.results), run.cell.id)
+    return sorted(cases, key=lambda case: -expected.get(case_key(run, case), 0.0))
+
+
+def _ask(
+    commits: Sequence[Commit],
+    cases: Sequence[Case],
+    stability: tuple[RecordedObservation, ...],
+    on_event: Callable[[CaseEvent, Case, RunRecord | None], None],
+    *,
+    begun: bool,
+) -> None:
+    """Write the record of each case as soon as it is known whether it works."""
+    del begun
+    on_event("started", cases[0], None)
+    for run, lanes, seed in commits:
+        for case, compiled in lanes.compile_each(_longest_first(run, cases), seed):
+            with compiled:
+                record = _record_of(run, case, compiled, (), stability)
+            append_record(run.record_file, record)
+            on_event("finished", case, record)
 
 
 def _compile_all(

@@ -29,29 +29,34 @@ MadeLike = tuple[str, str, str | None, int, str, str | None, tuple[str, ...]]
 RunKey = tuple[str, str, str | None, int, str, str | None, tuple[str, ...], str | None]
 
 
-def newest_keys(path: Path) -> dict[OnDevice, RunKey]:
+def newest_keys(path: Path, *, timed: bool = True) -> dict[OnDevice, RunKey]:
     """Return the conditions of each case's newest record, if that record is final.
+
+    With ``timed``, a record of a verdict alone is not.
 
     Unreadable lines are skipped: the case is measured again, and ``ivhl results`` reports the line.
     """
     found: dict[OnDevice, RunKey] = {}
-    for case, made, _ in read_records(path):
+    for case, made, _ in read_records(path, timed=timed):
         found.pop(case, None)
         if made is not None:
             found[case] = made
     return found
 
 
-def newest_of_other_commits(folder: Path, made_like: MadeLike) -> dict[OnDevice, RunRecord]:
+def newest_of_other_commits(
+    folder: Path, made_like: MadeLike, *, timed: bool = True
+) -> dict[OnDevice, RunRecord]:
     """Return each case's newest final record with sources that was made like this, at any commit.
 
     Args:
         folder: Folder of the machine's records.
         made_like: The beginning of a ``RunKey``; its commit is not looked at.
+        timed: Whether a record of a verdict alone does not do.
     """
     found: dict[OnDevice, RunRecord] = {}
     for path in folder.glob(f"*-{made_like[1]}.jsonl"):
-        for case, made, record in read_records(path):
+        for case, made, record in read_records(path, timed=timed):
             older = found.get(case)
             if made is None or made[1:-1] != made_like[1:] or not record.sources:
                 continue
@@ -70,11 +75,14 @@ def cold_seconds(results: Path, cell_id: str) -> dict[OnDevice, float]:
     return seconds
 
 
-def read_records(path: Path) -> Iterator[tuple[OnDevice, RunKey | None, RunRecord]]:
+def read_records(
+    path: Path, *, timed: bool = False
+) -> Iterator[tuple[OnDevice, RunKey | None, RunRecord]]:
     """Yield, for each record of a file, its case key, its run key and the record.
 
-    The run key is ``None`` if the record is not final, or comes from an uncommitted tree. A file
-    that cannot be read, or is over a limit, has no records: ``ivhl results`` names it.
+    The run key is ``None`` if the record is not final, comes from an uncommitted tree, or, with
+    ``timed``, is a verdict alone, which a later full record replaces. A file that cannot be read,
+    or is over a limit, has no records: ``ivhl results`` names it.
     """
     try:
         data = read_plain(path)
@@ -95,7 +103,9 @@ def read_records(path: Path) -> Iterator[tuple[OnDevice, RunKey | None, RunRecor
             conditions.flags,
             record.benchmark,
         )
-        yield case, made if is_final(record.failure) and not record.uncommitted else None, record
+        answers = is_final(record.failure) and not record.uncommitted
+        answers = answers and not (timed and conditions.quick)
+        yield case, made if answers else None, record
 
 
 def is_final(failure: Failure | None) -> bool:

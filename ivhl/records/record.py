@@ -309,6 +309,8 @@ class Conditions:
         flags: Settings of the compiler that were changed (``ivhl.measure.flags``).
         python_build: How the Python was built, and its C library
             (``ivhl.measure.contents.python_build``); ``None`` in records made before 2026-11-26.
+        quick: Whether it says whether the case works, and not how fast: nothing was timed. Before
+            instrument 4, that few samples were taken.
     """
 
     device: str
@@ -332,8 +334,8 @@ class Conditions:
 class RunRecord:
     """One case in one cell at one commit, measured or failed.
 
-    Exactly one of ``speedup`` and ``failure`` is set. A failed record keeps what was measured
-    before the failure.
+    Exactly one of ``speedup`` and ``failure`` is set; of a quick record that works, none. A failed
+    record keeps what was measured before the failure.
 
     Attributes:
         commit: Commit of the project under test, 40 hex digits.
@@ -416,9 +418,10 @@ class RunRecord:
         """Check that exactly one of ``speedup`` and ``failure`` is set.
 
         Raises:
-            ValueError: If both or neither are set.
+            ValueError: If both are set, or neither although it was timed.
         """
-        if (self.speedup is None) == (self.failure is None):
+        n_set = (self.speedup is not None) + (self.failure is not None)
+        if n_set != 1 and not (n_set == 0 and self.conditions.quick):
             raise ValueError("a record has either a speedup or a failure")
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ivhl.machine.identity import this_machine
-from ivhl.measure.effort import Effort
+from ivhl.measure.effort import PROCESSES, Effort
 from ivhl.measure.run import Run
 from ivhl.measure.runner import run_cases
 from ivhl.records.reader import read_record
@@ -114,11 +114,17 @@ EXPECTED = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(PROCESSES, id="timed"),
+        pytest.param(0, id="verdict", marks=pytest.mark.full),
+    ],
+)
 def records(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, RunRecord]:
-    """Return the records of the workloads of this session."""
+    """Return the records of the workloads of this session, timed or only judged."""
     wanted = [
         str(item.callspec.params["workload"])
         for item in request.session.items
@@ -126,10 +132,10 @@ def records(
         and item.module is request.module
         and hasattr(item, "callspec")
     ]
-    return measure(wanted, tmp_path_factory.mktemp("cheats"))
+    return measure(wanted, tmp_path_factory.mktemp("cheats"), request.param)
 
 
-def measure(names: Iterable[str], folder: Path) -> dict[str, RunRecord]:
+def measure(names: Iterable[str], folder: Path, processes: int) -> dict[str, RunRecord]:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     run = Run(
         project="cheats",
@@ -140,7 +146,7 @@ def measure(names: Iterable[str], folder: Path) -> dict[str, RunRecord]:
         results=str(folder / "results"),
         scratch=str(folder / "scratch"),
         repeat="repeat",
-        effort=Effort(deadline_s=120, memory_limit=4 << 30),
+        effort=Effort(deadline_s=120, memory_limit=4 << 30, processes=processes),
     )
     run_cases(run, select_cases(load_workloads(WORKLOADS), names=tuple(dict.fromkeys(names))))
     lines = run.record_file.read_bytes().splitlines()
@@ -152,19 +158,21 @@ def test_a_cheat_fails_or_has_no_false_speedup(
     records: dict[str, RunRecord], workload: str, expected: FailureClass | float | None, says: str
 ) -> None:
     record = records[workload]
-    if expected is BETS and record.failure is None:
-        expected = NO_FASTER
-    if expected is BETS:
-        assert record.speedup is None
-    elif isinstance(expected, str):
+    timed = not record.conditions.quick
+    if not timed:
+        assert (record.speedup, record.eager, record.compiled) == (None, None, None)
+    if isinstance(expected, str):
         assert record.failure is not None, record.speedup
         assert record.failure.failure_class == expected, record.failure.message
         assert says in record.failure.message
         assert record.speedup is None
+    elif expected is BETS and (record.failure is not None or not timed):
+        assert record.speedup is None
     else:
         assert record.failure is None, record.failure
-        assert record.speedup is not None
-        assert record.speedup.low < expected
+        if timed:
+            assert record.speedup is not None
+            assert record.speedup.low < (expected or NO_FASTER)
         assert not says or any(says in warning.text for warning in record.warnings)
 
 

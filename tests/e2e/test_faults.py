@@ -32,6 +32,46 @@ LEFT = f"left by {ROOT}"
 WORKLOADS = "tests.e2e.faulty:WORKLOADS"
 
 
+# Workload, failure class, phase, and what the message says.
+FAULTS = [
+    ("bad.import", "import", "import", "no_such_module"),
+    ("bad.inputs", "inputs", "inputs", "this workload raises"),
+    ("bad.reference", "reference", "reference", "this workload raises"),
+    ("bad.eager", "eager_failed", "eager", "this workload raises"),
+    ("bad.eager_wrong", "eager_failed", "eager", "does not agree with the reference"),
+    ("bad.eager_mutates", "eager_failed", "eager", "changes its inputs"),
+    ("bad.graph_break", "graph_break", "compile", "graph_break"),
+    ("bad.skipped", "not_compiled", "accuracy", "ran eagerly without an error"),
+    ("bad.wrong", "wrong", "accuracy", "against float64"),
+    ("bad.wrong_shape", "wrong", "accuracy", "shape (255,)"),
+    ("bad.nan", "wrong", "accuracy", "it is nan instead of "),
+    ("bad.mutates", "side_effect", "accuracy", "changes its inputs"),
+    ("bad.threads", "side_effect", "eager", "torch.get_num_threads() was 1 and is 2"),
+    ("bad.source_wrong", "eager_failed", "eager", "own source"),
+    ("bad.recompiles", "recompile_limit", "accuracy", ""),
+    ("bad.guards_on_data", "recompile_limit", "timing", "on new data: "),
+    ("bad.segfault", "crash", "compile", "SIGSEGV"),
+    ("bad.exit", "crash", "eager", "exited with status 7"),
+    ("bad.sys_exit", "eager_failed", "eager", "e2e/faulty_calls.py:"),
+    ("bad.sys_exit", "eager_failed", "eager", "calls sys.exit(3) in phase eager"),
+    (
+        *("bad.import_exit", "import", "import"),
+        "e2e/exits_when_imported.py:5 calls os._exit(0): a module may not end the process",
+    ),
+    (
+        *("bad.import_sys_exit", "import", "import"),
+        "e2e/leaves_when_imported.py:5 calls sys.exit(3): a module may not end the process",
+    ),
+    ("bad.killed", "crash", "eager", "SIGKILL"),
+    ("bad.memory", "out_of_memory", "eager", "GiB"),
+    ("bad.hang", "timeout", "eager", "after 12 s"),
+    ("bad.stops_itself", "timeout", "eager", "after 12 s"),
+    ("bad.daemon", "timeout", "eager", "after 12 s"),
+    ("bad.stops_parents", "crash", "eager", "SIGSEGV"),
+    ("bad.kills_parent", "crash", "eager", "SIGKILL"),
+]
+
+
 def make_run(folder: Path) -> Run:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     return Run(
@@ -59,7 +99,16 @@ def read(run: Run) -> dict[str, RunRecord]:
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecord]:
-    run = make_run(tmp_path_factory.mktemp("faults"))
+    return measure(make_run(tmp_path_factory.mktemp("faults")))
+
+
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecord]:
+    run = make_run(tmp_path_factory.mktemp("verdicts"))
+    return measure(replace(run, effort=replace(run.effort, processes=0)))
+
+
+def measure(run: Run) -> dict[str, RunRecord]:
     hanging = cases("bad.hang", "bad.stops_itself", "bad.daemon")
     run_cases(run, [c for c in cases() if c not in hanging])
     # The deadline must not end the others on a slow machine.
@@ -69,46 +118,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecord]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("workload", "failure_class", "phase", "says"),
-    [
-        ("bad.import", "import", "import", "no_such_module"),
-        ("bad.inputs", "inputs", "inputs", "this workload raises"),
-        ("bad.reference", "reference", "reference", "this workload raises"),
-        ("bad.eager", "eager_failed", "eager", "this workload raises"),
-        ("bad.eager_wrong", "eager_failed", "eager", "does not agree with the reference"),
-        ("bad.eager_mutates", "eager_failed", "eager", "changes its inputs"),
-        ("bad.graph_break", "graph_break", "compile", "graph_break"),
-        ("bad.skipped", "not_compiled", "accuracy", "ran eagerly without an error"),
-        ("bad.wrong", "wrong", "accuracy", "against float64"),
-        ("bad.wrong_shape", "wrong", "accuracy", "shape (255,)"),
-        ("bad.nan", "wrong", "accuracy", "it is nan instead of "),
-        ("bad.mutates", "side_effect", "accuracy", "changes its inputs"),
-        ("bad.threads", "side_effect", "eager", "torch.get_num_threads() was 1 and is 2"),
-        ("bad.source_wrong", "eager_failed", "eager", "own source"),
-        ("bad.recompiles", "recompile_limit", "accuracy", ""),
-        ("bad.guards_on_data", "recompile_limit", "timing", "on new data: "),
-        ("bad.segfault", "crash", "compile", "SIGSEGV"),
-        ("bad.exit", "crash", "eager", "exited with status 7"),
-        ("bad.sys_exit", "eager_failed", "eager", "e2e/faulty_calls.py:"),
-        ("bad.sys_exit", "eager_failed", "eager", "calls sys.exit(3) in phase eager"),
-        (
-            *("bad.import_exit", "import", "import"),
-            "e2e/exits_when_imported.py:5 calls os._exit(0): a module may not end the process",
-        ),
-        (
-            *("bad.import_sys_exit", "import", "import"),
-            "e2e/leaves_when_imported.py:5 calls sys.exit(3): a module may not end the process",
-        ),
-        ("bad.killed", "crash", "eager", "SIGKILL"),
-        ("bad.memory", "out_of_memory", "eager", "GiB"),
-        ("bad.hang", "timeout", "eager", "after 12 s"),
-        ("bad.stops_itself", "timeout", "eager", "after 12 s"),
-        ("bad.daemon", "timeout", "eager", "after 12 s"),
-        ("bad.stops_parents", "crash", "eager", "SIGSEGV"),
-        ("bad.kills_parent", "crash", "eager", "SIGKILL"),
-    ],
-)
+@pytest.mark.parametrize(("workload", "failure_class", "phase", "says"), FAULTS)
 def test_a_fault_gets_its_failure_class(
     records: dict[str, RunRecord], workload: str, failure_class: str, phase: str, says: str
 ) -> None:
@@ -117,6 +127,28 @@ def test_a_fault_gets_its_failure_class(
     assert record.failure is not None
     assert (record.failure.failure_class, record.failure.phase) == (failure_class, phase)
     assert says in record.failure.message
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("workload", "failure_class", "phase", "says"), FAULTS)
+def test_a_verdict_names_the_same_failure_class(
+    verdicts: dict[str, RunRecord], workload: str, failure_class: str, phase: str, says: str
+) -> None:
+    test_a_fault_gets_its_failure_class(verdicts, workload, failure_class, phase, says)
+    assert verdicts[workload].eager is None
+
+
+@pytest.mark.full
+def test_a_verdict_on_what_works_has_what_dynamo_did_and_no_seconds(
+    verdicts: dict[str, RunRecord],
+) -> None:
+    for name in ("good.first", "good.daemon", "good.last", "good.other_default"):
+        record = verdicts[name]
+        assert (record.failure, record.speedup, record.eager, record.aa) == (None,) * 4
+        assert record.compile is not None
+        assert record.compile.frames_ok == record.compile.frames_total == 1
+        assert (record.compile.cold_s, record.compile.warm_s) == (None, None)
+        assert record.accuracy[0].passed
 
 
 def test_the_workloads_around_the_faults_are_measured(records: dict[str, RunRecord]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ivhl.machine.identity import this_machine
-from ivhl.measure.effort import Effort
+from ivhl.measure.effort import PROCESSES, Effort
 from ivhl.measure.run import Run
 from ivhl.measure.runner import run_cases
 from ivhl.records.reader import read_record
@@ -119,11 +119,17 @@ EXPECTED = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(PROCESSES, id="timed"),
+        pytest.param(0, id="verdict", marks=pytest.mark.full),
+    ],
+)
 def records(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, RunRecord]:
-    """Return the records of the workloads of this session."""
+    """Return the records of the workloads of this session, timed or only judged."""
     wanted = [
         str(item.callspec.params["workload"])
         for item in request.session.items
@@ -131,10 +137,10 @@ def records(
         and item.module is request.module
         and hasattr(item, "callspec")
     ]
-    return measure(wanted, tmp_path_factory.mktemp("models"))
+    return measure(wanted, tmp_path_factory.mktemp("models"), request.param)
 
 
-def measure(names: Iterable[str], folder: Path) -> dict[str, RunRecord]:
+def measure(names: Iterable[str], folder: Path, processes: int) -> dict[str, RunRecord]:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     run = Run(
         project="models",
@@ -145,7 +151,7 @@ def measure(names: Iterable[str], folder: Path) -> dict[str, RunRecord]:
         results=str(folder / "results"),
         scratch=str(folder / "scratch"),
         repeat="repeat",
-        effort=Effort(deadline_s=240, memory_limit=4 << 30),
+        effort=Effort(deadline_s=240, memory_limit=4 << 30, processes=processes),
     )
     run_cases(run, select_cases(load_workloads(WORKLOADS), names=tuple(dict.fromkeys(names))))
     lines = run.record_file.read_bytes().splitlines()
@@ -170,7 +176,7 @@ def test_a_model_gets_its_verdict(
         expected, says = "recompile_limit", "on new data"
     if expected is None:
         assert record.failure is None, record.failure
-        assert record.speedup is not None
+        assert (record.speedup is None) == record.conditions.quick
         assert not says or any(says in warning.text for warning in record.warnings)
         assert record.leaves is not None or workload.endswith("_named")
         assert all(error.passed for error in record.accuracy)
