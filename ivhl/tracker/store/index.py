@@ -204,7 +204,8 @@ class Index:
         """
         if self.place is not None:
             _check_size(self._db, self.place)
-        self._current = Update(self._db, self._results).run()
+        with collector_paused():
+            self._current = Update(self._db, self._results).run()
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

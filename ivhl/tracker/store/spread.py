@@ -177,8 +177,8 @@ class Spreads:
         self._runs = runs
         self._repeats: tuple[tuple[Entry, ...], ...] | None = None
         self._learnt = {} if known is None else known
-        self._of: dict[tuple[Metric, bool, CaseKind, CaseInCell], Spread] = {}
-        self._asked: dict[int, tuple[Run, CaseKind, CaseInCell]] = {}
+        self._of: dict[tuple[CaseKind, CaseInCell], dict[tuple[Metric, bool], Spread]] = {}
+        self._asked: dict[int, tuple[Run, dict[tuple[Metric, bool], Spread]]] = {}
 
     def of(self, run: Run, metric: Metric = "speedup", *, calibrated: bool = False) -> Spread:
         """Return the spread of a run's case.
@@ -190,15 +190,17 @@ class Spreads:
             metric: Which quantity.
             calibrated: Whether runs are compared relative to the speed of the machine.
         """
-        known = self._asked.get(id(run))
-        if known is None:
+        asked = self._asked.get(id(run))
+        if asked is None:
             case = run.case if isinstance(run, Entry) else case_of(run)
             # Pages ask many times of one run. It is kept, so that no other one gets its id.
-            known = self._asked[id(run)] = run, kind_of(run), case
-        key = metric, calibrated, *known[1:]
-        found = self._of.get(key)
+            asked = self._asked[id(run)] = run, self._of.setdefault((kind_of(run), case), {})
+        known = asked[1]
+        found = known.get((metric, calibrated))
         if found is None:
-            found = self._of[key] = self._find(*key)
+            case = run.case if isinstance(run, Entry) else case_of(run)
+            found = self._find(metric, calibrated, kind_of(run), case)
+            known[metric, calibrated] = found
         return found
 
     def _find(self, metric: Metric, calibrated: bool, kind: CaseKind, case: CaseInCell) -> Spread:  # noqa: FBT001  (a key)
