@@ -10,9 +10,11 @@ import argparse
 import json
 import math
 import sys
+from collections import defaultdict
+from itertools import combinations
 from pathlib import Path
-from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any, Final
+from statistics import NormalDist, fmean, stdev
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rich.table import Table
 
@@ -20,8 +22,20 @@ from ivhl.cli.declared import warn_unread
 from ivhl.cli.screen import check_suffix
 from ivhl.errors import IvhlError, ResultsError
 from ivhl.records.identity import key_of
+from ivhl.tracker.store.metrics import JUDGED, is_calibrated
 from ivhl.tracker.store.records import load_records
-from ivhl.tracker.store.spread import Spread, coverage, repeats, spreads_by_length
+from ivhl.tracker.store.spread import (
+    ENOUGH_PAIRS,
+    Pair,
+    Spread,
+    kind_of,
+    learn,
+    leave_out,
+    pair_of,
+    repeats,
+    room_of,
+    shipped,
+)
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
@@ -30,9 +44,11 @@ if TYPE_CHECKING:
 
     from ivhl.records.record import RunRecord
     from ivhl.tracker.store.entries import Entry
+    from ivhl.tracker.store.metrics import Metric
 
 
 ROOT: Final = Path(__file__).parents[1]
+_NORMAL_95: Final = NormalDist().inv_cdf(0.975)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -81,6 +97,87 @@ def measure(folders: Sequence[Path]) -> dict[str, Any]:
         "aa": coverage(groups, "aa")._asdict(),
         "aa_mean": _aa(record for records in runs for record in _repeated(records, groups)),
         "spreads": {name: _as_dict(spread) for name, spread in learnt.items()},
+    }
+
+
+class Coverage(NamedTuple):
+    """How often the interval of one run contained the value of another run.
+
+    Attributes:
+        pairs: Number of ordered pairs of runs.
+        another_run: Fraction of pairs where the interval for another run contained it.
+        within_run: Fraction of pairs where the interval of the run's own rounds contained it.
+        slower: Fraction of pairs where the second run would be judged slower than the first.
+    """
+
+    pairs: int
+    another_run: float
+    within_run: float
+    slower: float
+
+
+def coverage(groups: Iterable[Sequence[Entry]], metric: Metric = "speedup") -> Coverage:
+    """Return how well the intervals predict held-out runs.
+
+    The interval of a run is computed from the runs of all other cases, and from those of its own
+    case but the one that it predicts.
+
+    Args:
+        groups: Runs of each case, from ``repeats``.
+        metric: Which quantity. A ``slower`` run is one whose difference exceeds what the verdict
+            allows, in one direction.
+    """
+    learnt_from = []
+    for runs in groups:
+        pairs = (pair_of(one, other, metric) for one, other in combinations(runs, 2))
+        mine = [pair for pair in pairs if pair is not None]
+        learnt_from.append((runs[0].case._replace(machine=""), kind_of(runs[0]), mine))
+    held = own = slower = n = 0
+    for case, kind, mine in learnt_from:
+        others = [(kind_, found) for other, kind_, found in learnt_from if other != case]
+        alike = [found for kind_, found in others if kind_.length == kind.length]
+        if sum(map(len, alike)) < ENOUGH_PAIRS:  # too few of this length: use all lengths
+            alike = [found for _, found in others]
+        known = sum(map(len, alike)) >= ENOUGH_PAIRS
+        spread = learn(alike) if known else shipped(kind, metric)
+        for pair, past, predicted in leave_out(mine):
+            here = spread.corrected_by(past) if past else spread
+            first, second = pair.within[1 - predicted], pair.within[predicted]
+            apart = pair.difference if predicted else -pair.difference
+            scale = math.hypot(math.hypot(here.tau, first), math.hypot(here.tau, first))
+            both = math.hypot(math.hypot(here.tau, first), math.hypot(here.tau, second))
+            n += 1
+            held += abs(apart) <= here.scores.another_95 * scale
+            own += abs(apart) <= _NORMAL_95 * first
+            slower += apart > here.scores.verdict * both
+    if not n:
+        return Coverage(0, math.nan, math.nan, math.nan)
+    return Coverage(n, held / n, own / n, slower / n)
+
+
+def spreads_by_length(groups: Iterable[Sequence[Entry]]) -> dict[str, Spread]:
+    """Return the contents of ``spread.json``: spreads per metric, instrument and length.
+
+    Args:
+        groups: Runs of each case, from ``repeats``.
+    """
+    found: dict[str, list[list[Pair]]] = defaultdict(list)
+    for runs in groups:
+        kind = kind_of(runs[0])
+        for metric in JUDGED:
+            of_case: dict[str, list[Pair]] = defaultdict(list)
+            for one, other in combinations(runs, 2):
+                pair = pair_of(one, other, metric)
+                if pair is not None:
+                    room = room_of(metric, calibrated=is_calibrated(one, other, metric))
+                    of_case[room].append(pair)
+            for room, pairs in of_case.items():
+                found[f"{room}{kind.instrument}/{kind.length}"].append(pairs)
+                found[f"{room}any"].append(pairs)
+    return {
+        name: learn(cases, " on other machines")
+        for name, cases in sorted(found.items())
+        if sum(map(len, cases)) >= ENOUGH_PAIRS
     }
 
 

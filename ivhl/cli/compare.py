@@ -324,8 +324,9 @@ def _sentence(before: str, after: str, summary: Summary) -> str:
     """Return e.g. ``3.12 -> 3.13 on box, cpu, PyTorch 2.15.0: 26 cases, 1.00x [0.99, 1.01]``."""
     mean = summary.means.get("speedup")
     place = ", ".join(summary.place)
-    if mean is None:
-        return f"{before} -> {after} on {place}: no case is compared; {summary.apart}"
+    if mean is None:  # cases that fail on both sides are compared, and unchanged
+        both = f"{counted(summary.on_both, 'case')} on both sides, times not compared"
+        return "; ".join(filter(None, (f"{before} -> {after} on {place}: {both}", summary.apart)))
     of = "" if mean.cases == summary.on_both else f"{mean.cases} of "
     cases = f"{of}{counted(summary.on_both, 'case')} on both sides"
     return f"{before} -> {after} on {place}: {cases}, speedup {_ratio(mean)} of what it was"

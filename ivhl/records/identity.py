@@ -6,6 +6,7 @@ case over all releases, has some fields empty: each such projection has a name b
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class CaseInCell(NamedTuple):
 AtCommit: TypeAlias = tuple[CaseInCell, str]
 
 
+@lru_cache(maxsize=256)  # of each record, several times
 def type_of(device: str) -> str:
     """Return ``cuda`` for ``cuda NVIDIA H200``: the type without the name."""
     end = next((i for i, c in enumerate(device) if not c.isalpha()), len(device))

@@ -299,6 +299,19 @@ def test_the_command_prints_a_sentence_and_what_changed(root: Path) -> None:
     assert (found["axis"], [case["kind"] for case in found["cases"]]) == ("torch", ["unchanged"])
 
 
+def test_cases_that_fail_on_two_machines_are_compared_and_their_times_are_not() -> None:
+    """Two machines had "no case is compared", and in the next line "2 unchanged"."""
+    failed = make_failure("crash", "ended")
+    before = [replace(failed, workload=f"ops.w{n}") for n in range(2)]
+    machine = replace(failed.machine, name="other")
+    after = [replace(one, machine=machine) for one in before]
+    (both,) = summarise(compare(before, after, "machine", QUIET))
+    assert both.counts == {"unchanged": 2}
+    text = _sentence("one", "other", both)
+    assert "2 cases on both sides, times not compared; both fail: crash: ended" in text
+    assert "no case" not in text
+
+
 def test_a_mean_over_few_cases_says_so_and_why(root: Path) -> None:
     """Two machines were "0.95x over 3 cases", and seven times "no case ran in the same way"."""
     del root
@@ -321,7 +334,9 @@ def test_a_mean_over_few_cases_says_so_and_why(root: Path) -> None:
     mean = few.means["speedup"]
     assert math.log(mean.high / mean.ratio) > 0.15  # Student's t of 2 degrees, not 1.96
     (none,) = summarise(compare(was[3:], now[3:], "torch", QUIET))
-    assert _sentence("2.5.1", "2.6.0", none).endswith(f": no case is compared; {few.apart}")
+    assert _sentence("2.5.1", "2.6.0", none).endswith(
+        f": 4 cases on both sides, times not compared; {few.apart}"
+    )
     (most,) = summarise(compare(was[:4], now[:4], "torch", QUIET))
     assert most.apart == ""
     failed = [replace(make_failure("crash", "ended"), workload="ops.w0")]

@@ -20,12 +20,11 @@ from ivhl.tracker.store.spread import (
     VERDICT_CONFIDENCE,
     CaseKind,
     Spreads,
-    coverage,
     kind_of,
     repeats,
     shipped,
-    spreads_by_length,
 )
+from studies.spread import coverage, spreads_by_length
 from tests.builders.records import make_failure, make_record
 
 if TYPE_CHECKING:

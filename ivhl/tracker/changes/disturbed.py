@@ -82,16 +82,18 @@ def _quartiles(values: Iterable[float]) -> list[float]:
     return quantiles(values, n=4, method="inclusive")
 
 
-def _unexplained(entries: Iterable[Entry], disturbed: Collection[int]) -> frozenset[int]:
+def _unexplained(entries: Sequence[Entry], disturbed: Collection[int]) -> frozenset[int]:
     """Return the disturbed runs whose speedup is off that of every quiet run of the case.
 
     Eager and compiled code of a run are timed side by side, so what slows the machine slows both.
     """
     quiet: dict[CaseInCell, list[float]] = defaultdict(list)
     loud: list[tuple[CaseInCell, Entry]] = []
+    cases = {entry.case for entry in entries}  # of a long history each has hundreds of runs
+    over_cells = {case: case.over_cells._replace(existing=False) for case in cases}
     for entry in entries:
         if "speedup" in entry.values:
-            case = entry.case.over_cells._replace(existing=False)
+            case = over_cells[entry.case]
             if entry.id in disturbed:
                 loud.append((case, entry))
             else:

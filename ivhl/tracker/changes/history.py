@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import fields
+from dataclasses import astuple
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -47,23 +47,12 @@ def changes_of(
         return find_changes(history, spreads, commit_order, along, wanted=wanted, detect=detect)
     numbers = array("q", (entry.id for entry in history.entries if wanted(entry)))
     asked = sha256(numbers.tobytes() + "\0".join((*along, *commit_order)).encode()).hexdigest()
-    question = f"changes {asked}"
-    kept = history.answer(question)
-    if kept is not None:
-        return tuple(map(_from_json, kept))
-    detect = history.detect
-    found = find_changes(history, spreads, commit_order, along, wanted=wanted, detect=detect)
-    history.keep({question: [*map(_to_json, found)]})
-    return found
 
+    def find() -> list[Any]:
+        found = find_changes(
+            history, spreads, commit_order, along, wanted=wanted, detect=history.detect
+        )
+        return [*map(astuple, found)]
 
-_FIELDS = tuple(field.name for field in fields(Change))
-
-
-def _to_json(change: Change) -> list[object]:
-    return [getattr(change, name) for name in _FIELDS]
-
-
-def _from_json(values: list[Any]) -> Change:
-    named = dict(zip(_FIELDS, values, strict=True))
-    return Change(**(named | {"case": CaseInCell(*named["case"])}))
+    kept = history.kept(f"changes {asked}", find)
+    return tuple(Change(name, CaseInCell(*case), *rest) for name, case, *rest in kept)

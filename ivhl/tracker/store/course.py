@@ -29,7 +29,7 @@ CURVES: Final = (
 FIELDS: Final = ("commit", "at", "same", "result", *CURVES)
 _MEASURED: Final[tuple[Metric, ...]] = ("speedup", "eager", "compiled", "cold", "warm", "memory")
 _NORMAL_95 = NormalDist().inv_cdf(0.975)
-_DIGITS = 5
+_ENCODE: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 def point_of(entry: Entry) -> str:
@@ -37,7 +37,7 @@ def point_of(entry: Entry) -> str:
     values = curve_values(entry)
     head = [entry.commit[:HASH], entry.recorded_at, (entry.shown.same_as or "")[:HASH]]
     numbers = [short(values.get(name)) for name in CURVES]
-    return json.dumps([*head, _result(entry), *numbers], allow_nan=False, separators=(",", ":"))
+    return _ENCODE([*head, _result(entry), *numbers])
 
 
 def curve_values(entry: Entry) -> dict[str, float | None]:
@@ -59,12 +59,12 @@ def curve_values(entry: Entry) -> dict[str, float | None]:
 
 def short(value: float | None) -> float | None:
     """Return a number with few digits: the pages draw it."""
-    return None if value is None else float(f"{value:.{_DIGITS}g}")
+    return None if value is None else float(f"{value:.5g}")
 
 
 def short_all(values: Sequence[float]) -> list[float]:
     """Return ``short`` of many numbers, in a third of the time."""
-    text = ",".join([f"%.{_DIGITS - 1}e"] * len(values))
+    text = ",".join(["%.4e"] * len(values))
     return json.loads(f"[{text % tuple(values)}]")  # type: ignore[no-any-return]
 
 

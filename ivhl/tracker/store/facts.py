@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -286,6 +287,7 @@ def _eager_error(then: OutputError, now: OutputError) -> str:
     return f"; eager's went from {then.eager_rmse:.2g} to {now.eager_rmse:.2g}"
 
 
+@lru_cache(maxsize=1024)  # most runs of a case say the same
 def _bare(text: str) -> str:
     """Return a reason without what an edit elsewhere in the file changes.
 

@@ -14,9 +14,7 @@ import sqlite3
 import stat
 from array import array
 from collections import defaultdict
-from collections.abc import MutableMapping
 from contextlib import contextmanager, suppress
-from dataclasses import astuple
 from functools import cached_property
 from hashlib import sha256
 from itertools import chain
@@ -36,15 +34,14 @@ from ivhl.tracker.store.indexing import VALUES, WAIT_S, Current, Transaction, Up
 from ivhl.tracker.store.metrics import METRICS, Measured, Speed
 from ivhl.tracker.store.reading import read_records_file
 from ivhl.tracker.store.records import Problem
-from ivhl.tracker.store.spread import CaseKind, Learnt, Own, Scores, Spread, Spreads
+from ivhl.tracker.store.spread import Spreads
 from ivhl.tracker.wording import DynamoCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ivhl.records.record import RunRecord
     from ivhl.tracker.detection.changepoints import Searched
-    from ivhl.tracker.store.metrics import Metric
 
 # The garbage collector closes the database in whatever thread it runs.
 _OPTIONS: Final[Any] = {"timeout": WAIT_S, "isolation_level": None, "check_same_thread": False}
@@ -204,7 +201,8 @@ class Index:
         """
         if self.place is not None:
             _check_size(self._db, self.place)
-        self._current = Update(self._db, self._results).run()
+        with collector_paused():
+            self._current = Update(self._db, self._results).run()
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -419,7 +417,7 @@ class Index:
     @cached_property
     def spreads(self) -> Spreads:
         """What runs of the same code differ by; what was learnt is kept until records change."""
-        return Spreads(self._repeated, _Known(self))
+        return Spreads(self._repeated, self.kept)
 
     def _repeated(self) -> tuple[Entry, ...]:
         """Return the entries of code that was measured more than once in a case."""
@@ -442,6 +440,14 @@ class Index:
             known |= found
             self.keep(found, lasts=True)
         return [known[question] for question in questions]
+
+    def kept(self, question: str, make: Callable[[], Any]) -> Any:  # noqa: ANN401  (JSON)
+        """Return the answer that is kept for a question; else make it, JSON, and keep it."""
+        found = self.answer(question)
+        if found is None:
+            found = make()
+            self.keep({question: found})
+        return found
 
     def answer(self, question: str, *, lasts: bool = False) -> Any:  # noqa: ANN401  (JSON)
         """Return the answer that is kept for a question; ``None`` without one (``keep``)."""
@@ -470,47 +476,6 @@ class Index:
         """Return the question with the code and the records that the answer depends on."""
         parts = code_version(), "" if lasts else self._current.state, question
         return sha256("\0".join(parts).encode(errors="replace")).hexdigest()
-
-
-class _Known(MutableMapping[tuple["Metric", bool], "Learnt"]):
-    """What was learnt from the runs, kept in the index."""
-
-    def __init__(self, index: Index) -> None:
-        self._index = index
-        self._here: dict[tuple[Metric, bool], Learnt] = {}
-
-    def __getitem__(self, key: tuple[Metric, bool]) -> Learnt:
-        if key not in self._here:
-            known = self._index.answer(f"learnt {key}")
-            if known is None:
-                raise KeyError(key)
-            kinds, cases = known
-            self._here[key] = Learnt(
-                {
-                    (machine, CaseKind(*kind)): Spread(
-                        tau, Scores(*scores), Scores(*own_scores), *rest
-                    )
-                    for machine, kind, tau, scores, own_scores, *rest in kinds
-                },
-                {CaseInCell(*case): Own(*own) for case, own in cases},
-            )
-        return self._here[key]
-
-    def __setitem__(self, key: tuple[Metric, bool], learnt: Learnt) -> None:
-        self._here[key] = learnt
-        kinds = [
-            (machine, kind, *astuple(found)) for (machine, kind), found in learnt.kinds.items()
-        ]
-        self._index.keep({f"learnt {key}": (kinds, [*learnt.cases.items()])})
-
-    def __delitem__(self, key: tuple[Metric, bool]) -> None:
-        del self._here[key]
-
-    def __iter__(self) -> Iterator[tuple[Metric, bool]]:
-        return iter(self._here)
-
-    def __len__(self) -> int:
-        return len(self._here)
 
 
 def _row_facts(values: list[Any]) -> RowFacts:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -24,21 +24,14 @@ from itertools import combinations
 from statistics import NormalDist, fmean, median
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from ivhl.records.identity import case_of
+from ivhl.records.identity import CaseInCell, case_of
 from ivhl.records.record import Interval, RunRecord
 from ivhl.tracker.store.entries import Entry, code_of, entry_of, made_of
-from ivhl.tracker.store.metrics import JUDGED, SECONDS, difference, is_calibrated, within
+from ivhl.tracker.store.metrics import SECONDS, difference, is_calibrated, within
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Callable,
-        Iterable,
-        Iterator,
-        MutableMapping,
-        Sequence,
-    )
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from ivhl.records.identity import CaseInCell
     from ivhl.tracker.store.entries import Recorded, Run
     from ivhl.tracker.store.metrics import Metric
 
@@ -59,7 +52,6 @@ OWN_PRIOR = 2
 # Limits in seconds per compiled call between short, medium and long cases: shorter ones are noisier.
 SHORT_S, LONG_S = 1e-4, 1e-3
 _STANDARD = NormalDist()
-_NORMAL_95 = _STANDARD.inv_cdf(0.975)
 _DEFAULTS = "spread.json"
 
 
@@ -166,19 +158,21 @@ class Spreads:
     Args:
         runs: All runs, including those that a later one replaces; as a function, it is called once
             something is learnt from them.
-        known: What was learnt before from the same runs; what is learnt now is added.
+        kept: Returns what was learnt before from the same runs, by a name, or calls what learns it
+            and keeps that, as JSON (``Index.kept``).
     """
 
     def __init__(
         self,
         runs: Iterable[Run] | Callable[[], Iterable[Run]] = (),
-        known: MutableMapping[tuple[Metric, bool], Learnt] | None = None,
+        kept: Callable[[str, Callable[[], Any]], Any] = lambda _, learn: learn(),
     ) -> None:
         self._runs = runs
         self._repeats: tuple[tuple[Entry, ...], ...] | None = None
-        self._learnt = {} if known is None else known
-        self._of: dict[tuple[Metric, bool, CaseKind, CaseInCell], Spread] = {}
-        self._asked: dict[int, tuple[Run, CaseKind, CaseInCell]] = {}
+        self._kept = kept
+        self._learnt: dict[tuple[Metric, bool], Learnt] = {}
+        self._of: dict[tuple[CaseKind, CaseInCell], dict[tuple[Metric, bool], Spread]] = {}
+        self._asked: dict[int, tuple[Run, dict[tuple[Metric, bool], Spread]]] = {}
 
     def of(self, run: Run, metric: Metric = "speedup", *, calibrated: bool = False) -> Spread:
         """Return the spread of a run's case.
@@ -190,15 +184,17 @@ class Spreads:
             metric: Which quantity.
             calibrated: Whether runs are compared relative to the speed of the machine.
         """
-        known = self._asked.get(id(run))
-        if known is None:
+        asked = self._asked.get(id(run))
+        if asked is None:
             case = run.case if isinstance(run, Entry) else case_of(run)
             # Pages ask many times of one run. It is kept, so that no other one gets its id.
-            known = self._asked[id(run)] = run, kind_of(run), case
-        key = metric, calibrated, *known[1:]
-        found = self._of.get(key)
+            asked = self._asked[id(run)] = run, self._of.setdefault((kind_of(run), case), {})
+        known = asked[1]
+        found = known.get((metric, calibrated))
         if found is None:
-            found = self._of[key] = self._find(*key)
+            case = run.case if isinstance(run, Entry) else case_of(run)
+            found = self._find(metric, calibrated, kind_of(run), case)
+            known[metric, calibrated] = found
         return found
 
     def _find(self, metric: Metric, calibrated: bool, kind: CaseKind, case: CaseInCell) -> Spread:  # noqa: FBT001  (a key)
@@ -220,32 +216,42 @@ class Spreads:
         return sha256(repr(learnt).encode()).hexdigest()
 
     def _learnt_of(self, metric: Metric, *, calibrated: bool) -> Learnt:
-        learnt = self._learnt.get((metric, calibrated))
-        if learnt is None:
-            learnt = self._learnt[metric, calibrated] = self._learn(metric, calibrated=calibrated)
-        return learnt
+        key = metric, calibrated
+        if key not in self._learnt:
+            kinds, cases = self._kept(
+                f"learnt {key}", lambda: self._learn(metric, calibrated=calibrated)
+            )
+            self._learnt[key] = Learnt(
+                {
+                    (machine, CaseKind(*kind)): Spread(tau, Scores(*any_), Scores(*own), *rest)
+                    for machine, kind, tau, any_, own, *rest in kinds
+                },
+                {CaseInCell(*case): Own(*own) for case, own in cases},
+            )
+        return self._learnt[key]
 
-    def _learn(self, metric: Metric, *, calibrated: bool) -> Learnt:
+    def _learn(self, metric: Metric, *, calibrated: bool) -> tuple[list[Any], list[Any]]:
+        """Return the values of what is learnt: of each machine and kind, and of each case."""
         if self._repeats is None:
             self._repeats = tuple(repeats(self._runs() if callable(self._runs) else self._runs))
-        pairs: dict[tuple[str, CaseKind], list[list[_Pair]]] = defaultdict(list)
+        pairs: dict[tuple[str, CaseKind], list[list[Pair]]] = defaultdict(list)
         own: dict[CaseInCell, list[Own]] = defaultdict(list)
         for runs in self._repeats:
-            mine: list[_Pair] = []
+            mine: list[Pair] = []
             for one, other in combinations(runs, 2):
-                pair = _pair(one, other, metric)
+                pair = pair_of(one, other, metric)
                 if pair is not None and is_calibrated(one, other, metric) == calibrated:
                     mine.append(pair)
             if mine:
                 pairs[runs[0].case.machine, kind_of(runs[0])].append(mine)
                 own[runs[0].case].append(own_of(mine))
-        kinds = {
-            key: learn(found, f" on {key[0]}")
+        kinds = [
+            (*key, *astuple(learn(found, f" on {key[0]}")))
             for key, found in pairs.items()
             if _n_counted(found) >= ENOUGH_PAIRS
             and len({run for case in found for pair in case for run in pair.runs}) >= ENOUGH_RUNS
-        }
-        return Learnt(kinds, {case: _together(found) for case, found in own.items()})
+        ]
+        return kinds, [(case, _together(found)) for case, found in own.items()]
 
     def another_run(
         self, record: RunRecord | Recorded, *, confidence: float = CONFIDENCE
@@ -285,7 +291,15 @@ _NORMAL_SCORES: Final = Scores(1.96, 2.33, 2.33)
 ASSUMED = Spread(0.1, _NORMAL_SCORES, _NORMAL_SCORES, 0, "assumed: 10 %")
 
 
-class _Pair(NamedTuple):
+class Pair(NamedTuple):
+    """How much two runs of a case differ in a quantity.
+
+    Attributes:
+        difference: As a logarithm.
+        within: Standard error of each within its run.
+        runs: When each was recorded.
+    """
+
     difference: float
     within: tuple[float, float]
     runs: tuple[str, str]
@@ -325,11 +339,11 @@ def repeats(runs: Iterable[Run]) -> Iterator[tuple[Entry, ...]]:
             yield tuple(found[at] for at in sorted(found)[-MOST_RUNS:])
 
 
-def _n_counted(cases: Iterable[Sequence[_Pair]]) -> int:
+def _n_counted(cases: Iterable[Sequence[Pair]]) -> int:
     return sum(min(len(pairs), _PAIRS_OF_CASE) for pairs in cases)
 
 
-def learn(groups: Iterable[Sequence[_Pair]], origin: str = "") -> Spread:
+def learn(groups: Iterable[Sequence[Pair]], origin: str = "") -> Spread:
     """Return the spread of the pairs of runs of several cases.
 
     Args:
@@ -342,7 +356,7 @@ def learn(groups: Iterable[Sequence[_Pair]], origin: str = "") -> Spread:
     first = Spread(
         tau, _NORMAL_SCORES, _NORMAL_SCORES, len(pairs), f"{len(pairs)} pairs of runs{origin}"
     )
-    left_out = [(pair, own, place) for case in cases for pair, own, place in _left_out(case)]
+    left_out = [(pair, own, place) for case in cases for pair, own, place in leave_out(case)]
     return replace(
         first,
         scores=_quantiles([(pair, tau, place) for pair, _, place in left_out]),
@@ -355,7 +369,7 @@ def learn(groups: Iterable[Sequence[_Pair]], origin: str = "") -> Spread:
     )
 
 
-def _quantiles(pairs: Iterable[tuple[_Pair, float, int]]) -> Scores:
+def _quantiles(pairs: Iterable[tuple[Pair, float, int]]) -> Scores:
     """Return the scores of pairs, each with the spread of its case and which run is predicted.
 
     An interval for another run knows the error of one run only, a verdict those of both.
@@ -374,7 +388,7 @@ def _quantiles(pairs: Iterable[tuple[_Pair, float, int]]) -> Scores:
     )
 
 
-def _left_out(pairs: Sequence[_Pair]) -> Iterator[tuple[_Pair, Own | None, int]]:
+def leave_out(pairs: Sequence[Pair]) -> Iterator[tuple[Pair, Own | None, int]]:
     """Yield each pair twice, with what the other runs of the case say but one of the two.
 
     The last item is which of the two is predicted, and left out.
@@ -393,7 +407,7 @@ def _left_out(pairs: Sequence[_Pair]) -> Iterator[tuple[_Pair, Own | None, int]]
             yield pair, own, place
 
 
-def own_of(pairs: Sequence[_Pair]) -> Own:
+def own_of(pairs: Sequence[Pair]) -> Own:
     """Return what pairs of runs of one case say about it."""
     runs = len({run for pair in pairs for run in pair.runs})
     return Own(_beyond(pairs), runs - 1)
@@ -404,16 +418,17 @@ def _together(found: Sequence[Own]) -> Own:
     return Own(sum(own.variance * own.runs for own in found) / runs, runs)
 
 
-def _beyond(pairs: Iterable[_Pair]) -> float:
+def _beyond(pairs: Iterable[Pair]) -> float:
     """Return the variance between runs beyond that within; negative by chance if there is none."""
     return fmean(p.difference**2 - p.within[0] ** 2 - p.within[1] ** 2 for p in pairs) / 2
 
 
-def _pair(one: Entry, other: Entry, metric: Metric) -> _Pair | None:
+def pair_of(one: Entry, other: Entry, metric: Metric) -> Pair | None:
+    """Return how much two runs differ; ``None`` if one of them lacks the quantity."""
     apart = difference(one, other, metric)
     if apart is None:
         return None
-    return _Pair(
+    return Pair(
         difference=apart,
         within=(
             within(one, metric, calibrated=is_calibrated(one, other, metric)),
@@ -454,7 +469,7 @@ def shipped(kind: CaseKind, metric: Metric = "speedup", *, calibrated: bool = Fa
     ``ASSUMED``.
     """
     entries = _defaults()
-    room = _room(metric, calibrated=calibrated)
+    room = room_of(metric, calibrated=calibrated)
     names = (
         f"{room}{kind.instrument}/{kind.length}",
         f"{room}{kind.instrument}/long",
@@ -473,92 +488,11 @@ def shipped(kind: CaseKind, metric: Metric = "speedup", *, calibrated: bool = Fa
     )
 
 
-def _room(metric: Metric, *, calibrated: bool) -> str:
+def room_of(metric: Metric, *, calibrated: bool) -> str:
     """Return the beginning of the names of a metric's entries in ``spread.json``."""
     if metric in ("speedup", "aa"):  # the noise of both is that of a ratio of two arms
         return ""
     return f"{metric}, calibrated/" if calibrated else f"{metric}/"
-
-
-class Coverage(NamedTuple):
-    """How often the interval of one run contained the value of another run.
-
-    Attributes:
-        pairs: Number of ordered pairs of runs.
-        another_run: Fraction of pairs where the interval for another run contained it.
-        within_run: Fraction of pairs where the interval of the run's own rounds contained it.
-        slower: Fraction of pairs where the second run would be judged slower than the first.
-    """
-
-    pairs: int
-    another_run: float
-    within_run: float
-    slower: float
-
-
-def coverage(groups: Iterable[Sequence[Entry]], metric: Metric = "speedup") -> Coverage:
-    """Return how well the intervals predict held-out runs.
-
-    The interval of a run is computed from the runs of all other cases, and from those of its own
-    case but the one that it predicts.
-
-    Args:
-        groups: Runs of each case, from ``repeats``.
-        metric: Which quantity. A ``slower`` run is one whose difference exceeds what the verdict
-            allows, in one direction.
-    """
-    learnt_from = []
-    for runs in groups:
-        pairs = (_pair(one, other, metric) for one, other in combinations(runs, 2))
-        mine = [pair for pair in pairs if pair is not None]
-        learnt_from.append((runs[0].case._replace(machine=""), kind_of(runs[0]), mine))
-    held = own = slower = n = 0
-    for case, kind, mine in learnt_from:
-        others = [(kind_, found) for other, kind_, found in learnt_from if other != case]
-        alike = [found for kind_, found in others if kind_.length == kind.length]
-        if sum(map(len, alike)) < ENOUGH_PAIRS:  # too few of this length: use all lengths
-            alike = [found for _, found in others]
-        known = sum(map(len, alike)) >= ENOUGH_PAIRS
-        spread = learn(alike) if known else shipped(kind, metric)
-        for pair, past, predicted in _left_out(mine):
-            here = spread.corrected_by(past) if past else spread
-            first, second = pair.within[1 - predicted], pair.within[predicted]
-            apart = pair.difference if predicted else -pair.difference
-            scale = math.hypot(_scale(here.tau, first), _scale(here.tau, first))
-            both = math.hypot(_scale(here.tau, first), _scale(here.tau, second))
-            n += 1
-            held += abs(apart) <= here.scores.another_95 * scale
-            own += abs(apart) <= _NORMAL_95 * first
-            slower += apart > here.scores.verdict * both
-    if not n:
-        return Coverage(0, math.nan, math.nan, math.nan)
-    return Coverage(n, held / n, own / n, slower / n)
-
-
-def spreads_by_length(groups: Iterable[Sequence[Entry]]) -> dict[str, Spread]:
-    """Return the contents of ``spread.json``: spreads per metric, instrument and length.
-
-    Args:
-        groups: Runs of each case, from ``repeats``.
-    """
-    found: dict[str, list[list[_Pair]]] = defaultdict(list)
-    for runs in groups:
-        kind = kind_of(runs[0])
-        for metric in JUDGED:
-            of_case: dict[str, list[_Pair]] = defaultdict(list)
-            for one, other in combinations(runs, 2):
-                pair = _pair(one, other, metric)
-                if pair is not None:
-                    room = _room(metric, calibrated=is_calibrated(one, other, metric))
-                    of_case[room].append(pair)
-            for room, pairs in of_case.items():
-                found[f"{room}{kind.instrument}/{kind.length}"].append(pairs)
-                found[f"{room}any"].append(pairs)
-    return {
-        name: learn(cases, " on other machines")
-        for name, cases in sorted(found.items())
-        if sum(map(len, cases)) >= ENOUGH_PAIRS
-    }
 
 
 # For callers without records: only the shipped spreads.
