@@ -26,6 +26,10 @@ class RefusedRepositoryError(SpecError):
     """A folder is in a repository that git does not read, since another user owns it."""
 
 
+class NoCommitError(SpecError):
+    """The branch of a repository has no commit yet, so there is nothing to measure or compare."""
+
+
 _REFUSED = re.compile(r"detected dubious ownership in repository at '(.*)'")
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _LOCKS = "envs/locks"
@@ -91,7 +95,7 @@ def find_commit(root: Path, name: str) -> str:
     asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     try:
         return _text(root, *asked).strip()
-    except (NoRepositoryError, RefusedRepositoryError):
+    except (NoRepositoryError, RefusedRepositoryError, NoCommitError):
         raise
     except SpecError as error:
         raise SpecError(
@@ -478,6 +482,11 @@ def _git(root: Path, *arguments: str, input_: str = "") -> bytes:
                 f"{root}: git says: {refused[0]}",
                 hint="another user owns the repository, as in containers. If you trust it: "
                 f"git config --global --add safe.directory {shlex.quote(refused[1])}",
+            )
+        if _run(root, "rev-parse", "--verify", "--quiet", "HEAD").returncode:
+            raise NoCommitError(
+                f"{root}: the branch of this repository has no commit yet",
+                hint="commit the project first: git add --all, then git commit",
             )
         raise SpecError(
             f"git {arguments[0]} failed in {root}: {message}".rstrip(": "),

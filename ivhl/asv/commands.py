@@ -22,14 +22,14 @@ from asv.commands.run import Run
 from asv.commands.show import Show
 from asv.console import log
 from asv.machine import Machine
-from asv.util import UserError
+from asv.util import ProcessError, UserError
 
 from ivhl.asv.configuration import HTML, SCRATCH, SUITE, load_configuration
 from ivhl.asv.files import OwnSuite, write_foreign, write_ours, write_places
 from ivhl.asv.site import check_replaceable, join_asv_site
 from ivhl.asv.verdicts import add_verdicts
 from ivhl.errors import IvhlError
-from ivhl.git import published_branches
+from ivhl.git import find_commit, published_branches
 from ivhl.matrix.project import find_root
 from ivhl.pages.folder import MARKER
 from ivhl.tracker.changes.confirmations import load_confirmations, with_confirmed
@@ -74,8 +74,14 @@ def _told(run: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(run)
     def wrapped(cls: Any, conf: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  (asv has no types)
         try:
-            load_configuration(root_of(conf))  # asv takes values of any type
-            return run(cls, conf, *args, **kwargs)
+            root = root_of(conf)
+            load_configuration(root)  # asv takes values of any type
+            try:
+                return run(cls, conf, *args, **kwargs)
+            except ProcessError as error:  # of git, mostly: a branch without a commit
+                find_commit(root, "HEAD")
+                said = error.stderr or error
+                raise UserError(f"{' '.join(error.args)} failed: {said}") from error
         except IvhlError as error:
             raise UserError(
                 f"{error}; next: {error.hint}" if error.hint else str(error)

@@ -83,15 +83,19 @@ def load_configuration(root: Path) -> dict[str, Any]:
 
 
 def _file(root: Path) -> Path:
-    """Return the project's ``asv.conf.json``: many have it in the folder of their asv suite."""
-    path = root / "asv.conf.json"
-    if path.is_file():
-        return path
-    for inner in sorted(root.glob("*/asv.conf.json")):
+    """Return the project's ``asv.conf.json``: many have it in the folder of their asv suite.
+
+    asv takes ``asv.conf.jsonc``, too; of both, the first.
+    """
+    paths = [root / f"asv.conf{suffix}" for suffix in _SUFFIXES]
+    for path in paths:
+        if path.is_file():
+            return path
+    for inner in sorted(root.glob("*/asv.conf.json*")):
         with suppress(Exception):  # one that cannot be read is somebody else's
-            if inner.is_file() and _names_plugin(_read(inner)):
+            if inner.suffix in _SUFFIXES and _names_plugin(_read(inner)):
                 return inner
-    return path
+    return paths[0]
 
 
 def _is_of_our_suite(conf: Mapping[str, Any], folder: Path) -> bool:
@@ -174,6 +178,7 @@ def _are_patterns(value: object) -> bool:
 
 
 _SHOWN = 60
+_SUFFIXES = (".json", ".jsonc")  # asv's ``Config.extensions``
 _MOST = 1e9
 _FOLDERS = ("benchmark_dir", "env_dir", "results_dir", "html_dir")
 # Rule to the keys of asv 0.6.6 that have it, and whether a value keeps it.

@@ -6,38 +6,30 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from ivhl.cli import app, options
 from ivhl.cli.codebase import Asked, advise_code_base
 from ivhl.cli.declared import matrix_beside_records, no_records, results_folder, warn_unread
 from ivhl.cli.names import narrow
-from ivhl.cli.screen import print_json, screen
+from ivhl.cli.screen import picked, print_json, screen
 from ivhl.errors import ResultsError, SpecError
 from ivhl.matrix.project import find_root
 from ivhl.tracker.causes.advice import advise
 from ivhl.tracker.support.spans import spans_sentence
+from ivhl.tracker.terminal import Columns
 from ivhl.tracker.views.front import supported, supported_over
 from ivhl.tracker.views.project import load_state
 from ivhl.tracker.views.source import Source
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from ivhl.tracker.causes.advice import Advice
-    from ivhl.tracker.support.compat import Row
-    from ivhl.tracker.terminal import Terminal
-    from ivhl.tracker.views.project import State
     from ivhl.tracker.views.source import Place
 
 
-SCHEMA = "ivhl.advice/1"
-
-
 @app.command("advise")
+@options.choosing("workload", "size", "variant")
 def advise_command(
     path: Annotated[
         str | None,
@@ -46,13 +38,10 @@ def advise_command(
             "(default: the suite of this project).",
         ),
     ] = None,
-    python: options.Pythons = None,
-    torch: options.Releases = None,
-    machine: options.Machines = None,
-    device: options.AnyDevice = None,
     results: options.Results = None,
     own: options.Own = None,
     *,
+    chosen: options.Chosen,
     every: options.Every = False,
     as_json: options.Json = False,
 ) -> None:
@@ -61,7 +50,10 @@ def advise_command(
     Only what was run counts: a Python that was not is not recommended. For a code base, what its own
     records show is kept apart from what only other code shows. Nothing of it is run.
     """
-    asked = Asked(python or (), torch or (), machine or (), device)
+    asked = Asked(
+        **{name: chosen[name] or () for name in ("python", "torch", "machine")},
+        device=chosen["device"],
+    )
     if path is not None:
         advise_code_base(path, own, results, asked, every=every, as_json=as_json)
         return
@@ -73,20 +65,11 @@ def advise_command(
     folder = results_folder(results, root)
     state = load_state(root, folder, history=False)
     warn_unread(state.problems, results)
-    with screen(every=every, soft_wrap=False) as console:
-        _advise(console, state, (root, folder), asked, as_json=as_json)
-
-
-def _advise(
-    console: Terminal, state: State, folders: tuple[Path, Path], asked: Asked, *, as_json: bool
-) -> None:
-    root, folder = folders
     source = Source(state)
-    matrix = matrix_beside_records(root, is_named=True)
-    every = [row for rows in source.by_place.values() for row in rows]
-    if not any(row.recorded for row in every):
+    recorded = [row for rows in source.by_place.values() for row in rows]
+    if not any(row.recorded for row in recorded):
         raise no_records(folder)
-    kept = narrow(every, matrix, **asked._asdict())
+    kept = narrow(recorded, matrix_beside_records(root, is_named=True), **chosen)
     places = {(row.machine, row.device) for row in kept}
     place = next(one for one in source.by_place if (one.machine, one.device) in places)
     rows = [row for row in kept if (row.machine, row.device) == (place.machine, place.device)]
@@ -103,35 +86,39 @@ def _advise(
             f"no case with these options has a result in {folder}",
             hint="leave out an option; ivhl results lists the records",
         )
+    over, support = supported_over(rows), supported(source, rows)
     if as_json:
-        print_json(SCHEMA, **_as_dict(source, place, rows, found))
+        print_json(
+            "ivhl.advice/1",
+            **_as_dict(place, found),
+            support_over=over,
+            support={
+                python: [
+                    {"word": one.word, "torch": one.tried, "not_run": one.skipped} for one in spans
+                ]
+                for python, spans in support.items()
+            },
+        )
         return
-    over = counted(supported_over(rows), "case")
-    console.print(Text(f"torch.compile on {place.machine}, {place.device}, over {over}", "bold"))
-    lines = Table.grid(padding=(0, 1))
-    for python, intervals in supported(source, rows).items():
-        lines.add_row(f"  Python {python}:", spans_sentence(intervals))
-    console.print(lines)
-    console.print(f"\n{found}")
+    with screen(every=every, soft_wrap=False) as console:
+        head = f"torch.compile on {place.machine}, {place.device}, over {counted(over, 'case')}"
+        console.print(Text(head, "bold"))
+        lines = Columns("", "")
+        for python, spans in support.items():
+            lines.add_row(f"  Python {python}:", spans_sentence(spans))
+        console.print(lines)
+        console.print(f"\n{found}")
 
 
-def _as_dict(source: Source, place: Place, rows: Sequence[Row], found: Advice) -> dict[str, Any]:
+def _as_dict(place: Place, found: Advice) -> dict[str, Any]:
     """Return the advice in numbers and names, and as the text for people."""
     return {
         **place._asdict(),
-        "python": found.python,
-        "torch": found.torch,
+        **picked(found, "python torch"),
         "cell": asdict(found.worth),
         "compared_with": {
             python: asdict(beside) | {"speedup": beside.speedup and beside.speedup._asdict()}
             for python, beside in found.beside.items()
-        },
-        "support_over": supported_over(rows),
-        "support": {
-            python: [
-                {"word": one.word, "torch": one.tried, "not_run": one.skipped} for one in intervals
-            ]
-            for python, intervals in supported(source, rows).items()
         },
         "text": str(found),
     }

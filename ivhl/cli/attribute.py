@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from itertools import combinations
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.text import Text
@@ -14,11 +13,11 @@ from rich.text import Text
 from ivhl.bench.attribution import RecordedLocks, measure_corners, measure_swap
 from ivhl.bench.experiment import Runs
 from ivhl.bench.request import Request
-from ivhl.bench.selection import named_case
 from ivhl.cli import app, options
 from ivhl.cli.declared import declared, folder_to_write, results_folder, warn, warn_unread
-from ivhl.cli.screen import print_json
-from ivhl.errors import LockError, ResultsError, SpecError, UnknownNameError
+from ivhl.cli.names import find_case, find_cell, some, the_one
+from ivhl.cli.screen import picked, print_json, screen
+from ivhl.errors import LockError, ResultsError, SpecError
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.locks import lock_state
@@ -47,7 +46,8 @@ from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from ivhl.matrix.spec import Matrix
     from ivhl.records.record import RunRecord
@@ -95,11 +95,10 @@ def attribute_command(
     """
     root, matrix = load()
     console = Terminal(stderr=as_json, highlight=False, soft_wrap=True)
-    cases = _cases(root, case or ())
+    workloads = declared(root) if case else ()
+    cases = tuple(dict.fromkeys(find_case(workloads, text, "cpu").name for text in case or ()))
     if rounds and not cases:
         raise SpecError("--rounds: needs --case", hint="name the cases to measure")
-    installed = RecordedLocks(root, matrix)
-    pairs: list[tuple[RunRecord, RunRecord]] = []
     flags = _flags(flag or (), rounds or 0, swap)
     if (last is None and not flags) != (swap is not None):
         raise SpecError(
@@ -110,85 +109,115 @@ def attribute_command(
         here = this_machine(machine or os.uname().nodename).name
         folder = folder_to_write(results or root / "results")
         request = Request(root=root, python=matrix.pythons[0], machine=here, results=folder)
-        ends, found = _measured(
-            Runs(request, console), matrix, (first, last or first, swap, flags), cases, rounds,
-            lambda records: pairs.extend(_pairs(records)),
-        )  # fmt: skip
-        factors, corners = _factorial(*ends)
+        runs = Runs(request, console)
+        asked = _Asked(first, last or first, swap, flags, cases, rounds)
+        factorial = _measured(runs, matrix, asked)
     else:
-        index = open_index(results_folder(results, root))
-        warn_unread(index.problems, results)
-        _check_machine(machine, index)
-        entries = [
-            entry
-            for entry in index.entries
-            if entry.case.machine == (machine or entry.case.machine)
-            and not entry.case.existing
-            and (not cases or case_name(entry.case) in cases)
-        ]
-        ends, tables = _from_records(root, matrix, (first, last or first), index, entries)
-        factors, corners = _factorial(*ends)
-        reasons = {key: not_matched(one, factors, installed) for key, one in tables.items()}
-        pairs += [pair for one in tables.values() for pair in _pairs(one.values())]
-        if tables and all(reasons.values()):
-            _refuse(next(iter(reasons.values())))
-        found = [
-            attribute(one, factors, index.spreads)
-            for key, one in tables.items()
-            if not reasons[key]
-        ]
-        if left := {key: why for key, why in reasons.items() if why}:
-            warn(f"left out: {' '.join(key)}: {why[0]}" for key, why in left.items())
+        factorial = _recorded(root, matrix, (first, last or first), cases, machine, results)
+    ends, factors, corners, found, pairs = factorial
     found = judge_together(found)
     if as_json:
         print_json("ivhl.attribution/1", **_as_dict(ends, factors, found))
     else:
-        for text in builds_beside(pairs):
-            console.print(text)
-        _print(console, ends, factors, corners, found, every=every or bool(case))
-    _refuse_nothing(found if rounds else None, factors)
+        with screen(every=every) as shown:
+            for text in builds_beside(pairs):
+                shown.print(text)
+            _print(shown, ends, factors, corners, found, every=every or bool(case))
+    if rounds and not any(one.effects or one.whose(factors) for one in found):
+        raise ResultsError(
+            "nothing is attributed: each case fails alike in all cells",
+            hint="ivhl try shows more of a case in a cell",
+        )
 
 
-def _pairs(records: Iterable[RunRecord]) -> Iterator[tuple[RunRecord, RunRecord]]:
-    """Yield the pairs of corners on two Pythons, that of the first cell first."""
-    for one, other in combinations(records, 2):
-        if one.cell.python != other.cell.python:
-            yield one, other
+class _Asked(NamedTuple):
+    """What to measure."""
+
+    first: str
+    last: str
+    swap: str | None
+    flags: tuple[str, ...]
+    cases: tuple[str, ...]
+    rounds: int
 
 
-def _measured(
-    runs: Runs,
-    matrix: Matrix,
-    asked: tuple[str, str, str | None, tuple[str, ...]],
-    cases: Sequence[str],
-    rounds: int,
-    seen: Callable[[Collection[RunRecord]], None],
-) -> tuple[tuple[Treatment, Treatment], list[Attributed]]:
-    """Measure both ends and what lies between; return them, and whose doing a difference is.
+class _Factorial(NamedTuple):
+    """Both cells, the axes and design points between them, and what is found of each case.
 
-    Args:
-        runs: Measures.
-        matrix: Has the cells.
-        asked: Both cells, the package that is swapped, and the flags.
-        cases: Names of cases.
-        rounds: How often.
-        seen: Is given the records of all corners of a case.
+    Attributes:
+        pairs: Records of one case on two Pythons, that of the first cell first.
     """
-    (first, last, swap, flags), root = asked, runs.request.root
+
+    ends: tuple[Treatment, Treatment]
+    factors: tuple[Factor, ...]
+    corners: tuple[Corner, ...]
+    found: list[Attributed]
+    pairs: list[tuple[RunRecord, RunRecord]]
+
+
+def _pairs(records: Iterable[RunRecord]) -> list[tuple[RunRecord, RunRecord]]:
+    """Return the pairs of records on two Pythons, that of the first cell first."""
+    pairs = combinations(records, 2)
+    return [(one, other) for one, other in pairs if one.cell.python != other.cell.python]
+
+
+def _measured(runs: Runs, matrix: Matrix, asked: _Asked) -> _Factorial:
+    """Measure both ends and what lies between."""
+    root = runs.request.root
     head = find_commit(root, "HEAD")
-    end = _ends(root, matrix, first, head)
-    if swap is not None:
-        swapped = swap_package(root, matrix, lock_state(root, CellSpec(*end[:2])), swap)
+    end = _end(root, matrix, asked.first, head)
+    pairs: list[tuple[RunRecord, RunRecord]] = []
+    if asked.swap is not None:
+        swapped = swap_package(root, matrix, lock_state(root, CellSpec(*end[:2])), asked.swap)
         ends = end._replace(package=swapped.before), end._replace(package=swapped.after)
-        return ends, measure_swap(runs, swapped, ends, cases, rounds=rounds)
-    ends = end, _ends(root, matrix, last, head)._replace(flags=flags)
-    factors, _ = _factorial(*ends)
+        found = measure_swap(runs, swapped, ends, asked.cases, rounds=asked.rounds)
+        return _Factorial(ends, *_factorial(*ends), found, pairs)
+    ends = end, _end(root, matrix, asked.last, head)._replace(flags=asked.flags)
+    factors, corners = _factorial(*ends)
 
     def check(records: Mapping[Corner, RunRecord]) -> None:
         _refuse(not_matched(records, factors, RecordedLocks(root, matrix)))
-        seen(records.values())
+        pairs.extend(_pairs(records.values()))
 
-    return ends, measure_corners(runs, ends, cases, rounds=rounds, check=check)
+    found = measure_corners(runs, ends, asked.cases, rounds=asked.rounds, check=check)
+    return _Factorial(ends, factors, corners, found, pairs)
+
+
+def _recorded(
+    root: Path,
+    matrix: Matrix,
+    texts: tuple[str, str],
+    cases: Collection[str],
+    machine: str | None,
+    results: Path | None,
+) -> _Factorial:
+    """Return what the records say.
+
+    Raises:
+        UnknownNameError: If no record is of the machine.
+    """
+    index = open_index(results_folder(results, root))
+    warn_unread(index.problems, results)
+    machines = {entry.case.machine for entry in index.entries}
+    here = {the_one("machine", machine, machines)} if machine else machines
+    entries = [
+        entry
+        for entry in index.entries
+        if entry.case.machine in here
+        and not entry.case.existing
+        and (not cases or case_name(entry.case) in cases)
+    ]
+    ends, tables = _from_records(root, matrix, texts, index, entries)
+    factors, corners = _factorial(*ends)
+    installed = RecordedLocks(root, matrix)
+    reasons = {key: not_matched(one, factors, installed) for key, one in tables.items()}
+    if all(reasons.values()):
+        _refuse(next(iter(reasons.values())))
+    warn(f"left out: {' '.join(key)}: {why[0]}" for key, why in reasons.items() if why)
+    kept = [one for key, one in tables.items() if not reasons[key]]
+    found = [attribute(one, factors, index.spreads) for one in kept]
+    pairs = [pair for one in tables.values() for pair in _pairs(one.values())]
+    return _Factorial(ends, factors, corners, found, pairs)
 
 
 def _flags(texts: Sequence[str], rounds: int, swap: str | None) -> tuple[str, ...]:
@@ -197,30 +226,18 @@ def _flags(texts: Sequence[str], rounds: int, swap: str | None) -> tuple[str, ..
     Raises:
         SpecError: If one is none, or they cannot be measured.
     """
-    if swap is not None and not rounds:
-        raise SpecError(
-            "--swap: needs --case and --rounds: no record is of a swapped package",
-            hint="--case NAME --rounds 3",
-        )
-    if texts and (swap is not None or not rounds):
-        raise SpecError(
-            "--flag: not with --swap"
-            if rounds
-            else "--flag: needs --case and --rounds: no record is of changed flags",
-            hint="swap a package, or set a flag" if rounds else "--case NAME --rounds 3",
-        )
+    if texts and swap is not None and rounds:
+        raise SpecError("--flag: not with --swap", hint="swap a package, or set a flag")
+    for option, given, what in (
+        ("--swap", swap, "a swapped package"),
+        ("--flag", texts, "changed flags"),
+    ):
+        if given and not rounds:
+            raise SpecError(
+                f"{option}: needs --case and --rounds: no record is of {what}",
+                hint="--case NAME --rounds 3",
+            )
     return tuple(str(parse_flag(text)) for text in texts)
-
-
-def _check_machine(machine: str | None, index: Index) -> None:
-    """Raise if no record is of a machine.
-
-    Raises:
-        UnknownNameError: Names those that have records.
-    """
-    known = {entry.case.machine for entry in index.entries}
-    if machine is not None and machine not in known:
-        raise UnknownNameError("machine", machine, known)
 
 
 def _factorial(first: Treatment, last: Treatment) -> tuple[tuple[Factor, ...], tuple[Corner, ...]]:
@@ -233,7 +250,7 @@ def _factorial(first: Treatment, last: Treatment) -> tuple[tuple[Factor, ...], t
     return factors, corners_of(first, last)
 
 
-def _ends(root: Path, matrix: Matrix, text: str, commit: str) -> Treatment:
+def _end(root: Path, matrix: Matrix, text: str, commit: str) -> Treatment:
     """Return the cell and commit that a text names.
 
     Args:
@@ -244,10 +261,10 @@ def _ends(root: Path, matrix: Matrix, text: str, commit: str) -> Treatment:
 
     Raises:
         UnknownNameError: If the matrix has no such cell.
-        SpecError: If git has no such commit.
+        SpecError: If several cells are meant, or git has no such commit.
     """
     cell_id, _, named = text.partition("@")
-    cell = matrix.cell(cell_id)
+    cell = find_cell(matrix, cell_id)
     return Treatment(cell.python, cell.torch, find_commit(root, named) if named else commit)
 
 
@@ -264,7 +281,7 @@ def _from_records(
     """
     named = any("@" in text for text in texts)
     commit = find_commit(root, "HEAD") if named else ""
-    first, last = (_ends(root, matrix, text, commit) for text in texts)
+    first, last = (_end(root, matrix, text, commit) for text in texts)
     _, corners = _factorial(first, last)
     if named:
         hashes = {entry.commit for entry in entries}
@@ -335,12 +352,6 @@ def _code_of(entry: Entry) -> tuple[object, ...]:
     return case.machine, case.device, case_name(case), entry.dtype, code_of(entry)
 
 
-def _cases(root: Path, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the full names of cases; a workload stands for its core variant."""
-    workloads = declared(root) if names else ()
-    return tuple(dict.fromkeys(named_case(workloads, name, "cpu").name for name in names))
-
-
 def _refuse(reasons: Sequence[str]) -> None:
     """Raise if cells are not matched.
 
@@ -355,27 +366,17 @@ def _refuse(reasons: Sequence[str]) -> None:
         )
 
 
-def _refuse_nothing(measured: Sequence[Attributed] | None, factors: Sequence[Factor]) -> None:
-    """Raise if what was measured, if anything was, says nothing.
-
-    Raises:
-        ResultsError: If each case fails in all cells, in the same way.
-    """
-    if measured is not None and not any(one.effects or one.whose(factors) for one in measured):
-        raise ResultsError(
-            "nothing is attributed: each case fails alike in all cells",
-            hint="ivhl try shows more of a case in a cell",
-        )
-
-
 def _named(ends: tuple[Treatment, Treatment], factors: Sequence[Factor]) -> str:
     """Return the axes of an effect, e.g. ``PyTorch 2.5.1 -> 2.6.0``."""
-    texts = []
-    for factor in factors:
-        was, now = (_value(end, factor) for end in ends)
-        texts.append(f"{FACTOR_WORDS[factor].removeprefix('the ')} {was} -> {now}")
-    joined = " with ".join(texts)
-    return joined if len(texts) == 1 else f"{joined}, beyond each"
+    first, last = ends
+    joined = " with ".join(
+        f"{_word(factor)} {_value(first, factor)} -> {_value(last, factor)}" for factor in factors
+    )
+    return joined if len(factors) == 1 else f"{joined}, beyond each"
+
+
+def _word(factor: Factor) -> str:
+    return FACTOR_WORDS[factor].removeprefix("the ")
 
 
 def _print(
@@ -446,10 +447,7 @@ def _warn_of_disturbance(console: Terminal, found: Sequence[Attributed]) -> None
 
 def _print_outcomes(console: Terminal, whose: str, alike: Sequence[Attributed]) -> None:
     """Print cases that fail in the same corners in the same way."""
-    names = ", ".join(one.case for one in alike[:_NAMED])
-    if len(alike) > _NAMED:
-        names += f" and {len(alike) - _NAMED} more"
-    console.print(Text(f"  {names}"))
+    console.print(Text(f"  {some([one.case for one in alike], _NAMED)}"))
     if whose:
         console.print(f"    {whose}")
     outcomes = alike[0].outcomes
@@ -500,10 +498,7 @@ def _text(ends: tuple[Treatment, Treatment], effect: Effect, local: Sequence[Eff
 
 def _held(ends: tuple[Treatment, Treatment], held: Held) -> str:
     """Return settings of axes in words, e.g. ``Python 3.13 with PyTorch 2.6.0``."""
-    return " with ".join(
-        f"{FACTOR_WORDS[factor].removeprefix('the ')} {_value(ends[on], factor)}"
-        for factor, on in held
-    )
+    return " with ".join(f"{_word(factor)} {_value(ends[on], factor)}" for factor, on in held)
 
 
 def _value(end: Treatment, factor: Factor) -> str:
@@ -525,9 +520,7 @@ def _as_dict(
         "overall": [effect_of(e) for e in overall(found)],
         "cases": [
             {
-                "machine": one.machine,
-                "device": one.device,
-                "case": one.case,
+                **picked(one, "machine device case"),
                 "whose": one.whose(factors),
                 "outcomes": [
                     {**corner.at._asdict(), "outcome": text}

@@ -15,16 +15,14 @@ import typer
 from ivhl.asv.publish import publish
 from ivhl.bench import bench
 from ivhl.bench.request import Request
-from ivhl.bench.selection import Selection
-from ivhl.bench.slurm import parse_options, run_on_slurm
 from ivhl.bench.work import in_turns, parse_shard
 from ivhl.cli import app, options
-from ivhl.cli.declared import folder_to_write, given
-from ivhl.cli.names import matching
+from ivhl.cli.declared import declared, folder_to_write, given, in_one_job
+from ivhl.cli.names import all_named, selection_of
 from ivhl.errors import IvhlError, NoSpeedupError, ResultsError, SpecError
 from ivhl.git import commits_of_range
 from ivhl.image.executor import DockerExecutor
-from ivhl.matrix.project import MATRIX, find_root, load_project
+from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import load_matrix
 from ivhl.measure.effort import DEADLINE_S, PROCESSES, Effort
 from ivhl.measure.flags import parse_flag
@@ -36,7 +34,6 @@ from ivhl.tracker.support.table import ResultsTable
 from ivhl.tracker.support.timings import recorded_since, render_timings
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
-from ivhl.workload import load_workloads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -87,19 +84,12 @@ def bench_command(
     """
     root = find_root()
     if executor == "slurm":
-        arguments = ["bench", *given(context, without=("executor", "slurm"))]
-        options = parse_options(slurm or ())
-        code = run_on_slurm(root, arguments, options, lambda text: typer.echo(text, nl=False))
-        raise typer.Exit(code)
+        raise typer.Exit(in_one_job(root, context, slurm))
     if slurm:
         raise SpecError("--slurm: needs --executor slurm", hint="add --executor slurm")
     console = Terminal()
-    selection = Selection(
-        workloads=_workloads(root, workload),
-        size=size,
-        variants=tuple(variant or ()),
-        suite=suite,
-    )
+    workloads = declared(root) if workload or size or variant else ()
+    selection = selection_of(workloads, workload, size, variant, suite)
     effort = Effort(
         device=device,
         threads=threads,
@@ -116,6 +106,8 @@ def bench_command(
         how = "newest, oldest, middle first"
         console.print(f"{counted(len(names), 'commit')} of {' '.join(commit or ())}, {how}")
     began = datetime.now(UTC)
+    matrix = load_matrix(root / MATRIX)
+    pythons = all_named("Python", python, matrix.pythons) or matrix.pythons_of(tier)
     requests = [
         Request(
             root=root,
@@ -129,7 +121,7 @@ def bench_command(
             effort=effort,
             shard=share,
         )
-        for name, version in product(names, python or load_matrix(root / MATRIX).pythons_of(tier))
+        for name, version in product(names, pythons)
     ]
     with _telling_how_to_go_on(context, console, force=force):
         done, failed = _measure(requests, console, in_docker=in_docker, cpus=cpus)
@@ -137,7 +129,11 @@ def bench_command(
         console.print(f"share {shard} has no work for Python {', '.join(python or ['any'])}")
         return
     index = open_index(results or root / "results")
-    expectations, unread = _expectations(root)
+    expectations, unread = NONE_EXPECTED, []
+    try:
+        expectations = load_expectations(root)
+    except SpecError as error:  # what was measured is shown anyway
+        unread = str(error).splitlines()
     rows = _show(console, done, index, effort, expectations, began if every else None)
     if missing := [case for one in done for case in one.missing]:
         raise ResultsError(
@@ -191,16 +187,6 @@ def _flags(texts: Sequence[str], root: Path, results: Path | None) -> tuple[str,
     return tuple(str(parse_flag(text)) for text in texts)
 
 
-def _workloads(root: Path, texts: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the workloads of which the texts are names or parts."""
-    if not texts:
-        return ()
-    known = {one.name for one in load_workloads(load_project(root).workloads)}
-    return tuple(
-        dict.fromkeys(name for text in texts for name in matching("workload", text, known))
-    )
-
-
 def _commits(root: Path, texts: Sequence[str], at_most: int | None) -> tuple[str, ...]:
     """Return the commits to measure, in this order.
 
@@ -233,24 +219,17 @@ def _measure(
     done: list[Done] = []
     failed: dict[str, IvhlError] = {}
     for request in requests:
+        place = f"{request.commit[:8]}, Python {request.python}"
         if len(requests) > 1:
-            console.print(f"commit {request.commit[:8]}, Python {request.python}", style="bold")
+            console.print(f"commit {place}", style="bold")
         try:
             done.append(bench(request, console, executor))
         except IvhlError as error:
-            failed[f"{request.commit[:8]}, Python {request.python}"] = error
+            failed[place] = error
             if len(failed) == len(requests):
                 raise
             console.print(f"warning: {error}", markup=False, soft_wrap=True)
     return done, failed
-
-
-def _expectations(root: Path) -> tuple[Expectations, list[str]]:
-    """Return the known failures, and a line for each mistake: what was measured is shown anyway."""
-    try:
-        return load_expectations(root), []
-    except SpecError as error:
-        return NONE_EXPECTED, str(error).splitlines()
 
 
 def _show(

@@ -17,11 +17,11 @@ from ivhl.bench.bisection.question import Position, Question, log_of_search
 from ivhl.bench.checks import check_device
 from ivhl.bench.experiment.journal import digest_of_tree
 from ivhl.bench.request import Request
-from ivhl.bench.selection import named_case
 from ivhl.cli import app, options
 from ivhl.cli.declared import declared, folder_to_write, interpreter_of
-from ivhl.cli.screen import print_json
-from ivhl.errors import SpecError, UnknownNameError
+from ivhl.cli.names import RELEASE, find_case, the_one
+from ivhl.cli.screen import picked, print_json
+from ivhl.errors import SpecError
 from ivhl.git import commit_titles, commits_of_range, find_commit, leads_to
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.locks import lock_state
@@ -80,8 +80,7 @@ def bisect_command(
     folder = folder_to_write(results or root / "results")
     console = Terminal(stderr=as_json, highlight=False, soft_wrap=True)
     metric = _metric(sought, side)
-    if python is not None and python not in matrix.pythons:
-        raise UnknownNameError("Python", python, matrix.pythons)
+    python = python and the_one("Python", python, matrix.pythons)
     along, positions = _positions(root, matrix, (before, after), torch, commit, tier)
     releases = (positions[0].torch, positions[-1].torch)
     refused: set[str] = set()
@@ -105,7 +104,7 @@ def bisect_command(
         positions=positions,
         along=along,
         python=python,
-        case=named_case(declared(root), case, device).name,
+        case=find_case(declared(root), case, device).name,
         sought=sought,
         metric=metric,
         effect=effect or (RELEVANT[metric] if metric == "cold" else SLOWDOWN),
@@ -179,18 +178,6 @@ def _newest_python(
     return matrix.newest_python
 
 
-def _release(matrix: Matrix, text: str) -> str:
-    """Return a release of the matrix.
-
-    Raises:
-        UnknownNameError: If the matrix lacks it.
-    """
-    found = matrix.release(text)
-    if found not in matrix.every_release:
-        raise UnknownNameError("PyTorch release", text, matrix.every_release)
-    return found
-
-
 def _positions(
     root: Path,
     matrix: Matrix,
@@ -212,7 +199,7 @@ def _positions(
                 f"--torch {torch}: not between two releases, each of which is measured",
                 hint="leave --torch out, or name two commits",
             )
-        first, last = (_release(matrix, name) for name in ends)
+        first, last = (the_one(RELEASE, name, matrix.every_release) for name in ends)
         if first == last:
             raise SpecError(
                 f"{ends[0]} and {ends[1]} are the same release",
@@ -246,7 +233,7 @@ def _positions(
         raise SpecError(
             f"{ends[0]} and {ends[1]} are the same commit", hint="name two, e.g. v1.0 main"
         )
-    release = _release(matrix, torch) if torch else matrix.releases("default")[-1]
+    release = the_one(RELEASE, torch or matrix.releases()[-1], matrix.every_release)
     if not leads_to(root, one, other):
         raise SpecError(
             f"no commit leads from {ends[0]} to {ends[1]}",
@@ -285,16 +272,13 @@ def _are_releases(root: Path, matrix: Matrix, names: tuple[str, str]) -> bool:
 
 def _command(question: Question, found: Culprit, machine: str | None) -> str:
     """Return the command that measures both sides of the culprit again."""
+    is_commit = question.along == "commit"
+    longest = 12 if is_commit else None
     words = [
-        "ivhl bisect",
-        *(
-            p.name[:12] if question.along == "commit" else p.name
-            for p in (found.before, found.after)
-        ),
+        f"ivhl bisect {found.before.name[:longest]} {found.after.name[:longest]}",
         f"--case {question.case} --for {question.sought} --python {question.python}",
         f"--side {question.metric}" if question.sought == "slowdown" else "",
-        f"--torch {found.after.torch}" if question.along == "commit" else "",
-        f"--commit {found.after.commit[:12]}" if question.along == "torch" else "",
+        f"--torch {found.after.torch}" if is_commit else f"--commit {found.after.commit[:12]}",
         f"--machine {machine}" if machine else "",
         "--force",
     ]
@@ -305,7 +289,7 @@ def _print(console: Terminal, question: Question, found: Culprit, command: str) 
     place = f"{question.case}, Python {question.python}"
     if question.along == "commit":
         place += f", PyTorch {found.after.torch}"
-    console.print(Text(f"{found.after.title}", "bold red"))
+    console.print(Text(found.after.title, "bold red"))
     if found.between:
         console.print(
             f"  or {counted(len(found.between), question.word)} before it: the change is "
@@ -329,20 +313,13 @@ def _print(console: Terminal, question: Question, found: Culprit, command: str) 
 
 def _as_dict(question: Question, found: Culprit, command: str) -> dict[str, Any]:
     return {
-        "along": question.along,
-        "case": question.case,
-        "python": question.python,
+        **picked(question, "along case python"),
         "for": question.sought,
         "culprit": None if found.between else found.after.name,
         "before": found.before.name,
         "after": found.after.name,
         "between": [{"place": p.name, "reason": reason} for p, reason in found.between],
-        "probability": found.probability,
-        "evidence": found.evidence,
         "ends": found.whole,
-        "notes": found.notes,
-        "answers": found.answers,
-        "runs": found.runs,
-        "seconds": found.seconds,
+        **picked(found, "probability evidence notes answers runs seconds"),
         "command": command,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,13 +12,12 @@ from rich.text import Text
 from ivhl.bench.blame import Suspicion, blame
 from ivhl.bench.blame_report import culprit_of, write_report
 from ivhl.bench.checks import check_device
-from ivhl.bench.selection import named_case
 from ivhl.cli import app, options
-from ivhl.cli.declared import as_given, declared, folder_to_write, results_folder
-from ivhl.cli.screen import print_json
-from ivhl.errors import LockError, SpecError, UnknownNameError
+from ivhl.cli.declared import declared, folder_to_write, locked, results_folder
+from ivhl.cli.names import find_case, the_one
+from ivhl.cli.screen import picked, print_json
+from ivhl.errors import SpecError
 from ivhl.git import find_commit
-from ivhl.matrix.locks import ensure_lock
 from ivhl.matrix.project import load
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import DEADLINE_S, Effort
@@ -43,6 +41,9 @@ if TYPE_CHECKING:
     from ivhl.tracker.store.entries import Entry
     from ivhl.tracker.store.index import Index
     from ivhl.tracker.store.spread import Spreads
+
+# Of what was tried, for JSON.
+_TRIED = "outcome text compiled_s breaks"
 
 
 @app.command("blame")
@@ -73,36 +74,31 @@ def blame_command(
     root, matrix = load()
     check_device(device)
     console = Terminal(stderr=as_json, highlight=False, soft_wrap=True)
-    one = named_case(declared(root), case, device)
+    one = find_case(declared(root), case, device)
     if one.variant.engine != "compile":
         raise SpecError(
             f"{one.name} is run by {one.variant.engine}, which has no stages of torch.compile",
             hint="name a variant of the engine compile",
         )
-    python = python or matrix.pythons[0]
-    if python not in matrix.pythons:
-        raise UnknownNameError("Python", python, matrix.pythons)
-    if symptom is not None and symptom not in FAILURE_CLASSES:
-        raise UnknownNameError("failure class", symptom, FAILURE_CLASSES)
+    python = the_one("Python", python or matrix.pythons[0], matrix.pythons)
+    symptom = symptom and the_one("failure class", symptom, FAILURE_CLASSES)
     index = open_index(results_folder(results, root))
     machines = {entry.case.machine for entry in index.entries}
-    if machine is not None and machine not in machines:
-        raise UnknownNameError("machine", machine, sorted(machines))
+    here = {the_one("machine", machine, machines)} if machine else machines
     entries = [
         e
         for e in index.entries
         if case_name(e.case) == one.name
         and e.python == python
-        and e.case.machine in ([machine] if machine else machines)
+        and e.case.machine in here
         and e.case.device.split()[0] == device
         and not e.case.existing
     ]
-    records = _records(index, entries)
+    records = _by_release(index.read(entries))
     ends = torch and matrix.release(torch), good and matrix.release(good)
     good_release: str | None
     if sought == "slowdown":
-        runs = _runs(index, entries)
-        bad_release, good_release = _slower(runs, index.spreads, *ends, one.name)
+        bad_release, good_release = _slower(_runs(index, entries), index.spreads, *ends, one.name)
     else:
         bad_release, good_release = _releases(records, *ends, sought, one.name)
     if bad_release == good_release:
@@ -113,13 +109,7 @@ def blame_command(
     cells = [CellSpec(python, release) for release in filter(None, (bad_release, good_release))]
     given = {matrix.release(text): text for text in filter(None, (torch, good))}
     for cell in cells:
-        with as_given(given):
-            lock = ensure_lock(root, matrix, cell)
-        if lock.kind != "locked":
-            raise LockError(
-                f"{cell.id} cannot be made: {lock.message.splitlines()[0]}",
-                hint="name another release with --torch or --good",
-            )
+        locked(root, matrix, cell, given, "name another release with --torch or --good")
     asked = Suspicion(
         case=one,
         bad=cells[0],
@@ -163,22 +153,18 @@ def _again(asked: Suspicion, sought: str, symptom: str | None) -> str:
     )
 
 
-def _records(index: Index, entries: Sequence[Entry]) -> dict[str, RunRecord]:
+def _by_release(records: Iterable[RunRecord]) -> dict[str, RunRecord]:
     """Return the newest record of each release, oldest release first."""
-    newest = newest_by(index.read(entries), lambda record: record.cell.torch)
+    newest = newest_by(records, lambda record: record.cell.torch)
     return {release: newest[release] for release in sorted(newest, key=release_key)}
 
 
-def _runs(index: Index, entries: Sequence[Entry]) -> tuple[dict[str, RunRecord], ...]:
+def _runs(index: Index, entries: Sequence[Entry]) -> list[dict[str, RunRecord]]:
     """Return the newest record of each release, of each machine at each commit by itself."""
     runs: dict[tuple[str, str], list[RunRecord]] = {}
     for record in index.read(entries):
         runs.setdefault((record.machine.name, record.commit), []).append(record)
-    found = []
-    for group in runs.values():
-        newest = newest_by(group, lambda record: record.cell.torch)
-        found.append({release: newest[release] for release in sorted(newest, key=release_key)})
-    return tuple(found)
+    return [*map(_by_release, runs.values())]
 
 
 def _releases(
@@ -305,21 +291,12 @@ def _as_dict(asked: Suspicion, found: Blamed, report: Path) -> dict[str, object]
         "bad": asked.bad.id,
         "good": asked.good.id if asked.good else None,
         "symptom": asked.symptom,
-        "stage": found.stage,
+        **picked(found, "stage bisected cures differences rate"),
         "sure": found.is_sure,
-        "rate": list(found.rate),
         "culprit": culprit_of(found),
-        "bisected": found.bisected,
-        "cures": found.cures,
-        "stages": {name: _tried(one) for name, one in found.stages.items()},
-        "settings": {name: _tried(one) for name, one in found.settings.items()},
+        "stages": {name: picked(one, _TRIED) for name, one in found.stages.items()},
+        "settings": {name: picked(one, _TRIED) for name, one in found.settings.items()},
         "factors": {stage: factor._asdict() for stage, factor in found.factors.items()},
-        "differences": found.differences,
         "script": {cell: shows for cell, (shows, _) in found.shown.items()},
         "report": str(report),
     }
-
-
-def _tried(one: object) -> dict[str, object]:
-    kept = ("outcome", "text", "compiled_s", "breaks")
-    return {key: value for key, value in asdict(one).items() if key in kept}  # type: ignore[call-overload]

@@ -19,8 +19,8 @@ from ivhl.cli.declared import (
     results_folder,
     warn_unread,
 )
-from ivhl.cli.names import RELEASE, commands_of, matching, narrow, recorded
-from ivhl.cli.screen import brief, check_suffix, print_json, screen, write_rows
+from ivhl.cli.names import RELEASE, commands_of, narrow, recorded, the_one
+from ivhl.cli.screen import brief, check_suffix, give, picked, screen
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.matrix.project import find_root
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from ivhl.matrix.spec import Matrix
-    from ivhl.records.record import RunRecord
     from ivhl.tracker.changes.comparable import Axis
     from ivhl.tracker.changes.compare import Comparison, Mean, Summary
+    from ivhl.tracker.changes.kinds import CaseChange
     from ivhl.tracker.store.entries import Entry
     from ivhl.tracker.store.index import Index
 
@@ -65,7 +65,6 @@ _SORTS: dict[Axis, str] = {
 _HIDDEN = ("unchanged", "new", "missing", "incomparable", "inconclusive")
 _LISTED = 2  # cases of a kind, unless all are asked for
 _PLACES = 3  # with most cases, or named of those on one side only; unless all are asked for
-SCHEMA = "ivhl.comparison/1"
 _HINT = (
     "both must be commits, or PyTorch releases, Pythons or machines with records (ivhl results), or "
     "folders of results"
@@ -73,21 +72,16 @@ _HINT = (
 
 
 @app.command("compare")
+@options.choosing()
 def compare_command(
     before: Annotated[
         str, typer.Argument(help="A commit, PyTorch release, Python, machine or results folder.")
     ],
     after: Annotated[str, typer.Argument(help="Another one of the same sort.")],
-    workload: options.Workloads = None,
-    size: options.Sizes = None,
-    variant: options.Variants = None,
-    python: options.Pythons = None,
-    torch: options.Releases = None,
-    machine: options.Machines = None,
-    device: options.AnyDevice = None,
     results: options.Results = None,
     output: options.Output = None,
     *,
+    chosen: options.Chosen,
     every: options.Every = False,
     as_json: options.Json = False,
 ) -> None:
@@ -97,40 +91,30 @@ def compare_command(
     --output writes .csv or .json.
     """
     check_suffix(output, ".csv", ".json")
+    names = before, after
     root = find_root()
     folder = results_folder(results, root)
     index = open_index(folder)
-    folders = _folders((before, after))
-    unread = chain.from_iterable(one.problems for one in folders or (index,))
-    warn_unread(unread, *((Path(before), Path(after)) if folders else (results,)))
-    places = (Path(before), Path(after)) if folders else (folder,)
-    for one, place in zip(folders or (index,), places, strict=True):
+    if is_folders := all(Path(name).is_dir() for name in names):
+        _check_apart("results", names, *(Path(name).resolve() for name in names))
+    places = [Path(name) for name in names] if is_folders else [folder]
+    indices = [open_index(place) for place in places] if is_folders else [index]
+    unread = chain.from_iterable(one.problems for one in indices)
+    warn_unread(unread, *(places if is_folders else [results]))
+    for one, place in zip(indices, places, strict=True):
         check_any(one, place)
     matrix = matrix_beside_records(root)
-    chosen = {
-        "workload": workload,
-        "size": size,
-        "variant": variant,
-        "machine": machine,
-        "python": python,
-        "torch": torch,
-        "device": device,
-    }
-    was: Sequence[RunRecord]
-    now: Sequence[RunRecord]
-    if folders:
-        axis: Axis = "results"
-        both = [one.entries for one in folders]
-        kept = narrow([*chain(*both)], matrix, **chosen)
-        was, now = (one.read(entries) for one, entries in zip(folders, both, strict=True))
-        disturbed = disturbed_keys(folders[0].entries), disturbed_keys(folders[1].entries)
-    else:
-        disturbed = (disturbed_keys(index.entries),) * 2
-        kept = narrow(index.entries, matrix, **chosen)
-        axis, was, now = _sides(root, matrix, index, (before, after), kept)
+    kept = narrow([entry for one in indices for entry in one.entries], matrix, **chosen)
+    axis: Axis = "results"
+    was: Sequence[Entry] = indices[0].entries
+    now: Sequence[Entry] = indices[-1].entries
+    if not is_folders:
+        axis, was, now = _sides(root, matrix, index, names, kept)
+    old, new = indices[0].read(was), indices[-1].read(now)
     # Judged beside all others, so that a case is the same whatever is asked for.
     asked = {entry.case.along(axis) for entry in kept}
-    every_case = compare(was, now, axis, index.spreads, disturbed)
+    disturbed = disturbed_keys(indices[0].entries), disturbed_keys(indices[-1].entries)
+    every_case = compare(old, new, axis, index.spreads, disturbed)
     found = tuple(one for one in every_case if one.case in asked)
     if not found:
         raise ResultsError(
@@ -138,21 +122,18 @@ def compare_command(
             hint="ivhl results lists the records; ivhl bench measures",
         )
     summaries = summarise(found)
-    first = next((r.cell.torch if axis == "torch" else r.cell.python for r in was), "")
+    first = next((r.cell.torch if axis == "torch" else r.cell.python for r in old), "")
     worse = worse_between(found, axis, first)
     cause = known_changes(folder, root).causes(worse) if worse else ""
-    if as_json:
-        print_json(SCHEMA, **_as_dict(axis, summaries, found, cause))
-        return
-    if output is not None:
-        whole = {"schema": SCHEMA, **_as_dict(axis, summaries, found, cause)}
-        write_rows(output, [_as_row(one) for one in found], whole)
+    if as_json or output is not None:
+        values = _as_dict(summaries, found)
+        give("ivhl.comparison/1", output, map(_as_row, found), axis=axis, cause=cause, **values)
         return
     with screen(every=every) as console:
-        builds = [*builds_beside(product(was, now) if axis == "python" else ())]
+        builds = [*builds_beside(product(old, new) if axis == "python" else ())]
         for text in builds if every else builds[:1]:
             console.print(text)
-        _summarise_all(console, summaries, (before, after), every=every)
+        _summarise_all(console, summaries, names, every=every)
         if cause:
             known = brief(f"known of what is worse: {printable(cause)}", console, every=every)
             console.print(Text(known, "cyan"))
@@ -183,27 +164,14 @@ def _summarise_all(
         console.print(f"measured on one side only: {named}{more}", style="bright_black")
 
 
-def _folders(names: tuple[str, str]) -> tuple[Index, Index] | None:
-    """Return the results in both folders; ``None`` if a name is no folder.
-
-    Raises:
-        SpecError: If both are one folder.
-    """
-    if not all(Path(name).is_dir() for name in names):
-        return None
-    _check_apart("results", names, *(Path(name).resolve() for name in names))
-    one, other = (open_index(Path(name)) for name in names)
-    return one, other
-
-
 def _sides(
     root: Path,
     matrix: Matrix | None,
     index: Index,
     names: tuple[str, str],
-    entries: Sequence[Entry],
-) -> tuple[Axis, Sequence[RunRecord], Sequence[RunRecord]]:
-    """Return what is compared, and the records of both sides.
+    kept: Sequence[Entry],
+) -> tuple[Axis, Sequence[Entry], Sequence[Entry]]:
+    """Return what is compared, and the entries of both sides.
 
     Raises:
         SpecError: If both names are nothing that records have, and no commits, or are the same.
@@ -212,37 +180,27 @@ def _sides(
     known = matrix.releases("extended") if matrix else ()
     # A machine or a Python may have the name of a series of releases: what records have comes first.
     for meant in (names, tuple(newest_of(name, known) for name in names)):
-        if axis := axis_of(meant, entries):
+        if axis := axis_of(meant, kept):
             _check_apart(axis, names, *meant)
-            one, other = (index.read(choose(index.entries, axis, {name})) for name in meant)
+            one, other = (choose(index.entries, axis, {name}) for name in meant)
             return axis, one, other
-    hashes = {entry.commit for entry in entries}
+    hashes = {entry.commit for entry in kept}
     try:
         commits = [find_commit(root, name) for name in names]
     except SpecError as error:
-        if parts := _parts(names, entries):
+        with suppress(SpecError):  # a machine is named by a part, unless that has another meaning
+            machines = values_of(kept)["machine"]
+            parts = [the_one("machine", name, machines) for name in names]
             _check_apart("machine", names, *parts)
-            one, other = (index.read(choose(entries, "machine", {name})) for name in parts)
+            one, other = (choose(kept, "machine", {name}) for name in parts)
             return "machine", one, other
-        _refuse(root, matrix, index.entries, entries, names, str(error))
+        _refuse(root, matrix, index.entries, kept, names, str(error))
     _check_apart("commit", names, *commits)
     one, other = (
-        index.read(choose(index.entries, "commit", commits_of_same_code(root, commit, hashes)))
+        choose(index.entries, "commit", commits_of_same_code(root, commit, hashes))
         for commit in commits
     )
     return "commit", one, other
-
-
-def _parts(names: tuple[str, str], entries: Sequence[Entry]) -> tuple[str, str] | None:
-    """Return the machines of which the names are parts; ``None`` unless each is part of one."""
-    machines = values_of(entries)["machine"]
-    try:
-        meant = [matching("machine", name, machines) for name in names]
-    except SpecError:
-        return None
-    if any(len(found) > 1 for found in meant):
-        return None
-    return meant[0][0], meant[1][0]
 
 
 def _check_apart(axis: Axis, names: tuple[str, str], one: object, other: object) -> None:
@@ -284,7 +242,7 @@ def _refuse(
     commands = commands_of(matrix)
     there = values_of(every)
     known = {axis: {*values, *commands.get(_SORTS[axis], ())} for axis, values in there.items()}
-    meant = [newest_of(name, commands[RELEASE]) for name in names]
+    meant = [newest_of(name, commands.get(RELEASE, ())) for name in names]
     one, other = (_sort_of(root, name, known) for name in meant)
     sort = one or other
     if sort is None:
@@ -374,44 +332,40 @@ def _list(console: Terminal, kind: str, group: Sequence[Comparison], *, every: b
         console.print(f"  and {counted(len(group) - len(shown), 'more case')}: --all")
 
 
-def _as_dict(
-    axis: Axis, summaries: Sequence[Summary], found: Sequence[Comparison], cause: str
-) -> dict[str, Any]:
+def _as_dict(summaries: Sequence[Summary], found: Sequence[Comparison]) -> dict[str, Any]:
     return {
-        "axis": axis,
-        "cause": cause,
         "summaries": [
             {
-                "place": summary.place,
+                **picked(summary, "place counts apart"),
                 "means": {m: _finite(mean._asdict()) for m, mean in summary.means.items()},
-                "counts": summary.counts,
-                "apart": summary.apart,
             }
             for summary in summaries
         ],
         "cases": [
             {
                 **one.case._asdict(),
-                "kind": one.kind,
-                "reason": one.reason,
+                **picked(one, "kind reason"),
                 "disturbed": one.is_disturbed,
-                "facts": [asdict(fact) for fact in one.times.facts] if one.times else [],
-                "changes": [asdict(c) for c in one.times.changes.values()] if one.times else [],
+                **(in_json(one.times) if one.times else {"facts": [], "changes": []}),
             }
             for one in found
         ],
     }
 
 
+def in_json(change: CaseChange) -> dict[str, Any]:
+    """Return what changed in a case, for JSON."""
+    return {
+        "facts": [asdict(fact) for fact in change.facts],
+        "changes": [asdict(one) for one in change.changes.values()],
+    }
+
+
 def _as_row(one: Comparison) -> dict[str, Any]:
     """Return a case as a row of CSV, with the ratio of after to before of each quantity."""
     changes = one.times.changes if one.times else {}
-    return {
-        **one.case._asdict(),
-        "kind": one.kind,
-        "reason": one.reason,
-        **{str(metric): asdict(change).get("ratio") for metric, change in changes.items()},
-    }
+    ratios = {str(metric): asdict(change).get("ratio") for metric, change in changes.items()}
+    return one.case._asdict() | picked(one, "kind reason") | ratios
 
 
 def _finite(mean: dict[str, Any]) -> dict[str, Any]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import typer
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from ivhl.cli import app, options
@@ -19,10 +17,11 @@ from ivhl.cli.declared import (
     warn_unread,
 )
 from ivhl.cli.names import narrow
-from ivhl.cli.screen import check_suffix, screen, write_rows
+from ivhl.cli.screen import check_suffix, give, screen
 from ivhl.errors import UnknownNameError
 from ivhl.matrix.project import find_root
 from ivhl.tracker.support.compat import (
+    COMPAT_SCHEMA,
     PASSING,
     compat_json,
     headline,
@@ -33,11 +32,12 @@ from ivhl.tracker.support.compat import (
 )
 from ivhl.tracker.support.grid import by_place, grid_cell, matched_cases
 from ivhl.tracker.support.table import ResultsTable
+from ivhl.tracker.terminal import Columns
 from ivhl.tracker.views.project import load_state, retired_cases, rows_of
 from ivhl.tracker.wording import STATUS_WORDS, STATUSES, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
+    from collections.abc import Container, Iterable
 
     from ivhl.records.identity import CaseInCell
     from ivhl.tracker.support.compat import Row, Support
@@ -49,18 +49,13 @@ _FEW_CASES = 12
 
 
 @app.command("compat")
+@options.choosing()
 def compat_command(
-    python: options.Pythons = None,
-    torch: options.Releases = None,
-    workload: options.Workloads = None,
-    size: options.Sizes = None,
-    variant: options.Variants = None,
-    machine: options.Machines = None,
-    device: options.AnyDevice = None,
     status: options.Status = None,
     results: options.Results = None,
     output: options.Output = None,
     *,
+    chosen: options.Chosen,
     every: options.Every = False,
     as_json: options.Json = False,
 ) -> None:
@@ -75,39 +70,31 @@ def compat_command(
         if one not in STATUSES:
             raise UnknownNameError("status", one, STATUSES)
     root = find_root()
-    state = load_state(root, results_folder(results, root), history=False)
+    folder = results_folder(results, root)
+    state = load_state(root, folder, history=False)
     warn_unread(state.problems, results)
     matrix = matrix_beside_records(root, is_named=True)  # by the state
     found = rows_of(state)
-    chosen = {
-        "python": python,
-        "workload": workload,
-        "size": size,
-        "variant": variant,
-        "machine": machine,
-        "device": device,
-    }
-    rows = narrow(found, matrix, torch=torch, status=status, **chosen)
+    rows = narrow(found, matrix, status=status, **chosen)
     if not any(row.recorded for row in found) and not retired_cases(state):
-        raise no_records(results_folder(results, root))
+        raise no_records(folder)
+    if output is not None:
+        listed = [row.to_dict() for row in rows]
+        give(COMPAT_SCHEMA, output, listed, rows=listed)
+        return
     if as_json:
         typer.echo(compat_json(rows), nl=False)
         return
-    if output is not None:
-        write_rows(output, [row.to_dict() for row in rows], json.loads(compat_json(rows)))
-        return
-    asked = (python, torch, workload, size, variant, machine, device, status)
     with screen(every=every, soft_wrap=False) as console:
-        if not every and not any(asked) and len({row.series for row in rows}) > _FEW_CASES:
+        asked = every or status or any(chosen.values())
+        if not asked and len({row.series for row in rows}) > _FEW_CASES:
             _print_grid(console, found)
             return
         console.print(Text(headline(rows), "bold"))
         console.print(ResultsTable(rows))
         # Support is about all releases, whichever are shown.
-        of_all = narrow(found, matrix, **chosen)
-        shown = {(one.series, one.python) for one in support(rows)}
-        for table in _support_tables(of_all, shown):
-            console.print(table)
+        of_all = narrow(found, matrix, **(chosen | {"torch": None}))
+        _print_support(console, of_all, {(one.series, one.python) for one in support(rows)})
         if gone := retired_cases(state):
             text = f"measured earlier, no longer in the project: {', '.join(gone)}"
             console.print(Text(text, "bright_black"))
@@ -123,7 +110,7 @@ def _print_grid(console: Terminal, every: Iterable[Row]) -> None:
     for row in rows:
         cells[row.torch, row.python].append(row)
     pythons = sorted({row.python for row in rows}, key=python_key)
-    table = Table("PyTorch", *(f"Python {python}" for python in pythons), box=box.SIMPLE_HEAD)
+    table = Columns("PyTorch", *(f"Python {python}" for python in pythons))
     for torch in sorted({row.torch for row in rows}, key=release_key):
         found = [grid_cell(cells[torch, python], "", matched) for python in pythons]
         table.add_row(torch, *map(_in_words, found))
@@ -146,39 +133,21 @@ def _in_words(cell: GridCell | None) -> str:
     return f"{cell.worth}, {failing} fail" if failing else cell.worth
 
 
-def _support_tables(
-    rows: Iterable[Row], shown: Container[tuple[CaseInCell, str]]
-) -> Iterator[Table]:
-    """Yield a table per machine and device: support differs between them."""
-    places: dict[tuple[str, str], list[Support]] = {}
+def _print_support(
+    console: Terminal, rows: Iterable[Row], shown: Container[tuple[CaseInCell, str]]
+) -> None:
+    """Print a table per machine and device: support differs between them."""
+    places: dict[tuple[str, str], list[Support]] = defaultdict(list)
     for found in support(rows):
         if (found.series, found.python) in shown:
-            place = (found.series.machine, found.series.device)
-            places.setdefault(place, []).append(found)
+            places[found.series.machine, found.series.device].append(found)
     for (machine, device), group in places.items():
-        yield _support_table(
-            f"releases with which a case passes on {machine or 'no machine yet'}, {device}", group
-        )
-
-
-def _support_table(title: str, group: Iterable[Support]) -> Table:
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-    )
-    table.add_column("workload", overflow="fold")
-    table.add_column("Python", no_wrap=True)
-    table.add_column("PyTorch releases", overflow="fold", min_width=16)
-    workload = None
-    for found in group:
-        series = found.series
-        if series.workload != workload:
-            workload = series.workload
+        title = f"releases with which a case passes on {machine or 'no machine yet'}, {device}"
+        console.print(Text(title, "bold"))
+        table = Columns("workload", "Python", "PyTorch releases")
+        for workload, of_workload in groupby(group, lambda one: one.series.workload):
             table.add_row(Text(workload, "bold"))
-        label = Text(f"  {series.size} {series.variant}")
-        table.add_row(label, found.python, support_sentence(found))
-    return table
+            for one in of_workload:
+                label = Text(f"  {one.series.size} {one.series.variant}")
+                table.add_row(label, one.python, support_sentence(one))
+        console.print(table)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import shlex
-from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from ivhl.errors import InterpreterError, ResultsError, SpecError, UnknownNameError
+import typer
+
+from ivhl.errors import InterpreterError, LockError, ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.interpreter import find_interpreter
-from ivhl.matrix.project import MATRIX, load_project
+from ivhl.matrix.locks import ensure_lock
+from ivhl.matrix.project import MATRIX, find_root, load_project
 from ivhl.matrix.spec import load_matrix
 from ivhl.tracker.changes.annotations import load_annotations
 from ivhl.tracker.changes.confirmations import load_confirmations
 from ivhl.tracker.changes.incidents import KnownCauses
+from ivhl.tracker.store.index import open_index
 from ivhl.tracker.support.compat import NONE_EXPECTED
 from ivhl.tracker.support.expectations import load_expectations
 from ivhl.tracker.terminal import Terminal
@@ -23,12 +25,11 @@ from ivhl.tracker.wording import counted
 from ivhl.workload import broken_benchmarks, load_workloads
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    import typer
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ivhl.matrix.interpreter import Interpreter
-    from ivhl.matrix.spec import Matrix
+    from ivhl.matrix.locks import LockState
+    from ivhl.matrix.spec import CellSpec, Matrix
     from ivhl.tracker.store.index import Index
     from ivhl.workload import Workload
 
@@ -64,61 +65,31 @@ def matrix_beside_records(root: Path, *, is_named: bool = False) -> Matrix | Non
         return None
 
 
-def bench_commands(matrix: Matrix | None) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the command that measures each Python, and each PyTorch release, of a matrix."""
-    if matrix is None:
-        return {}, {}
-    first = f"ivhl bench --python {matrix.pythons[0]}"
-    return (
-        {python: f"ivhl bench --python {python}" for python in matrix.pythons},
-        {r: f"{first} --torch {r}" for r in matrix.releases("extended")},
-    )
-
-
-def check_recorded(
-    kind: str,
-    wanted: Iterable[str],
-    known: Collection[str],
-    measured_by: Mapping[str, str] = MappingProxyType({}),
-) -> None:
-    """Refuse names that no record has.
+def locked(
+    root: Path, matrix: Matrix, cell: CellSpec, given: Mapping[str, str], hint: str
+) -> LockState:
+    """Return the lock of a cell, resolved now if it is missing.
 
     Args:
-        kind: What a name stands for, for the error, e.g. ``workload``.
-        wanted: The names.
-        known: Those that records have.
-        measured_by: Name in the matrix to the command that would measure it.
+        root: Root of the project.
+        matrix: Its matrix.
+        cell: The cell.
+        given: Release to the text that was given for it: 9 is sought as 9.0.0.
+        hint: What to do where it cannot be made.
 
     Raises:
-        ResultsError: If a name is in the matrix but no record has it.
-        UnknownNameError: If a name is in neither; lists the nearest.
-    """
-    for name in wanted:
-        if name in known:
-            continue
-        if name in measured_by:
-            raise ResultsError(
-                f"{kind} {name}: it is in the matrix, but has no record",
-                hint=f"measure it with: {measured_by[name]}",
-            )
-        raise UnknownNameError(kind, name, {*known, *measured_by})
-
-
-@contextmanager
-def as_given(given: Mapping[str, str]) -> Iterator[None]:
-    """Let an error about an unknown release name it as the user did: 9 is sought as 9.0.0.
-
-    Args:
-        given: Release to the text that was given for it.
-
-    Raises:
-        SpecError: In place of an ``UnknownNameError`` about one of them.
+        SpecError: If there is no such release; names it as the user did.
+        LockError: If nothing can be installed.
     """
     try:
-        yield
+        lock = ensure_lock(root, matrix, cell)
     except UnknownNameError as error:
         text = given.get(error.name, error.name)
         raise SpecError(f"unknown {error.kind} {text!r}", hint=error.hint) from error
+    if lock.kind != "locked":
+        why = lock.message.splitlines()[0]
+        raise LockError(f"{cell.id} cannot be made: {why}", hint=hint)
+    return lock
 
 
 def warn_unread(problems: Iterable[object], *results: Path | None, every: bool = False) -> None:
@@ -193,6 +164,24 @@ def known_changes(folder: Path, root: Path) -> KnownCauses:
     return KnownCauses(load_annotations(folder), load_confirmations(folder), expectations)
 
 
+def stored(results: Path | None, *, every: bool = False) -> tuple[Path, Path, Index]:
+    """Return the root, the folder of the results, and their index; name what cannot be read.
+
+    Args:
+        results: The folder as it was given.
+        every: Whether to name all that cannot be read.
+
+    Raises:
+        ResultsError: If there is no record.
+    """
+    root = find_root()
+    folder = results_folder(results, root)
+    index = open_index(folder)
+    warn_unread(index.problems, results, every=every)
+    check_any(index, folder)
+    return root, folder, index
+
+
 def check_any(index: Index, folder: Path) -> None:
     """Refuse a folder without records.
 
@@ -233,3 +222,13 @@ def given(context: typer.Context, *, without: Sequence[str]) -> list[str]:
                 # The job runs in the root: a path relative to this folder would not resolve there.
                 words += [option.opts[0], str(one.resolve() if isinstance(one, Path) else one)]
     return words
+
+
+def in_one_job(root: Path, context: typer.Context, slurm: Sequence[str] | None) -> int:
+    """Run the same command as a Slurm job, and return its exit code."""
+    from ivhl.bench.slurm import parse_options, run_on_slurm  # noqa: PLC0415  (an extra)
+
+    words = [str(context.info_name), *given(context, without=("executor", "slurm"))]
+    return run_on_slurm(
+        root, words, parse_options(slurm or ()), lambda text: typer.echo(text, nl=False)
+    )

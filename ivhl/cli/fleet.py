@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from ivhl.cli import app, options
@@ -17,17 +16,13 @@ from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.bring import import_records
 from ivhl.fleet.signed import load_attestations
 from ivhl.matrix.project import find_root
-from ivhl.tracker.terminal import Terminal
+from ivhl.tracker.terminal import Columns, Terminal
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ivhl.fleet.bring import Imported
-    from ivhl.fleet.sources import Refused
 
 _PLACES_SHOWN = 3
-SCHEMA = "ivhl.import/1"
 
 
 class RefusedError(ResultsError):
@@ -62,7 +57,14 @@ def import_command(
     folder = folder_to_write(results or root / "results")
     imported = import_records(root, records, folder, attested=attested)
     if as_json:
-        print_json(SCHEMA, **_as_dict(imported))
+        print_json(
+            "ivhl.import/1",
+            batches=[
+                {**batch._asdict(), "new": new, "had": imported.had[batch]}
+                for batch, new in imported.new.items()
+            ],
+            refused=[asdict(one) for one in imported.refused],
+        )
     else:
         _print(imported)
     if imported.refused:
@@ -72,19 +74,9 @@ def import_command(
         )
 
 
-def _as_dict(imported: Imported) -> dict[str, object]:
-    return {
-        "batches": [
-            {**batch._asdict(), "new": imported.new[batch], "had": imported.had[batch]}
-            for batch in imported.new
-        ],
-        "refused": [asdict(one) for one in imported.refused],
-    }
-
-
 def _print(imported: Imported) -> None:
     console = Terminal(highlight=False, soft_wrap=True)
-    table = Table("machine", "device", "commit", "cell", "new", "here", box=None, pad_edge=False)
+    table = Columns("machine", "device", "commit", "cell", "new", "here")
     for batch in imported.new:
         cell = Text(batch.cell)
         if batch.existing:
@@ -95,19 +87,15 @@ def _print(imported: Imported) -> None:
         console.print(table)
     new, had = imported.new.total(), imported.had.total()
     console.print(f"{counted(new, 'new record')}, {had} already present")
-    for (rule, hint), places in _by_reason(imported.refused).items():
-        console.print(f"refused: {rule}", markup=False, style="red")
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for one in imported.refused:
+        reasons.setdefault((one.rule, one.hint), []).append(one.place)
+    for (rule, hint), places in reasons.items():
+        console.print(f"refused: {rule}", style="red")
         for place in places[:_PLACES_SHOWN]:
-            console.print(f"  {place}", markup=False)
+            console.print(f"  {place}")
         if len(places) > _PLACES_SHOWN:
             console.print(f"  and {len(places) - _PLACES_SHOWN} more")
-        console.print(f"  next: {hint}", markup=False)
+        console.print(f"  next: {hint}")
     if new:
         console.print("next: ivhl publish")
-
-
-def _by_reason(refused: Iterable[Refused]) -> dict[tuple[str, str], list[str]]:
-    groups: dict[tuple[str, str], list[str]] = {}
-    for one in refused:
-        groups.setdefault((one.rule, one.hint), []).append(one.place)
-    return groups

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from xml.etree import ElementTree as ET
 
 import typer
 
 from ivhl.cli import app, options
-from ivhl.cli.declared import declared, folder_to_write, given, results_folder, warn, warn_unread
+from ivhl.cli.compare import in_json
+from ivhl.cli.declared import (
+    declared,
+    folder_to_write,
+    in_one_job,
+    results_folder,
+    warn,
+    warn_unread,
+)
 from ivhl.cli.markdown import code
-from ivhl.cli.names import RELEASE, recorded
-from ivhl.cli.screen import screen
+from ivhl.cli.names import RELEASE, all_named, recorded
+from ivhl.cli.screen import picked, print_json, screen
 from ivhl.cli.sides import times_table
 from ivhl.errors import FixedError, IvhlError, SpecError, WorseError
 from ivhl.git import commits_of_same_code, find_commit
@@ -34,20 +39,18 @@ from ivhl.tracker.wording import counted, shown_reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from ivhl.bench.confirm import Confirmed
     from ivhl.bench.experiment import Measure, Runs
     from ivhl.records.identity import CaseInCell
     from ivhl.tracker.changes.compare import Comparison
     from ivhl.tracker.changes.gate import Verdict
-    from ivhl.tracker.changes.kinds import CaseChange
     from ivhl.tracker.store.index import Index
     from ivhl.tracker.support.expectations import Expectations
 
 # GitHub accepts comments of at most 65,536 characters.
 _ROWS_SHOWN = 50
-
-
 _ROUNDS = 5  # at most, to confirm suspects
 
 
@@ -86,71 +89,71 @@ def gate_command(
     """
     root = find_root()
     if executor == "slurm":
-        raise typer.Exit(_in_one_job(root, context, slurm or ()))
+        raise typer.Exit(in_one_job(root, context, slurm))
     if slurm:
         raise SpecError("--slurm: needs --executor slurm", hint="add --executor slurm")
     # What measures makes the folder.
     folder = folder_to_write(results if measure and results else results_folder(results, root))
     commits = _commits(root, base, commit)
     matrix = load_matrix(root / MATRIX)
-    releases: Sequence[str] = [*map(matrix.release, torch or ())]
     # The name under which this machine measures may be another one than its host name.
     here = machine[0] if machine and len(machine) == 1 else os.uname().nodename
     if BY_PROCESSOR in (machine or ()):
         here = this_machine(BY_PROCESSOR).name
         machine = [here if name == BY_PROCESSOR else name for name in machine or ()]
     workloads = declared(root)
-    workload = sorted(
-        recorded("workload", workload, {one.name for one in workloads}) if workload else ()
-    )
+    names = all_named("workload", workload, {one.name for one in workloads})
     runs = _runs(root, folder, here, in_docker=in_docker) if measure or confirm else None
     if runs is not None and measure:
         from ivhl.bench.confirm import measure_pair  # noqa: PLC0415  (it needs all that measures)
 
-        measure_pair(runs, matrix.cells(python or (), releases), commits, workload)
+        cells = matrix.cells(all_named("Python", python, matrix.pythons), torch or ())
+        measure_pair(runs, cells, commits, names)
     index = open_index(folder)
     warn_unread(index.problems, results)
-    known = {*matrix.pythons, *(entry.python for entry in index.entries)}
-    python = sorted(recorded("Python", python, known)) if python else []
-    known = {*matrix.releases("extended"), *(entry.torch for entry in index.entries)}
-    releases = sorted(recorded(RELEASE, releases, known)) if releases else []
-    machines = recorded("machine", machine, {entry.case.machine for entry in index.entries})
+    recorded_cases = [entry.case for entry in index.entries]
+    machines = recorded("machine", machine, {case.machine for case in recorded_cases})
+    pythons = {*matrix.pythons, *(case.python for case in recorded_cases)}
+    releases = {*matrix.releases("extended"), *(case.torch for case in recorded_cases)}
+    wanted_pythons = recorded("Python", python, pythons)
+    wanted_releases = recorded(RELEASE, [matrix.release(one) for one in torch or ()], releases)
     entries = [entry for entry in index.entries if entry.case.machine in machines]
     hashes = {entry.commit for entry in entries}
     before, after = (commits_of_same_code(root, commit, hashes) for commit in commits)
 
     def wanted(case: CaseInCell) -> bool:
         return (
-            case.workload in (workload or (case.workload,))
-            and case.python in (python or (case.python,))
-            and case.torch in (releases or (case.torch,))
+            (not names or case.workload in names)
+            and case.python in wanted_pythons
+            and case.torch in wanted_releases
         )
 
     records = index.read(entry for entry in entries if entry.commit in before | after)
-    expectations = _expectations(root, index)
     verdict = judge(
         records,
         before,
         after,
         workloads,
         index.spreads,
-        expectations=expectations,
+        expectations=_expectations(root, index),
         disturbed=disturbed_keys(index.entries),
         wanted=wanted,
     )
     found: list[Confirmed] = []
     if runs is not None and confirm:
-        verdict, found = _confirmed(
-            runs, commits, verdict, min(rounds or _ROUNDS, _ROUNDS), every=bool(workload)
-        )
-    if form is None and not as_json:
-        with screen(every=every) as console:
-            console.print(_verdict_text(verdict, *(one[:8] for one in commits)))
+        most = min(rounds or _ROUNDS, _ROUNDS)
+        verdict, found = _confirmed(runs, commits, verdict, most, every=bool(workload))
+    short = commits[0][:8], commits[1][:8]
+    if as_json:
+        print_json("ivhl.gate/1", **_as_dict(verdict, *short, found))
+    elif form is not None:
+        typer.echo(_WRITERS[form](verdict, *short))
+        if form == "github":
+            shown = [record for record in records if wanted(case_of(record))]
+            typer.echo("\n".join(times_table(shown, before, after)))
     else:
-        _print(verdict, commits, "json" if as_json else str(form), found)
-    if form == "github":
-        shown = [record for record in records if wanted(case_of(record))]
-        typer.echo("\n".join(times_table(shown, before, after)))
+        with screen(every=every) as console:
+            console.print(_verdict_text(verdict, *short))
     _raise_for(verdict, commits, allow_missing=allow_missing)
 
 
@@ -164,26 +167,16 @@ def _raise_for(verdict: Verdict, commits: tuple[str, str], *, allow_missing: boo
         )
     if outdated := verdict.outdated:
         raise FixedError(
-            f"{counted(len(outdated), 'case')} passing: {EXPECTATIONS} still expects a failure",
+            f"{counted(len(outdated), 'result')} passing: {EXPECTATIONS} still expects a failure",
             hint="remove or narrow the entries: ivhl check --update",
         )
     if (gaps or not verdict.compared) and not allow_missing:
-        what = f"{counted(len(gaps), 'case')} missing or incomparable" if gaps else ""
+        what = f"{counted(len(gaps), 'result')} missing or incomparable" if gaps else ""
         raise GapsError(
             what or "nothing to compare: records are missing, or no longer declared",
             hint=f"measure {commits[0][:8]} and {commits[1][:8]} in the same way, or pass "
             "--allow-missing",
         )
-
-
-def _in_one_job(root: Path, context: typer.Context, options: Sequence[str]) -> int:
-    """Run the same command as a Slurm job, in whose allocation both commits are measured."""
-    from ivhl.bench.slurm import parse_options, run_on_slurm  # noqa: PLC0415  (seldom used)
-
-    words = ["gate", *given(context, without=("executor", "slurm"))]
-    return run_on_slurm(
-        root, words, parse_options(options), lambda text: typer.echo(text, nl=False)
-    )
 
 
 def _runs(root: Path, results: Path, machine: str, *, in_docker: bool) -> Runs:
@@ -228,21 +221,6 @@ def _expectations(root: Path, index: Index) -> Expectations:
     return expectations
 
 
-def _print(
-    verdict: Verdict, commits: tuple[str, str], form: str, found: Sequence[Confirmed]
-) -> None:
-    writers = {
-        "github": _verdict_markdown,
-        "junit": _verdict_junit,
-        "annotations": _verdict_annotations,
-    }
-    base, head = (commit[:8] for commit in commits)
-    if form == "json":
-        typer.echo(_verdict_json(verdict, base, head, found))
-    else:
-        typer.echo(writers[form](verdict, base, head))
-
-
 def _confirmed(
     runs: Runs, commits: tuple[str, str], verdict: Verdict, rounds: int, *, every: bool
 ) -> tuple[Verdict, list[Confirmed]]:
@@ -281,18 +259,19 @@ def _headline(verdict: Verdict) -> str:
     """Return what the comparison shows; where it can show little, that comes first."""
     worse = {kind: n for kind, n in verdict.counts.items() if kind in REGRESSIONS}
     words = {kind: "fail" if kind == "fails" and n > 1 else kind for kind, n in worse.items()}
-    found = ", ".join(f"{counted(n, 'case')} {words[kind]}" for kind, n in worse.items())
+    found = [", ".join(f"{counted(n, 'result')} {words[kind]}" for kind, n in worse.items())]
     if outdated := len(verdict.outdated):
         verb = "passes" if outdated == 1 else "pass"
-        passing = f"{counted(outdated, 'case')} {verb}, which {EXPECTATIONS} expects to fail"
-        found = f"{found}; {passing}" if found else passing
+        found.append(f"{counted(outdated, 'result')} {verb}, which {EXPECTATIONS} expects to fail")
     judged, total = verdict.judged, len(verdict.findings)
     if not total:
         return "Cannot judge: no case has a record of both commits"
     if 2 * judged < total:
-        blind = f"cannot judge {total - judged} of {counted(total, 'case')}"
-        return f"{found}; {blind}" if found else blind.capitalize()
-    return found or f"No regression in {counted(judged, 'case')} that could be judged"
+        found.append(f"cannot judge {total - judged} of {counted(total, 'result')}")
+    text = "; ".join(filter(None, found))
+    return text[:1].upper() + text[1:] or (
+        f"No regression in {counted(judged, 'result')} that could be judged"
+    )
 
 
 def _failing(verdict: Verdict) -> tuple[Comparison, ...]:
@@ -303,50 +282,41 @@ def _failing(verdict: Verdict) -> tuple[Comparison, ...]:
 
 def _counts(verdict: Verdict) -> str:
     found = ", ".join(f"{n} {kind}" for kind, n in verdict.counts.items()) or "no records"
-    return f"{found}; times are corrected over {counted(verdict.together, 'case')}"
+    return f"{found}; times are corrected over {counted(verdict.together, 'result')}"
 
 
 def _elsewhere(verdict: Verdict) -> list[str]:
     lines = [
-        f"no record on {machine}, {device} ({counted(n, 'case')} at the base)"
+        f"no record on {machine}, {device} ({counted(n, 'result')} at the base)"
         for (machine, device), n in verdict.elsewhere.items()
     ]
     if verdict.undeclared:
-        lines.append(f"{counted(verdict.undeclared, 'case')} no longer declared, and not compared")
+        lines.append(f"{counted(verdict.undeclared, 'result')} no longer declared, not compared")
     return lines
 
 
-def _verdict_json(verdict: Verdict, base: str, head: str, found: Sequence[Confirmed]) -> str:
-    findings = [
-        {
-            **one.case._asdict(),
-            "cell": one.case.cell,
-            "kind": one.kind,
-            "expected": one.is_expected,
-            "reason": one.reason,
-            "expectation": one.expectation and one.expectation.model_dump(by_alias=True),
-            **_details(one.change),
-        }
-        for one in verdict.findings
-    ]
-    elsewhere = [
-        {"machine": machine, "device": device, "cases": n}
-        for (machine, device), n in verdict.elsewhere.items()
-    ]
-    about = {
-        "schema": "ivhl.gate/1", "headline": _headline(verdict), "base": base, "head": head,
-        "findings": findings, "not_measured": elsewhere, "corrected_over": verdict.together,
-        "confirmed": [one._asdict() for one in found],
-    }  # fmt: skip
-    return json.dumps(about, indent=1)
-
-
-def _details(change: CaseChange | None) -> dict[str, Any]:
-    if change is None:
-        return {}
+def _as_dict(verdict: Verdict, base: str, head: str, found: Sequence[Confirmed]) -> dict[str, Any]:
     return {
-        "facts": [asdict(fact) for fact in change.facts],
-        "changes": [asdict(one) for one in change.changes.values()],
+        "headline": _headline(verdict),
+        "base": base,
+        "head": head,
+        "findings": [
+            {
+                **one.case._asdict(),
+                **picked(one, "kind reason"),
+                "cell": one.case.cell,
+                "expected": one.is_expected,
+                "expectation": one.expectation and one.expectation.model_dump(by_alias=True),
+                **(in_json(one.change) if one.change else {}),
+            }
+            for one in verdict.findings
+        ],
+        "not_measured": [
+            {"machine": machine, "device": device, "cases": n}
+            for (machine, device), n in verdict.elsewhere.items()
+        ],
+        "corrected_over": verdict.together,
+        "confirmed": [one._asdict() for one in found],
     }
 
 
@@ -400,3 +370,10 @@ def _verdict_markdown(verdict: Verdict, base: str, head: str) -> str:
             lines += ["", f"<details><summary>{heading}</summary>", "", *table, "", "</details>"]
     lines += ["", *(f"- {code(text)}" for text in _elsewhere(verdict))]
     return "\n".join(lines).rstrip()
+
+
+_WRITERS = {
+    "github": _verdict_markdown,
+    "junit": _verdict_junit,
+    "annotations": _verdict_annotations,
+}

@@ -6,30 +6,25 @@ import json
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
-from rich.table import Table
 
 from ivhl.cli import app, options
 from ivhl.cli.complete import complete_cells
+from ivhl.cli.declared import locked
 from ivhl.cli.names import find_cell, the_one
 from ivhl.cli.screen import screen
-from ivhl.errors import IvhlError, LockError, SpecError, UnknownNameError
+from ivhl.errors import IvhlError, SpecError, UnknownNameError
 from ivhl.image.bill import make_bill
 from ivhl.image.build import find_image, list_images
 from ivhl.image.engine import connect
 from ivhl.image.executor import DockerExecutor
 from ivhl.image.packages import contents, differences
-from ivhl.matrix.locks import ensure_lock
 from ivhl.matrix.project import find_root, load
-from ivhl.tracker.terminal import Terminal
+from ivhl.tracker.terminal import Columns, Terminal
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ivhl.image.build import Image
     from ivhl.image.engine import Client
-    from ivhl.matrix.locks import LockState
-    from ivhl.matrix.spec import CellSpec, Matrix
 
 _GIB = 2**30
 
@@ -76,7 +71,7 @@ def image_command(
     cell = find_cell(matrix, image)
     engine = DockerExecutor(root)
     before = {one.id for one in list_images(engine.client, cell.id)}
-    lock = _lock(root, matrix, cell)
+    lock = locked(root, matrix, cell, {}, "only a locked cell can become an image")
     console = Terminal(highlight=False, soft_wrap=True)
     built = engine.image(
         lock, device, lambda line: console.print(line, style="bright_black"), fresh=force
@@ -118,7 +113,7 @@ def _compare_images(client: Client, names: tuple[str, str], *, every: bool) -> N
             counts = ", ".join(counted(len(them), kind) for kind, them in sorted(before.items()))
             console.print(f"identical: {counts}")
             return
-        table = Table("", "name", two[0].short, two[1].short, box=None, pad_edge=False)
+        table = Columns("kind", "name", two[0].short, two[1].short)
         for thing in found:
             table.add_row(thing.kind, thing.name, thing.before or "none", thing.after or "none")
         console.print(table)
@@ -126,13 +121,3 @@ def _compare_images(client: Client, names: tuple[str, str], *, every: bool) -> N
         f"{counted(len(found), 'difference')} between {two[0].short} and {two[1].short}",
         hint="system packages come with the base image: pin it by digest",
     )
-
-
-def _lock(root: Path, matrix: Matrix, cell: CellSpec) -> LockState:
-    lock = ensure_lock(root, matrix, cell)
-    if lock.kind != "locked":
-        raise LockError(
-            f"{cell.id} is {lock.kind}: {lock.message}",
-            hint="only a locked cell can become an image",
-        )
-    return lock

@@ -2,53 +2,43 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
-from ivhl.bench.selection import Selection
-from ivhl.bench.work import (
-    Shard as Share,
-)
-from ivhl.bench.work import (
-    leave_out_measured,
-    list_work,
-    parse_shard,
-    records_at,
-    take_shard,
-)
+from ivhl.bench.work import leave_out_measured, list_work, parse_shard, records_at, take_shard
 from ivhl.cli import app, options
 from ivhl.cli.complete import complete_cells
 from ivhl.cli.declared import declared, interpreter_of
 from ivhl.cli.jobs import github_jobs
 from ivhl.cli.lock import COLOURS, state_of
-from ivhl.cli.names import find_cell
+from ivhl.cli.names import RELEASE, all_named, find_cell, selection_of, some
 from ivhl.cli.releases import show_new_releases
-from ivhl.cli.screen import print_json, screen
-from ivhl.errors import InterpreterError, SpecError
+from ivhl.cli.screen import picked, print_json, screen
+from ivhl.errors import InterpreterError, ResultsError, SpecError, UnknownNameError
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.matrix.diff import diff_cells
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load
 from ivhl.tracker.store.records import load_records
+from ivhl.tracker.terminal import Columns
 from ivhl.tracker.wording import counted
-from ivhl.workload import Case
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from ivhl.bench.work import Shard as Share
     from ivhl.matrix.diff import CellDiff
-    from ivhl.matrix.locks import LockState
+    from ivhl.matrix.interpreter import Interpreter
     from ivhl.matrix.spec import CellSpec, Matrix
     from ivhl.tracker.terminal import Terminal
+    from ivhl.workload import Case
 
-SCHEMA = "ivhl.matrix/1"
-CELL_SCHEMA = "ivhl.cell/1"
-DIFF_SCHEMA = "ivhl.cell-diff/1"
+_NAMED = 3  # workloads of a cell; --json has all cases
 
 
 @app.command("matrix")
@@ -101,39 +91,59 @@ def matrix_command(
             show = _show if len(named) == 1 else _diff
             show(console, root, matrix, named, as_json=as_json)
             return
-        chosen = matrix.cells(python or (), torch or (), tier)
-        work: dict[str, tuple[Case, ...]] | None = None
-        selection = Selection(
-            workloads=tuple(workload or ()), size=size, variants=tuple(variant or ()), suite=suite
-        )
-        if shard is not None or stale or form:
-            cases = selection.choose(declared(root), device)
+        pythons = all_named("Python", python, matrix.pythons)
+        chosen = matrix.cells(pythons, torch or (), tier)
+        found = {name: interpreter_of(root, name) for name in {cell.python for cell in chosen}}
+        rows = [_facts(root, matrix, cell, found[cell.python]) for cell in chosen]
+        with_work = shard is not None or stale or form
+        if not with_work:
+            _check_found(matrix, torch or (), rows)
+        workloads = declared(root) if with_work or workload or variant or size else ()
+        selection = selection_of(workloads, workload, size, variant, suite)
+        work: dict[str, tuple[Case, ...]] = {}
+        if with_work:
             work = _work(
                 root,
-                matrix.cells((*matrix.pythons_of(tier), *(python or ())), torch or (), tier),
-                cases,
+                matrix.cells((*matrix.pythons_of(tier), *pythons), torch or (), tier),
+                selection.choose(workloads, device),
                 shard=None if shard is None else parse_shard(shard),
                 stale=stale,
                 commit=find_commit(root, commit),
                 device=device,
                 machine=machine,
             )
-            chosen = tuple(cell for cell in chosen if cell.id in work)
+            rows = [
+                row | {"cases": [case.name for case in work[row["id"]]]}
+                for row in rows
+                if row["id"] in work
+            ]
         if form:
             # An unavailable cell has nothing to install, so a job could not measure anything.
-            there = [c for c in chosen if state_of(root, matrix, c)["lock"] != "unavailable"]
+            there = {row["id"] for row in rows if row["lock"] != "unavailable"}
             # Always pass the suite: a job with --workload would otherwise measure all variants.
-            options = [("--suite", selection.chosen_suite), ("--size", size)]
+            options = [("--suite", selection.chosen_suite), ("--size", selection.size)]
             options += [("--variant", name) for name in selection.variants]
             options += [("--device", device), ("--commit", commit)]
-            every_case = () if selection.workloads else selection.choose(declared(root), device)
-            typer.echo(github_jobs(there, work or {}, every_case, options))
-            return
-        rows = _rows(root, matrix, chosen, work)
-        if as_json:
-            print_json(SCHEMA, cells=rows)
+            every_case = () if selection.workloads else selection.choose(workloads, device)
+            measured = [cell for cell in chosen if cell.id in there]
+            typer.echo(github_jobs(measured, work, every_case, options))
+        elif as_json:
+            print_json("ivhl.matrix/1", cells=rows)
         else:
             _print_cells(console, rows)
+
+
+def _check_found(matrix: Matrix, texts: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse options that find nothing: no cell, or none that has a tier or a lock.
+
+    Raises:
+        ResultsError: If there is no cell.
+        UnknownNameError: If there are only releases that nobody named before; lists the nearest.
+    """
+    if not rows:
+        raise ResultsError("no cell matches all of these options", hint="leave out an option")
+    if texts and not any(row["tier"] or row["lock"] != "missing" for row in rows):
+        raise UnknownNameError(RELEASE, texts[0], matrix.every_release)
 
 
 def _work(
@@ -167,56 +177,38 @@ def _work(
     return found
 
 
-def _rows(
-    root: Path,
-    matrix: Matrix,
-    cells: Sequence[CellSpec],
-    work: Mapping[str, Sequence[Case]] | None,
-) -> list[dict[str, Any]]:
-    found = {name: interpreter_of(root, name) for name in {cell.python for cell in cells}}
-    rows = []
-    for cell in cells:
-        interpreter = found[cell.python]
-        state = state_of(root, matrix, cell)
-        row: dict[str, Any] = {
-            "id": cell.id,
-            "python": cell.python,
-            "torch": cell.torch,
-            "tier": matrix.tier(cell),
-            "lock": state["lock"],
-            "message": state["message"],
-            "interpreter": str(interpreter.path) if interpreter else None,
-            "python_full": interpreter.full_version if interpreter else None,
-        }
-        if work is not None:
-            row["cases"] = [case.name for case in work[cell.id]]
-        rows.append(row)
-    return rows
+def _facts(
+    root: Path, matrix: Matrix, cell: CellSpec, interpreter: Interpreter | None
+) -> dict[str, Any]:
+    """Return what is known of a cell without what is installed in it, for JSON."""
+    return {
+        "id": cell.id,
+        **picked(cell, "python torch"),
+        "tier": matrix.tier(cell),
+        **state_of(root, matrix, cell),
+        "interpreter": str(interpreter.path) if interpreter else None,
+        "python_full": interpreter.full_version if interpreter else None,
+    }
 
 
 def _print_cells(console: Terminal, rows: Sequence[Mapping[str, Any]]) -> None:
     if not rows:
         console.print("no cells")
         return
-    counts = [str(row["lock"]) for row in rows]
-    summary = ", ".join(f"{counts.count(kind)} {kind}" for kind in dict.fromkeys(counts))
+    counts = Counter(str(row["lock"]) for row in rows)
+    summary = ", ".join(f"{number} {kind}" for kind, number in counts.items())
     console.print(f"{counted(len(rows), 'cell')}: {summary}")
-    table = Table("cell", "tier", "lock", "Python", box=None, pad_edge=False)
-    with_work = any("cases" in row for row in rows)
-    if with_work:
-        table.add_column("cases", overflow="fold")
+    with_work = "cases" in rows[0]
+    table = Columns("cell", "tier", "lock", "Python", *["cases"] * with_work)
     for row in rows:
-        colour = COLOURS.get(str(row["lock"]), "red")
-        columns = [
+        names = [*dict.fromkeys(name.partition("/")[0] for name in row.get("cases", ()))]
+        table.add_row(
             row["id"],
             row["tier"] or "not in the matrix",
-            Text(str(row["lock"]), colour),
+            Text(row["lock"], COLOURS.get(row["lock"], "red")),
             row["python_full"] or Text(f"not found: {row['python']}", "red"),
-        ]
-        if with_work:
-            names = dict.fromkeys(name.partition("/")[0] for name in row["cases"])
-            columns.append(f"{len(row['cases'])}: {', '.join(names)}")
-        table.add_row(*columns)
+            *([f"{len(row['cases'])}: {some(names, _NAMED)}"] if with_work else []),
+        )
     console.print(table)
 
 
@@ -226,48 +218,32 @@ def _show(
     """Print the lock, the packages and the interpreter of a cell."""
     (cell,) = cells
     state = lock_state(root, cell)
-    found = _facts(root, matrix, cell, state)
-    if as_json:
-        print_json(CELL_SCHEMA, **found, packages=state.packages)
-        return
-    missing = ""
+    path = state.path.relative_to(root).as_posix()
+    missing, interpreter = "", None
     try:
-        find_interpreter(root, cell.python, install=False)
+        interpreter = find_interpreter(root, cell.python, install=False)
     except InterpreterError as error:
         missing = str(error)
-    python = f"{found['python_full']}, {found['interpreter']}"
+    found = _facts(root, matrix, cell, interpreter) | {"path": path, "sha256": state.sha256}
+    if as_json:
+        print_json("ivhl.cell/1", **found, packages=state.packages)
+        return
     for name, value in {
         "cell": cell.id,
         "tier": found["tier"] or "not in the matrix",
-        "lock": f"{found['lock']}, {found['path']}",
-        "sha256": found["sha256"] or "-",
-        "Python": missing or python,
+        "lock": f"{found['lock']}, {path}",
+        "sha256": state.sha256 or "-",
+        "Python": missing or f"{found['python_full']}, {found['interpreter']}",
     }.items():
         console.print(f"{name:<8}{value}", soft_wrap=True)
     if state.message:
         console.print(f"\n{state.message}", soft_wrap=True)
     if state.pins:
-        table = Table("package", "version", "required by", box=None, pad_edge=False)
+        table = Columns("package", "version", "required by")
         for pin in state.pins:
             table.add_row(pin.name, pin.version, ", ".join(pin.via))
         console.print()
         console.print(table)
-
-
-def _facts(root: Path, matrix: Matrix, cell: CellSpec, state: LockState) -> dict[str, Any]:
-    interpreter = interpreter_of(root, cell.python)
-    return {
-        "id": cell.id,
-        "python": cell.python,
-        "torch": cell.torch,
-        "tier": matrix.tier(cell),
-        "lock": "stale" if state.stale(matrix) else state.kind,
-        "path": state.path.relative_to(root).as_posix(),
-        "sha256": state.sha256,
-        "message": state.message,
-        "interpreter": str(interpreter.path) if interpreter else None,
-        "python_full": interpreter.full_version if interpreter else None,
-    }
 
 
 def _diff(
@@ -276,17 +252,13 @@ def _diff(
     """Print how two cells differ, and whether they can be compared."""
     found = diff_cells(root, matrix, *cells)
     if as_json:
+        packages = picked(found, "added removed changed forced")
         print_json(
-            DIFF_SCHEMA,
+            "ivhl.cell-diff/1",
             first=found.first.id,
             second=found.second.id,
-            axis=found.axis,
-            matched=found.matched,
-            reasons=found.reasons,
-            added=dict(found.added),
-            removed=dict(found.removed),
-            changed=dict(found.changed),
-            forced=dict(found.forced),
+            **picked(found, "axis matched reasons"),
+            **{name: dict(values) for name, values in packages.items()},
         )
     else:
         _print_diff(console, found)
@@ -310,9 +282,7 @@ def _print_diff(console: Terminal, found: CellDiff) -> None:
         console.print("not matched:", style="red", end=" ")
         console.print(reason, soft_wrap=True)
     if differences:
-        table = Table(
-            "package", found.first.id, found.second.id, "forced", box=None, pad_edge=False
-        )
+        table = Columns("package", found.first.id, found.second.id, "forced")
         for name, (old, new) in sorted(differences.items()):
             table.add_row(name, old, new, found.forced.get(name, Text("no", "red")))
         console.print()

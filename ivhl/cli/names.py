@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from ivhl.cli.declared import bench_commands
+from ivhl.bench.selection import Selection, named_case
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.spec import newest_of
+from ivhl.workload import every_case
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from ivhl.bench.selection import Suite
     from ivhl.matrix.spec import CellSpec, Matrix
+    from ivhl.workload import Case, Workload
 
 T = TypeVar("T")
 RELEASE = "PyTorch release"
@@ -53,14 +57,84 @@ def the_one(kind: str, text: str, known: Collection[str]) -> str:
         UnknownNameError: If there is none.
         SpecError: If there are several.
     """
-    found = matching(kind, text, known)
+    return _only(kind, text, matching(kind, text, known))
+
+
+def _only(kind: str, text: str, found: Sequence[str]) -> str:
     if len(found) > 1:
-        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
         raise SpecError(
             f"{kind} {text!r} is part of {len(found)} names",
-            hint=f"name one: {', '.join(found[:_NAMED])}{more}",
+            hint=f"name one: {some(found, _NAMED)}",
         )
     return found[0]
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """Return names as a list, of which the first are named and the rest are counted."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def all_named(kind: str, texts: Iterable[str] | None, known: Collection[str]) -> tuple[str, ...]:
+    """Return the names that texts mean, without duplicates; none if there is no text.
+
+    Raises:
+        UnknownNameError: If a text means none.
+    """
+    return tuple(
+        dict.fromkeys(name for text in texts or () for name in matching(kind, text, known))
+    )
+
+
+def matching_cases(text: str, cases: Collection[str], kind: str = "case") -> tuple[str, ...]:
+    """Return the workloads that a text means, or if there is none, the cases.
+
+    Args:
+        text: As it was given; a part of a workload is a part of its cases, too.
+        cases: Full names of cases.
+        kind: See ``matching``.
+
+    Raises:
+        UnknownNameError: If there is neither; lists the nearest.
+    """
+    workloads = {name.partition("/")[0] for name in cases}
+    with suppress(UnknownNameError):
+        return matching(kind, text, workloads)
+    return matching(kind, text, {*workloads, *cases})
+
+
+def find_case(workloads: Sequence[Workload], text: str, device: str) -> Case:
+    """Return the case that a text means: of a workload, its core variant.
+
+    Raises:
+        UnknownNameError: If there is none.
+        SpecError: If there are several.
+    """
+    cases = [case.name for case in every_case(workloads, device)]
+    return named_case(workloads, _only("case", text, matching_cases(text, cases)), device)
+
+
+def selection_of(
+    workloads: Sequence[Workload],
+    workload: Sequence[str] | None,
+    size: str | None,
+    variant: Sequence[str] | None,
+    suite: Suite | None,
+) -> Selection:
+    """Return what options select.
+
+    Raises:
+        UnknownNameError: If a text means nothing.
+        SpecError: If a size means several.
+    """
+    sizes = {size for one in workloads for size in one.sizes}
+    variants = {variant.name for one in workloads for variant in one.variants}
+    return Selection(
+        workloads=all_named("workload", workload, {one.name for one in workloads}),
+        size=size and the_one("size", size, sizes),
+        variants=all_named("variant", variant, variants),
+        suite=suite,
+    )
 
 
 def find_cell(matrix: Matrix, text: str, releases: Sequence[str] = ()) -> CellSpec:
@@ -75,8 +149,8 @@ def find_cell(matrix: Matrix, text: str, releases: Sequence[str] = ()) -> CellSp
         UnknownNameError: If there is none.
         SpecError: If there are several, or a release is not valid.
     """
-    every = matrix.cells(releases=[*matrix.every_release, *releases])
-    return matrix.cell(the_one("cell", text, [cell.id for cell in every]), releases)
+    every = {cell.id: cell for cell in matrix.cells(releases=[*matrix.every_release, *releases])}
+    return every[the_one("cell", text, every)]
 
 
 def recorded(
@@ -114,8 +188,13 @@ def recorded(
 
 def commands_of(matrix: Matrix | None) -> dict[str, dict[str, str]]:
     """Return, for Pythons and for PyTorch releases of a matrix, the command that measures each."""
-    by_python, by_release = bench_commands(matrix)
-    return {"Python": by_python, RELEASE: by_release}
+    if matrix is None:
+        return {}
+    first = f"ivhl bench --python {matrix.pythons[0]}"
+    return {
+        "Python": {python: f"ivhl bench --python {python}" for python in matrix.pythons},
+        RELEASE: {one: f"{first} --torch {one}" for one in matrix.releases("extended")},
+    }
 
 
 def narrow(

@@ -5,13 +5,18 @@ Options that choose records or cells may be repeated; a type named ``One...`` ta
 
 from __future__ import annotations
 
+import inspect
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ivhl.cli.complete import complete_cases, complete_from
 from ivhl.measure.effort import MOST_THREADS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _PYTHON = typer.Option(
     "--python", help="Python, e.g. 3.12.", autocompletion=complete_from("python")
@@ -64,6 +69,53 @@ Deadline = Annotated[float, _DEADLINE]
 Every = Annotated[bool, _ALL]
 Json = Annotated[bool, _JSON]
 Output = Annotated[Path | None, _OUTPUT]
+
+# What chooses records; ``choosing`` adds them to a command.
+CHOOSING = {
+    "python": Pythons,
+    "torch": Releases,
+    "workload": Workloads,
+    "size": Sizes,
+    "variant": Variants,
+    "machine": Machines,
+    "device": AnyDevice,
+}
+
+
+# What ``choosing`` gives a command: field of a record to the texts of its option.
+Chosen = dict[str, Any]
+
+
+def choosing(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options that choose records, in one argument: ``chosen``, for ``narrow``.
+
+    Args:
+        without: Names of ``CHOOSING`` that it does not take.
+    """
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+        for name, option in CHOOSING.items()
+        if name not in without
+    ]
+
+    def wrap(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def called(**values: Any) -> None:  # noqa: ANN401  (what the options hold)
+            chosen = {one.name: values.pop(one.name) for one in added}
+            command(**values, chosen=chosen)
+
+        signature = inspect.signature(command, eval_str=True)
+        own = [
+            one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for name, one in signature.parameters.items()
+            if name != "chosen"
+        ]
+        called.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+        called.__annotations__ = {}
+        return called
+
+    return wrap
+
 
 Tier = Annotated[
     Literal["default", "extended", "next"],

@@ -8,17 +8,10 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ivhl.cli import app, options
-from ivhl.cli.declared import (
-    check_any,
-    known_changes,
-    matrix_beside_records,
-    results_folder,
-    warn_unread,
-)
+from ivhl.cli.declared import known_changes, matrix_beside_records, stored
 from ivhl.cli.names import narrow, recorded
-from ivhl.cli.screen import brief, check_suffix, print_json, screen, write_rows
+from ivhl.cli.screen import brief, check_suffix, give, picked, screen
 from ivhl.git import commit_order
-from ivhl.matrix.project import find_root
 from ivhl.records.text import printable
 from ivhl.tracker.changes.annotations import note_of
 from ivhl.tracker.changes.confirmations import confirmation_of, with_confirmed
@@ -28,7 +21,6 @@ from ivhl.tracker.changes.incidents import counts_of_changes
 from ivhl.tracker.changes.kinds import WORSE
 from ivhl.tracker.changes.regressions import incidents_of
 from ivhl.tracker.changes.series import ALONG
-from ivhl.tracker.store.index import open_index
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, shown_reason
 
@@ -41,22 +33,16 @@ _WORDS = {"commit": "commit", "torch": "PyTorch", "python": "Python"}
 _HASH = 8
 # Newest incidents that fill a screen with a case each.
 _SCREEN = 8
-SCHEMA = "ivhl.regressions/1"
 
 
 @app.command("regressions")
+@options.choosing()
 def regressions_command(
-    python: options.Pythons = None,
-    torch: options.Releases = None,
-    workload: options.Workloads = None,
-    size: options.Sizes = None,
-    variant: options.Variants = None,
-    machine: options.Machines = None,
-    device: options.AnyDevice = None,
     along: options.Along = None,
     results: options.Results = None,
     output: options.Output = None,
     *,
+    chosen: options.Chosen,
     better: options.Better = False,
     every: options.Every = False,
     as_json: options.Json = False,
@@ -67,23 +53,8 @@ def regressions_command(
     --output writes the changes as .csv, or .json.
     """
     check_suffix(output, ".csv", ".json")
-    root = find_root()
-    folder = results_folder(results, root)
-    index = open_index(folder)
-    warn_unread(index.problems, results)
-    check_any(index, folder)
-    matrix = matrix_beside_records(root)
-    kept = narrow(
-        index.entries,
-        matrix,
-        python=python,
-        torch=torch,
-        workload=workload,
-        size=size,
-        variant=variant,
-        machine=machine,
-        device=device,
-    )
+    root, folder, index = stored(results)
+    kept = narrow(index.entries, matrix_beside_records(root), **chosen)
     ids = {entry.id for entry in kept}
 
     def wanted(entry: Entry) -> bool:
@@ -96,13 +67,10 @@ def regressions_command(
     if "commit" in fields:
         found = with_confirmed(found, known.confirmations, index, order, wanted=wanted)
     incidents = incidents_of(change for change in found if better or change.kind in WORSE)
-    found_json = {"incidents": [_as_dict(one, known) for one in incidents]}
-    if as_json:
-        print_json(SCHEMA, **found_json)
-        return
-    if output is not None:
-        rows = [change for one in found_json["incidents"] for change in one["changes"]]
-        write_rows(output, rows, {"schema": SCHEMA, **found_json})
+    if as_json or output is not None:
+        listed = [_as_dict(one, known) for one in incidents]
+        rows = (change for one in listed for change in one["changes"])
+        give("ivhl.regressions/1", output, rows, incidents=listed)
         return
     with screen(every=every) as console:
         shown = incidents if every else incidents[:_SCREEN]
@@ -143,16 +111,13 @@ def _print(console: Terminal, incident: Incident, known: KnownCauses, *, every: 
 
 def _sentence(incident: Incident, known: KnownCauses) -> str:
     """Return e.g. ``PyTorch 2.5.1 -> 2.6.0: 3 fail, 1 slower; 1 over, 3 persist (2026-11-22)``."""
-    ends = (_short(incident, incident.before), _short(incident, incident.place))
+    longest = _HASH if incident.along == "commit" else None
+    ends = incident.before[:longest], incident.place[:longest]
     what = f"{_WORDS[incident.along]} {' -> '.join(ends)}"
     if incident.along == "python":
         what += f" on PyTorch {incident.changes[0].case.torch}"
     counts, states = counts_of_changes(incident.changes), known.states(incident.changes)
     return f"{what}: {counts}; {states} ({incident.at[:10]})"
-
-
-def _short(incident: Incident, name: str) -> str:
-    return name[:_HASH] if incident.along == "commit" else name
 
 
 def _line(change: Change) -> str:
@@ -164,11 +129,7 @@ def _line(change: Change) -> str:
 
 def _as_dict(incident: Incident, known: KnownCauses) -> dict[str, Any]:
     return {
-        "along": incident.along,
-        "before": incident.before,
-        "place": incident.place,
-        "worse": incident.worse,
-        "at": incident.at,
+        **picked(incident, "along before place worse at"),
         "cause": known.causes(incident.changes),
         "changes": [
             {

@@ -13,16 +13,10 @@ from rich.text import Text
 from ivhl.bench.experiment.estimate import Estimate, duration_of_case, environments, told
 from ivhl.bench.repetition import repeat
 from ivhl.cli import app, options
-from ivhl.cli.declared import (
-    bench_commands,
-    check_any,
-    check_recorded,
-    matrix_beside_records,
-    results_folder,
-    warn,
-)
-from ivhl.cli.screen import print_json
-from ivhl.errors import ResultsError, SpecError, UnknownNameError
+from ivhl.cli.declared import check_any, matrix_beside_records, results_folder, warn
+from ivhl.cli.names import RELEASE, commands_of, matching_cases, recorded, some
+from ivhl.cli.screen import picked, print_json
+from ivhl.errors import ResultsError, SpecError
 from ivhl.git import find_commit
 from ivhl.matrix.project import find_root
 from ivhl.measure.effort import PROCESSES
@@ -85,13 +79,11 @@ def repeat_command(
     wanted = {
         "case": case,
         "Python": python,
-        "PyTorch release": torch,
+        RELEASE: torch,
         "commit": find_commit(root, commit) if commit else None,
         "machine": machine,
     }
-    by_python, by_release = bench_commands(matrix_beside_records(root))
-    measured_by = {"Python": by_python, "PyTorch release": by_release}
-    one = _choose(found, wanted, record, measured_by)
+    one = _choose(found, wanted, record, commands_of(matrix_beside_records(root)))
     place = f"{case_name(one)} in {one.cell.id} at {one.commit[:8]}"
     console.print(Text(f"{place}, recorded {one.recorded_at[:16]} on {one.machine.name}", "bold"))
     console.print(f"recorded: {outcome_of(one)}")
@@ -99,7 +91,13 @@ def repeat_command(
     console.print(f"{cost}; beside that, {environments(1)}")
     repeated = repeat(root, one, results=folder, console=console, keep=keep)
     if as_json:
-        print_json("ivhl.repetition/1", **_as_dict(one, repeated))
+        print_json(
+            "ivhl.repetition/1",
+            **picked(repeated.judged, "kind because beside"),
+            lock=repeated.lock,
+            recorded=outcome_of(one),
+            again=asdict(repeated.again),
+        )
     else:
         _print(console, repeated, keep=keep)
     raise typer.Exit(EXIT_CODES.get(repeated.judged.kind, _DIFFERS))
@@ -168,16 +166,20 @@ def _in_results(results: Path, case: str) -> list[RunRecord]:
     """
     index = open_index(results)
     check_any(index, results)
-    entries = [e for e in index.entries if case in (case_name(e.case), e.case.workload)]
-    if not entries:
-        known = {case_name(entry.case) for entry in index.entries}
-        raise UnknownNameError("file or case of the results", case, known)
-    return list(index.read(entries))
+    cases = {case_name(entry.case) for entry in index.entries}
+    names = matching_cases(case, cases, "file or case of the results")
+    return list(
+        index.read(
+            entry
+            for entry in index.entries
+            if not {entry.case.workload, case_name(entry.case)}.isdisjoint(names)
+        )
+    )
 
 
 def _choose(
     found: Sequence[RunRecord],
-    wanted: dict[str, str | None],
+    wanted: Mapping[str, str | None],
     source: str,
     measured_by: Mapping[str, Mapping[str, str]],
 ) -> RunRecord:
@@ -189,26 +191,27 @@ def _choose(
         SpecError: If they are of several cases.
     """
     left: Sequence[RunRecord] = found
-    for name, value in wanted.items():
-        if value is None:
+    for name, text in wanted.items():
+        if text is None:
             continue
-        fits = [record for record in left if _value(record, name) == value]
-        if not fits:
-            # A commit is known to git, and another name to records that another option left out.
-            known = {_value(record, name) for record in left}
-            if name != "commit" and value not in {_value(record, name) for record in found}:
-                check_recorded(name, [value], known, measured_by.get(name, {}))
-            listed = sorted(known, key=release_key if name == "PyTorch release" else str)
+        known = {_value(record, name) for record in left}
+        every = {_value(record, name) for record in found}
+        # A commit is known to git, and another name to records that another option left out.
+        names = (
+            recorded(name, [text], every, measured_by.get(name)) if name != "commit" else {text}
+        )
+        left = [record for record in left if _value(record, name) in names]
+        if not left:
+            listed = sorted(known, key=release_key if name == RELEASE else str)
             raise ResultsError(
-                f"{source} has no such record of {name} {value}",
-                hint=f"known: {', '.join(listed[:_LISTED])}" + " ..." * (len(listed) > _LISTED),
+                f"{source} has no such record of {name} {text}",
+                hint=f"known: {some(listed, _LISTED)}",
             )
-        left = fits
     cases = sorted({case_name(record) for record in left})
     if len(cases) > 1:
         raise SpecError(
             f"{source} has records of {counted(len(cases), 'case')}",
-            hint=f"name one: --case {cases[0]}",
+            hint=f"name one with --case: {some(cases, _LISTED)}",
         )
     return max(left, key=lambda record: record.recorded_at)
 
@@ -217,7 +220,7 @@ def _value(record: RunRecord, name: str) -> str:
     values = {
         "case": case_name(record),
         "Python": record.cell.python,
-        "PyTorch release": record.cell.torch,
+        RELEASE: record.cell.torch,
         "commit": record.commit,
         "machine": record.machine.name,
     }
@@ -233,15 +236,3 @@ def _print(console: Terminal, repeated: Repeated, *, keep: bool) -> None:
         console.print(f"  {line}")
     if keep:
         console.print(f"kept: {repeated.folder}")
-
-
-def _as_dict(recorded: RunRecord, repeated: Repeated) -> dict[str, object]:
-    judged = repeated.judged
-    return {
-        "kind": judged.kind,
-        "because": judged.because,
-        "beside": list(judged.beside),
-        "lock": repeated.lock,
-        "recorded": outcome_of(recorded),
-        "again": asdict(repeated.again),
-    }

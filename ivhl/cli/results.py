@@ -7,20 +7,18 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from ivhl.cli import app, options
-from ivhl.cli.declared import check_any, matrix_beside_records, results_folder, warn_unread
+from ivhl.cli.declared import matrix_beside_records, stored
 from ivhl.cli.names import narrow
-from ivhl.cli.screen import LINES, check_suffix, print_json, screen, write_rows
+from ivhl.cli.screen import LINES, check_suffix, give, picked, screen
 from ivhl.errors import SpecError
-from ivhl.matrix.project import find_root
 from ivhl.tracker.store.export import export_parquet
-from ivhl.tracker.store.index import open_index
 from ivhl.tracker.store.records import case_name, is_existing
 from ivhl.tracker.support.compat import format_speedup, status_of
 from ivhl.tracker.support.table import STYLES
+from ivhl.tracker.terminal import Columns
 from ivhl.tracker.wording import ANOTHER_RUN, STATUS_WORDS, counted, marked
 
 if TYPE_CHECKING:
@@ -31,21 +29,14 @@ if TYPE_CHECKING:
     from ivhl.records.record import RunRecord
     from ivhl.tracker.store.spread import Spreads
 
-SCHEMA = "ivhl.results/1"
-
 
 @app.command("results")
+@options.choosing()
 def results_command(
-    python: options.Pythons = None,
-    torch: options.Releases = None,
-    workload: options.Workloads = None,
-    size: options.Sizes = None,
-    variant: options.Variants = None,
-    machine: options.Machines = None,
-    device: options.AnyDevice = None,
     results: options.Results = None,
     output: options.Output = None,
     *,
+    chosen: options.Chosen,
     every: options.Every = False,
     as_json: options.Json = False,
 ) -> None:
@@ -55,39 +46,21 @@ def results_command(
     the records that newer ones replaced and all samples (needs pyarrow).
     """
     check_suffix(output, ".csv", ".json", ".parquet")
-    root = find_root()
-    folder = results_folder(results, root)
-    index = open_index(folder)
-    warn_unread(index.problems, results, every=True)
-    check_any(index, folder)
-    asked = (python, torch, workload, size, variant, machine, device)
+    root, _, index = stored(results, every=True)
     if output is not None and output.suffix.lower() == ".parquet":
-        if any(asked):
+        if any(chosen.values()):
             raise SpecError(
                 "--output: Parquet holds all records, so no option may choose some",
                 hint="leave the options out, or write .csv",
             )
         typer.echo(f"{output}: {counted(export_parquet(index, output), 'record')}")
         return
-    entries = narrow(
-        sorted(index.entries, key=lambda entry: (entry.recorded_at, entry.key), reverse=True),
-        matrix_beside_records(root),
-        python=python,
-        torch=torch,
-        workload=workload,
-        size=size,
-        variant=variant,
-        machine=machine,
-        device=device,
-    )
-    if as_json:
-        print_json(SCHEMA, records=[asdict(record) for record in index.read(entries)])
-        return
-    if output is not None:
+    newest = sorted(index.entries, key=lambda entry: (entry.recorded_at, entry.key), reverse=True)
+    entries = narrow(newest, matrix_beside_records(root), **chosen)
+    if as_json or output is not None:
         records = index.read(entries)
-        rows = [_row(record, index.spreads) for record in records]
-        whole = {"schema": SCHEMA, "records": [asdict(record) for record in records]}
-        write_rows(output, rows, whole if output.suffix.lower() == ".json" else {})
+        rows = (_row(record, index.spreads) for record in records)
+        give("ivhl.results/1", output, rows, records=[asdict(record) for record in records])
         return
     shown = entries if every else entries[:LINES]
     more = f"--all prints all {counted(len(entries), 'record')}"
@@ -104,7 +77,7 @@ def _by_case(records: Iterable[RunRecord], spreads: Spreads) -> Iterator[Rendera
     """Yield a heading per case and its records; case names are too long for a table column."""
     for case, group in groupby(records, case_name):
         yield Text(case, "bold")
-        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+        table = Columns("", "", "", "")
         for record in group:
             status = status_of(record, spreads)
             table.add_row(
@@ -136,13 +109,8 @@ def _row(record: RunRecord, spreads: Spreads) -> dict[str, Any]:
     return {
         "machine": record.machine.name,
         "device": record.conditions.device,
-        "python": record.cell.python,
-        "torch": record.cell.torch,
-        "workload": record.workload,
-        "size": record.size,
-        "variant": record.variant,
-        "commit": record.commit,
-        "recorded_at": record.recorded_at,
+        **picked(record.cell, "python torch"),
+        **picked(record, "workload size variant commit recorded_at"),
         "status": status_of(record, spreads),
         "speedup": another.value if another else None,
         "speedup_low": another.low if another else None,

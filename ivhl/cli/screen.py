@@ -72,9 +72,33 @@ def brief(text: str, console: Terminal, *, every: bool) -> str:
     return text if every or cell_len(text) <= room else f"{set_cell_size(text, room)}..."
 
 
-def print_json(schema: str, **values: Any) -> None:  # noqa: ANN401  (whatever json takes)
+def print_json(schema: str, **values: object) -> None:
     """Print an object as JSON, with the name of its schema (docs/schemas)."""
     typer.echo(json.dumps({"schema": schema, **values}, indent=1))
+
+
+def give(
+    schema: str, output: Path | None, table: Iterable[Mapping[str, Any]], **values: object
+) -> None:
+    """Print an answer as JSON, or write it: all of it as JSON, a table as CSV, by the suffix.
+
+    Raises:
+        ResultsError: If the file cannot be written.
+    """
+    if output is None:
+        print_json(schema, **values)
+        return
+    rows = list(table)
+    whole = {"schema": schema, **values}
+    text = json.dumps(whole, indent=1) + "\n" if output.suffix.lower() == ".json" else _csv(rows)
+    with replaced_whole(output) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
+    typer.echo(f"{output}: {counted(len(rows), 'row')}")
+
+
+def picked(one: object, names: str) -> dict[str, Any]:
+    """Return attributes of an object by their names, for JSON: only what programs are promised."""
+    return {name: getattr(one, name) for name in names.split()}
 
 
 def check_suffix(path: Path | None, *suffixes: str) -> None:
@@ -97,20 +121,7 @@ def check_suffix(path: Path | None, *suffixes: str) -> None:
         raise SpecError(f"{path}: must be in a folder that exists", hint=f"make {path.parent}")
 
 
-def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], whole: Mapping[str, Any]) -> None:
-    """Write a table as CSV, or the whole answer as JSON, by the suffix of the file.
-
-    Raises:
-        ResultsError: If the file cannot be written.
-    """
-    text = json.dumps(whole, indent=1) + "\n" if path.suffix.lower() == ".json" else _csv(rows)
-    with replaced_whole(path) as unfinished:
-        unfinished.write_text(text, encoding="utf-8")
-    typer.echo(f"{path}: {counted(len(rows), 'row')}")
-
-
-def _csv(rows: Iterable[Mapping[str, Any]]) -> str:
-    rows = list(rows)
+def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     names = dict.fromkeys(name for row in rows for name in row)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -11,13 +11,12 @@ from ivhl.bench.checks import check_device
 from ivhl.bench.trial import Trial, try_case
 from ivhl.cli import app, options
 from ivhl.cli.complete import complete_from
-from ivhl.cli.declared import as_given, declared
-from ivhl.cli.names import matching
+from ivhl.cli.declared import declared, interpreter_of, locked
+from ivhl.cli.names import selection_of, the_one
 from ivhl.cli.target import check_no_case, try_target
-from ivhl.errors import InterpreterError, LockError, NoSpeedupError, SpecError
+from ivhl.errors import NoSpeedupError, SpecError
 from ivhl.git import changed_files, find_commit
-from ivhl.matrix.interpreter import find_interpreter
-from ivhl.matrix.locks import ensure_lock, lock_state
+from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load
 from ivhl.measure.effort import DEADLINE_S, Effort
 from ivhl.tracker.support.compat import is_free_threaded
@@ -128,23 +127,15 @@ def _cases(
         UnknownNameError: If a name is in no workload.
     """
     workloads = declared(root)
-    known = {one.name for one in workloads}
-    named = [name for text in names for name in matching("workload", text, known)]
-    wanted = () if variant is None else (variant,)
-    cases = select_cases(workloads, names=named, size=size, variants=wanted, device=device)
+    found = selection_of(workloads, names, size, [variant] if variant else [], None)
+    cases = select_cases(
+        workloads, names=found.workloads, size=found.size, variants=found.variants, device=device
+    )
     if variant is not None:
         return cases
     core = {(case.workload.name, case.variant.name) for case in core_cases(workloads, device)}
     # A workload without a core variant is represented by another one; named, all of it is meant.
     return tuple(c for c in cases if (c.workload.name, c.variant.name) in core) or cases
-
-
-def _is_here(root: Path, python: str) -> bool:
-    try:
-        find_interpreter(root, python, install=False)
-    except InterpreterError:
-        return False
-    return True
 
 
 def newest_cell(root: Path, matrix: Matrix, python: str | None, torch: str | None) -> CellSpec:
@@ -158,19 +149,15 @@ def newest_cell(root: Path, matrix: Matrix, python: str | None, torch: str | Non
         LockError: If the cell cannot be made.
     """
     releases = (torch,) if torch else ()
-    cells = matrix.cells((python,) if python else (), releases)
-    locked = [cell for cell in cells if lock_state(root, cell).kind == "locked"]
-    newest_first = (locked or cells)[::-1]
+    pythons = (the_one("Python", python, matrix.pythons),) if python else ()
+    cells = matrix.cells(pythons, releases)
+    made = [cell for cell in cells if lock_state(root, cell).kind == "locked"]
+    newest_first = (made or cells)[::-1]
     # After all others those of a free-threaded Python.
     ordered = sorted(newest_first, key=lambda one: is_free_threaded(one.python))
-    pythons = dict.fromkeys(one.python for one in ordered)
-    here = next((name for name in pythons if _is_here(root, name)), ordered[0].python)
+    found = dict.fromkeys(one.python for one in ordered)
+    here = next((name for name in found if interpreter_of(root, name)), ordered[0].python)
     cell = next(one for one in ordered if one.python == here)
-    with as_given({cell.torch: torch or cell.torch}):
-        lock = ensure_lock(root, matrix, cell)
-    if lock.kind != "locked":
-        raise LockError(
-            f"{cell.id} cannot be made: {lock.message.splitlines()[0]}",
-            hint="name another cell with --python and --torch; ivhl matrix lists them",
-        )
+    hint = "name another cell with --python and --torch; ivhl matrix lists them"
+    locked(root, matrix, cell, {cell.torch: torch or cell.torch}, hint)
     return cell

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderHook
 from rich.segment import Segment
+from rich.table import Table
 
 from ivhl.records.text import visible
 
@@ -29,6 +30,19 @@ class Terminal(Console):
     def __init__(self, *, stderr: bool = False, **options: Any) -> None:  # noqa: ANN401
         super().__init__(stderr=stderr, markup=False, emoji=False, **options)
         self.push_render_hook(_Visible())
+
+
+class Columns(Table):
+    """A table without lines that cuts no text: what is wider than its column is folded.
+
+    Args:
+        heads: The head of each column; all empty for a table without heads.
+    """
+
+    def __init__(self, *heads: str) -> None:
+        super().__init__(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(heads))
+        for head in heads:
+            self.add_column(head, overflow="fold")
 
 
 class _Visible(RenderHook):

@@ -25,7 +25,7 @@ from asv.commands.run import Run
 from asv.commands.show import Show
 
 import ivhl.asv
-from ivhl.asv.configuration import VERSION
+from ivhl.asv.configuration import _SUFFIXES, VERSION
 from ivhl.asv.environment import Locked
 from ivhl.asv.run import benchmark_regex
 from ivhl.matrix.project import load_project
@@ -73,6 +73,7 @@ print(hasattr(Publish.run, "__wrapped__"))
 
 def test_the_format_of_the_configuration_is_the_one_that_asv_writes() -> None:
     assert asv.config.Config.api_version == VERSION
+    assert tuple(asv.config.Config.extensions) == _SUFFIXES
 
 
 def test_our_environment_is_found_by_its_name() -> None:

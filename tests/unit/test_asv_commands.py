@@ -208,9 +208,11 @@ def test_a_suite_of_the_project_stands_beside_ours(published: Path) -> None:
     assert "condensate.gp_evolve.track_relative_time [bench/locked-py3.12-torch2.9.1]" in said
 
 
-@pytest.mark.parametrize("folder", [".", "asv_suite"])
+@pytest.mark.parametrize(
+    ("folder", "suffix"), [(".", "json"), (".", "jsonc"), ("asv_suite", "json")]
+)
 def test_a_configuration_beside_the_suite_is_found_by_both_commands(
-    root: Path, folder: str
+    root: Path, folder: str, suffix: str
 ) -> None:
     conf = {
         "version": 1,
@@ -223,7 +225,7 @@ def test_a_configuration_beside_the_suite_is_found_by_both_commands(
     }
     (root / "asv.conf.json").unlink()
     (root / folder).mkdir(exist_ok=True)
-    (root / folder / "asv.conf.json").write_text("// theirs\n" + json.dumps(conf))
+    (root / folder / f"asv.conf.{suffix}").write_text("// theirs\n" + json.dumps(conf))
     if folder != ".":
         (root / "results" / "benchmarks.json").rename(root / "moved.json")
         (root / folder / "results").mkdir()
@@ -237,6 +239,17 @@ def test_a_configuration_beside_the_suite_is_found_by_both_commands(
     assert {BENCHMARK, SPEEDUP} <= names
     publish(root, root / "site", asv=True)
     assert set(json.loads((root / "site/asv/index.json").read_text())["benchmarks"]) == names
+
+
+def test_without_a_commit_asv_says_so_in_a_sentence(root: Path) -> None:
+    """It ended with a traceback of asv, about `git rev-list --first-parent master`."""
+    git(root, "checkout", "-q", "--orphan", "new")
+    git(root, "branch", "-q", "-D", "main")
+    done = asv(root, "publish", "--no-pull")
+    said = done.stdout + done.stderr
+    assert done.returncode
+    assert "Traceback" not in said
+    assert "no commit yet; next: commit the project first" in said
 
 
 def test_compare_counts_a_slower_case_as_worse_and_leaves_the_speedup_out(published: Path) -> None:

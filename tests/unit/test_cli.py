@@ -107,16 +107,17 @@ def test_a_case_is_tried_on_the_newest_python_that_is_here(
     path = tmp_path / "envs" / "matrix.toml"
     path.write_text(path.read_text().replace('"3.13"', '"3.15"'))
 
-    def find(_: Path, python: str, *, install: bool = True) -> None:
+    def find(_: Path, python: str, *, install: bool = True) -> object:
         assert not install
         if python != "3.12":
             raise InterpreterError(f"no Python {python}", hint="install it")
+        return object()
 
     def locked(root: Path, cell: CellSpec) -> LockState:
         return LockState(cell, "locked", root / "lock.txt")
 
-    monkeypatch.setattr(tryout, "find_interpreter", find)
-    monkeypatch.setattr(tryout, "ensure_lock", lambda root, _, cell: locked(root, cell))
+    monkeypatch.setattr("ivhl.cli.declared.find_interpreter", find)
+    monkeypatch.setattr("ivhl.cli.declared.ensure_lock", lambda root, _, cell: locked(root, cell))
     monkeypatch.setattr(tryout, "lock_state", locked)
     cell = tryout.newest_cell(tmp_path, load_matrix(path), None, None)
     assert cell.python == "3.12"

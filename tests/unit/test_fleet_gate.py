@@ -320,7 +320,7 @@ def test_a_gate_without_regressions_passes(root: Path) -> None:
     assert "2 unchanged" in text
 
 
-@pytest.mark.parametrize(("count", "headline"), [(1, "1 case fails"), (2, "2 cases fail")])
+@pytest.mark.parametrize(("count", "headline"), [(1, "1 result fails"), (2, "2 results fail")])
 def test_one_case_fails_and_two_fail(root: Path, count: int, headline: str) -> None:
     failure = make_failure("backend_compile", "oops")
     base = history(root, *[failure] * count)
@@ -374,7 +374,7 @@ def test_a_regression_has_its_own_exit_code_before_that_of_gaps(root: Path) -> N
     text, error = gate("--base", base)
     assert isinstance(error, WorseError)
     assert error.exit_code == 7
-    assert "1 case slower, compared with" in str(error)
+    assert "1 result slower, compared with" in str(error)
     assert "1 slower, 1 missing" in text
     assert "box, cpu, py3.12-torch2.6.0: ops.one/small/a" in text
 
@@ -393,7 +393,7 @@ def test_nothing_to_compare_is_an_error(root: Path) -> None:
     text, error = gate("--base", base)
     assert isinstance(error, GapsError)
     assert "nothing to compare" in str(error)
-    assert "no record on box, cpu (1 case at the base)" in text
+    assert "no record on box, cpu (1 result at the base)" in text
 
 
 def test_a_comment_escapes_text_from_records(root: Path) -> None:
@@ -401,7 +401,7 @@ def test_a_comment_escapes_text_from_records(root: Path) -> None:
     base = history(root, nasty, make_record())
     text, error = gate("--base", base, "--format", "github")
     assert isinstance(error, WorseError)
-    assert text.startswith("### 1 case fails\n")
+    assert text.startswith("### 1 result fails\n")
     assert "<img" not in text
     assert "@everyone" not in text
     verdict, _, times = text.partition("<summary>seconds per call")
@@ -502,9 +502,9 @@ def on_threads(n: int) -> RunRecord:
 @pytest.mark.parametrize(
     ("heads", "headline"),
     [
-        ((make_record(), make_record()), "No regression in 2 cases that could be judged"),
-        ((make_failure("wrong"), None), "1 case fails"),
-        ((on_threads(2), on_threads(2)), "Cannot judge 2 of 2 cases"),
+        ((make_record(), make_record()), "No regression in 2 results that could be judged"),
+        ((make_failure("wrong"), None), "1 result fails"),
+        ((on_threads(2), on_threads(2)), "Cannot judge 2 of 2 results"),
         ((None,), "Cannot judge: no case has a record of both commits"),
     ],
 )
@@ -587,7 +587,7 @@ def test_a_filter_of_cases_changes_no_verdict_and_the_correction_is_named(root: 
     assert [f["workload"] for f in one["findings"]] == ["ops.two"]
     assert one["findings"] == [f for f in every["findings"] if f["workload"] == "ops.two"]
     assert one["corrected_over"] == every["corrected_over"] == 13
-    assert "times are corrected over 13 cases" in text
+    assert "times are corrected over 13 results" in text
     error = gate("--base", base, "--workload", "ops.tow")[1]
     assert isinstance(error, UnknownNameError)
     assert "ops.two" in error.hint

@@ -283,9 +283,9 @@ def test_a_release_with_which_a_case_is_slow_is_not_a_bad_one() -> None:
         "good in every release tried, since 2.8.0; slower than eager in all of them"
     )
     assert headline(compat_rows([*slow, make_record(torch="2.10.0")])) == (
-        "3 cases in 3 cells: 3 pass (2 slow)"
+        "3 results of 1 case in 3 cells: 3 pass (2 slow)"
     )
-    assert headline(compat_rows([make_record()])) == "1 case in 1 cell: 1 passes"
+    assert headline(compat_rows([make_record()])) == "1 result of 1 case in 1 cell: 1 passes"
 
 
 def test_the_word_of_a_cell_hides_no_case_that_does_not_pass() -> None:

@@ -572,16 +572,21 @@ def _is_blameless(row: Row) -> bool:
 
 
 def headline(rows: Sequence[Row]) -> str:
-    """Return a one-line summary: how many cases pass, then the others, the most frequent first."""
+    """Return a one-line summary: how many results pass, then the others, the most frequent first.
+
+    A result is a case in a cell.
+    """
     if not rows:
-        return "no cases"
+        return "no results"
     passing = [row.status for row in rows if row.passes]
     beside = _statuses(status for status in passing if status != "works")
     verb = "passes" if len(passing) == 1 else "pass"
     parts = [f"{len(passing)} {verb}{beside and f' ({beside})'}"] if passing else []
     parts += filter(None, [_statuses(row.status for row in rows if not row.passes)])
     cells = {row.cell for row in rows}
-    return f"{counted(len(rows), 'case')} in {counted(len(cells), 'cell')}: {', '.join(parts)}"
+    cases = {(row.workload, row.size, row.variant) for row in rows}
+    of = f"{counted(len(cases), 'case')} in {counted(len(cells), 'cell')}"
+    return f"{counted(len(rows), 'result')} of {of}: {', '.join(parts)}"
 
 
 def _statuses(found: Iterable[Status]) -> str:

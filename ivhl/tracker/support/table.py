@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from rich.cells import cell_len, chop_cells
@@ -26,7 +27,7 @@ from ivhl.tracker.wording import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
@@ -125,15 +126,16 @@ def _blocks(rows: Sequence[Row], reasons: dict[str, int], width: int) -> Rendera
     series = list(dict.fromkeys(row.series for row in rows))
     label_width = max(max(len(s.workload), len(f"  {s.size} {s.variant}")) for s in series)
     entry_width = max(*(len(c) for c in columns), *(cell_len(e.text) for e in entries.values()))
-    # Of longer labels the lines are folded: a result is never beside the terminal.
+    # Longer texts are folded: nothing is beside the terminal.
     label_width = min(label_width, max(_LEAST_LABEL, width - entry_width - 4))
+    entry_width = min(entry_width, width - label_width - 4)
     fitting = max(1, (width - label_width - 2) // (entry_width + 2))
     lines: list[list[Segment]] = []
     for start in range(0, len(columns), fitting):
         shown = columns[start : start + fitting]
         head = [Segment("workload"), *map(Segment, shown)]
         rule = Segment("─" * (label_width + len(shown) * (entry_width + 2)))
-        lines += [_line(head, label_width, entry_width), [rule]]
+        lines += [*_folded(head, label_width, entry_width), [rule]]
         workload = None
         for one in series:
             if one.workload != workload:
@@ -141,9 +143,8 @@ def _blocks(rows: Sequence[Row], reasons: dict[str, int], width: int) -> Rendera
                 bold = Style.parse("bold")
                 lines += [[Segment(text, bold)] for text in chop_cells(workload, width)]
             found = (entries.get((one, cell), _NOTHING) for cell in shown)
-            *above, label = chop_cells(f"  {one.size} {one.variant}", label_width)
-            lines += [[Segment(text)] for text in above]
-            lines.append(_line([Segment(label), *found], label_width, entry_width))
+            label = Segment(f"  {one.size} {one.variant}")
+            lines += _folded([label, *found], label_width, entry_width)
         lines.append([])
     return _Lines(lines)
 
@@ -163,12 +164,23 @@ class _Lines:
 _NOTHING: Final = Segment("")
 
 
-def _line(parts: Sequence[Segment], label_width: int, entry_width: int) -> list[Segment]:
-    """Return the columns of a line, each with what fills it up."""
-    line: list[Segment] = []
-    for width, part in zip((label_width, *[entry_width] * (len(parts) - 1)), parts, strict=True):
-        line += [part, Segment(" " * (width - cell_len(part.text) + 2))]
-    return line
+def _folded(
+    parts: Sequence[Segment], label_width: int, entry_width: int
+) -> Iterator[list[Segment]]:
+    """Yield the lines of a row: as many as the text needs that is widest for its column."""
+    widths = (label_width, *[entry_width] * (len(parts) - 1))
+    folded = [
+        [part]
+        if cell_len(part.text) <= width
+        else [Segment(text, part.style) for text in chop_cells(part.text, width)]
+        for width, part in zip(widths, parts, strict=True)
+    ]
+    for line in zip_longest(*folded, fillvalue=_NOTHING):
+        yield [
+            piece
+            for width, part in zip(widths, line, strict=True)
+            for piece in (part, Segment(" " * (width - cell_len(part.text) + 2)))
+        ]
 
 
 def _entry(row: Row, reasons: dict[str, int]) -> Segment:
