@@ -238,7 +238,7 @@ def details(tried: TargetTried) -> list[str]:
             f"{counted(breaks, 'graph break')}, {counted(len(facts['recompiles']), 'recompile')}"
         )
         texts = (one["text"].splitlines()[0] for one in facts["graph_breaks"][:5])
-        lines += [f"graph break: {text}" for text in texts if "measure/target.py" not in text]
+        lines += [f"graph break: {text}" for text in texts]
     if errors := [one for one in found.get("accuracy", ()) if one["compiled_max"] is not None]:
         worst = max(errors, key=lambda one: one["compiled_max"] / (one["scale"] or 1.0))
         errors_of = (number(worst[name]) for name in ("compiled_max", "eager_max"))

@@ -192,37 +192,46 @@ def _inputs_of(guess: Guess, generator: torch.Generator) -> tuple[Any, ...]:
 
 @cache
 def call_of() -> Callable[..., Any]:
-    """Return the function with the inputs of ``make_inputs``."""
-    function = make()
-    named_too = bool(guess_of().keywords)
-    if inspect.isfunction(function) and not named_too and not target().step:
-        return function
+    """Return the function with the inputs of ``make_inputs``, in eager code."""
+    return parts(lambda function: function)
+
+
+def parts(compiler: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of ``call_of``, in which a compiler gets the target's own code alone."""
+    function = compiler(make())
 
     def call(*inputs: Any) -> Any:  # noqa: ANN401
-        arguments, keywords = (inputs[:-1], inputs[-1]) if named_too else (inputs, {})
-        return function(*arguments, **keywords)
+        if not guess_of().keywords:
+            return function(*inputs)
+        return function(*inputs[:-1], **inputs[-1])
 
     return with_gradients(call) if target().step else call
 
 
 def with_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that also returns the gradients of its floating inputs."""
+    """Return a function that also returns the gradients of its floating and complex inputs."""
     import torch  # noqa: PLC0415
+    from torch.utils._pytree import tree_leaves, tree_map  # noqa: PLC0415
+
+    from ivhl.measure.models import Loss  # noqa: PLC0415  (imports torch)
+
+    loss = Loss()
+
+    def leaf(x: Any) -> Any:  # noqa: ANN401
+        has_gradient = isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex())
+        return x.detach().requires_grad_() if has_gradient else x
 
     def step(*inputs: Any) -> Any:  # noqa: ANN401
-        leaves = [
-            x.detach().requires_grad_()
-            if isinstance(x, torch.Tensor) and x.is_floating_point()
-            else x
-            for x in inputs
-        ]
-        outputs = function(*leaves)
-        tensors = outputs if isinstance(outputs, tuple | list) else (outputs,)
-        wanted = [x for x in leaves if isinstance(x, torch.Tensor) and x.requires_grad]
+        own = tree_map(leaf, inputs)
+        wanted = [x for x in tree_leaves(own) if isinstance(x, torch.Tensor) and x.requires_grad]
         if not wanted:
             raise TargetError("--step: no input is a floating tensor, so nothing has a gradient")
-        loss = sum(x.square().mean() for x in tensors if x.is_floating_point())
-        return outputs, torch.autograd.grad(loss, wanted, allow_unused=True)
+        outputs = function(*own)
+        try:
+            lost = loss(outputs)
+        except ValueError:
+            raise TargetError("--step: no output depends on an input, by its gradient") from None
+        return outputs, torch.autograd.grad(lost, wanted, allow_unused=True)
 
     return step
 
@@ -247,12 +256,13 @@ def _workloads() -> tuple[Workload, ...]:
         "sizes": {SIZE: 0},
         "default_size": SIZE,
         "make_inputs": f"{MODULE}:make_inputs",
-        "variants": (Variant(name="compiled"),),
     }
     if isinstance(make(), torch.nn.Module):
         common |= {} if target().step else {"passes": "forward"}
-        return (Workload(**common, make_model=f"{MODULE}:make_model"),)
-    return (Workload(**common, eager=f"{MODULE}:call"),)
+        variant = Variant(name="compiled")
+        return (Workload(**common, variants=(variant,), make_model=f"{MODULE}:make_model"),)
+    variant = Variant(name="compiled", call=f"{MODULE}:parts", compiles="parts")
+    return (Workload(**common, variants=(variant,), eager=f"{MODULE}:call"),)
 
 
 @cache
@@ -471,8 +481,10 @@ def indicative() -> dict[str, Any]:
     import torch  # noqa: PLC0415
 
     first = guess_of()
-    function = make() if isinstance(make(), torch.nn.Module) else call_of()
-    compiled = torch.compile(function)
+    if isinstance(made := make(), torch.nn.Module):
+        function, compiled = made, torch.compile(made)
+    else:
+        function, compiled = call_of(), parts(torch.compile)
     inputs = _drawn(first)
     with nullcontext() if target().step else torch.no_grad():
         compiled(*inputs)

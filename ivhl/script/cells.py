@@ -105,6 +105,7 @@ def cell_in_use(cell: CellSpec, requirements: Sequence[str] = ()) -> Iterator[Pa
             if not _is_whole(folder):  # nobody has made it while this waited
                 _make(folder, lock, str(interpreter.path), made_of)
         os.utime(folder / MARK)  # the time of its last use
+        _install_observer(folder)  # also in a cell that an earlier ivhl has made
         yield folder
 
 
@@ -145,7 +146,6 @@ def _make(folder: Path, lock: LockState, interpreter: str, made_of: Mapping[str,
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    _install_observer(folder)
     mark = {"cell": lock.cell.id, **made_of, "bytes": disk_bytes(folder)}
     unfinished = folder / f"{MARK}.part"
     unfinished.write_text(json.dumps(mark), encoding="utf-8")
@@ -154,8 +154,13 @@ def _make(folder: Path, lock: LockState, interpreter: str, made_of: Mapping[str,
 
 def _install_observer(folder: Path) -> None:
     (packages,) = folder.glob("lib/python3*/site-packages")
-    shutil.copy(observer.__file__, packages / f"{observer.MODULE}.py")
-    (packages / f"{observer.MODULE}.pth").write_text(observer.PTH, encoding="utf-8")
+    source = Path(observer.__file__).read_text(encoding="utf-8")
+    for name, text in ((f"{observer.MODULE}.py", source), (f"{observer.MODULE}.pth", observer.PTH)):
+        path = packages / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            unfinished = packages / f"{name}.{os.getpid()}"
+            unfinished.write_text(text, encoding="utf-8")
+            unfinished.replace(path)
 
 
 def _why(output: str) -> str:

@@ -59,7 +59,7 @@ def counts() -> dict[str, Any]:
         return {"graphs": 0, "graph_breaks": 0, "recompiles": 0, "reasons": []}
     frames = found.counters["frames"]
     graphs = int(found.counters["stats"]["unique_graphs"])
-    eager = max(int(frames["total"]) - int(frames["ok"]), 0)
+    eager = max(int(frames["total"]) - int(frames["ok"]) - raised(convert, found), 0)
     broken = found.graph_break_reasons
     counted = sum(found.counters["graph_break"].values())
     # Of each frame, in all releases from 2.2; ``torch._dynamo.reset`` forgets it.
@@ -71,3 +71,18 @@ def counts() -> dict[str, Any]:
         "recompiles": sum(n - 1 for n in compiles.values()) if known else None,
         "reasons": [str(one.reason)[:600] for one in broken[:_SHOWN]],
     }
+
+
+def raised(convert: Any, found: Any) -> int:
+    """Return how many frames ended with an exception that Dynamo passed on: no graph breaks.
+
+    Dynamo runs a frame eagerly after an ``Unsupported``, and in newer releases after a ``UserError``.
+    """
+    if convert.config.suppress_errors:
+        return 0
+    soft: tuple[type, ...] = (convert.exc.Unsupported,)
+    if "UserError" in convert.ConvertFrame.__call__.__code__.co_names:
+        soft += (convert.exc.UserError,)
+    failures = (getattr(one, "fail_type", None) for one in found.get_compilation_metrics())
+    kinds = (getattr(convert.exc, name, Exception) for name in failures if name)
+    return sum(not issubclass(kind, soft) for kind in kinds)
