@@ -456,7 +456,8 @@ def _value(source: str, python: str, torch: str) -> Any:  # noqa: ANN401  (whate
     if not source:
         return None
     with warnings.catch_warnings(action="ignore"), suppress(Exception):
-        return eval(source, {"__builtins__": {}}, _names_in(python, torch))  # noqa: S307  (all listed)
+        names = {"__builtins__": {}, **_names_in(python, torch)}
+        return eval(source, names)  # noqa: S307  (all that is in it is listed)
     return None  # whatever versions and texts raise
 
 

@@ -30,7 +30,14 @@ from ivhl.version_checks.conditions import (
     speaks_of_versions,
 )
 from ivhl.version_checks.names import Names, bindings, last_name, shared, whole_names
-from ivhl.version_checks.skips import IDENTITY, first_text, look_at_mark, look_at_marks
+from ivhl.version_checks.skips import (
+    EMPTY,
+    IDENTITY,
+    NO_EFFECT,
+    first_text,
+    look_at_mark,
+    look_at_marks,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -166,7 +173,7 @@ class Finder(ast.NodeVisitor):
         self._rest = []
         if isinstance(node, ast.ClassDef):
             self.generic_visit(node)
-        elif _WORTH.search(self._segment(node)):
+        elif node.decorator_list or _WORTH.search(self._segment(node)):
             self.names = outside.inside(bindings(node))
             self.generic_visit(node)
         self._definitions.pop()
@@ -186,11 +193,30 @@ class Finder(ast.NodeVisitor):
     def visit_Assign(self, node: ast.Assign) -> None:
         """Look at ``pytestmark = pytest.mark.skipif(...)``, which checks the whole file."""
         if any(isinstance(t, ast.Name) and t.id == "pytestmark" for t in node.targets):
-            look_at_marks(self, node.value, self._source.text)
+            look_at_marks(self, node.value, self._source.text, EMPTY)
+        if ast.unparse(node.targets[0]).endswith("_dynamo.config.disable"):
+            self._disabled(node.value)
         self.generic_visit(node)
 
+    def _disabled(self, value: ast.expr) -> None:
+        """Look at ``torch.compile(f, disable=...)``, or what ``config.disable`` is set to."""
+        condition = self._condition(value)
+        if condition == ALWAYS and id(value) not in self._seen:
+            self.add(value, "disable", ALWAYS, edit_of(value, "False"))
+        elif speaks_of_versions(condition):
+            self.add(value, "branch", condition, *self.switched(value, to=False))
+
     def visit_Call(self, node: ast.Call) -> None:
-        """Look at ``torch.compiler.disable(f)`` that is no decorator."""
+        """Look at ``torch.compiler.disable(f)`` that is no decorator, and at marks of parameters."""
+        name = last_name(node.func)
+        marks = [word.value for word in node.keywords if name == "param" and word.arg == "marks"]
+        for mark in [*marks, *node.args[: name in ("applymarker", "add_marker")]]:
+            around = self._definitions[-1] if self._definitions else None
+            gone = EMPTY if name == "param" else NO_EFFECT
+            look_at_marks(self, mark, self._segment(around) if around else self._source.text, gone)
+        for word in node.keywords:
+            if word.arg == "disable" and name == "compile":
+                self._disabled(word.value)
         if is_disable(node) and id(node) not in self._seen:
             given = self._segment(node.args[0]) if node.args else ""
             text = f"({given})" if given else IDENTITY
@@ -332,8 +358,8 @@ def _side(side: Sequence[ast.AST], seen: set[int]) -> Literal["compiles", "off",
     """Return what one side of a condition does with compiling; note what it turns off as seen."""
     if any(map(compiles, side)):
         return "compiles"
-    off = [id(one) for node in side for one in turned_off(node)]
-    seen.update(off)
+    off = [one for node in side for one in turned_off(node)]
+    seen.update(id(getattr(one, "value", one)) for one in off)
     return "off" if off else "neither"
 
 

@@ -26,14 +26,15 @@ _SKIPS: Final = frozenset({"skip", "skipif", "skipIf", "skipUnless", "xfail"})
 # What a mark becomes that is switched off: a decorator, one of a list, or the only one.
 IDENTITY: Final = "(lambda function: function)"
 _NONE_OF_A_LIST: Final = "*()"
-_EMPTY: Final = "[]"
+EMPTY: Final = "[]"
+NO_EFFECT: Final = '"usefixtures"'  # of a mark that a test gives to itself, the name
 
 
-def look_at_marks(finder: Finder, value: ast.expr, about_code: str) -> None:
-    """Look at a mark, or at a list of marks, that holds for a whole file."""
+def look_at_marks(finder: Finder, value: ast.expr, about_code: str, gone: str) -> None:
+    """Look at a mark, or at a list of marks; ``gone`` stands in the place of a single one."""
     listed = isinstance(value, ast.List | ast.Tuple)
     for mark in value.elts if isinstance(value, ast.List | ast.Tuple) else [value]:
-        look_at_mark(finder, mark, about_code, _NONE_OF_A_LIST if listed else _EMPTY)
+        look_at_mark(finder, mark, about_code, _NONE_OF_A_LIST if listed else gone)
 
 
 def look_at_mark(finder: Finder, mark: ast.expr, about_code: str, gone: str = IDENTITY) -> None:
