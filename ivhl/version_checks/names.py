@@ -34,7 +34,7 @@ def whole_names(tree: ast.Module) -> ast.Module:
         elif isinstance(node, ast.ImportFrom) and not node.level:
             meanings |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
     meanings = {name: whole for name, whole in meanings.items() if _WHOLE.match(whole)}
-    return _WholeNames(meanings).visit(tree) if meanings else tree  # type: ignore[no-any-return]
+    return _WholeNames(meanings).visit(tree) if meanings else tree
 
 
 class _WholeNames(ast.NodeTransformer):
