@@ -75,9 +75,7 @@ def project(lines: str) -> str:
         ({"PKG-INFO": "Name: demo\nRequires-Dist: torch==2.6.0; extra == 'gpu'\n"}, "1111111"),
         ({"setup__py": "setup(name='demo', install_requires=['torch!=2.6.0'])\n"}, "1011011"),
         (
-            {
-                "requirements__txt": "# a\n-r more.txt\ntorch==2.6.0 --hash=sha256:00  # b\n./local\n"
-            },
+            {"requirements__txt": "# a\n-r more.txt\ntorch==2.6.0 --hash=sha256:00  # b\n./x\n"},
             "0100100",
         ),
         ({"requirements__txt": "torch-geometric==2.0\ntorchvision\n"}, "1111111"),
