@@ -119,7 +119,6 @@ class _Told(NamedTuple):
 
 def advise_code_base(
     text: str,
-    own: Path | None,
     results: Path | None,
     asked: Asked,
     *,
@@ -136,7 +135,7 @@ def advise_code_base(
     path = _code_at(text)
     code = _read(path)
     allowed = read_allowed(path)
-    roots = _roots(allowed, own)
+    roots = _roots(allowed)
     matrices = [load_matrix(root / MATRIX) for root, _ in roots]
     cells = _asked_cells(_allowed_cells(allowed, matrices), asked)
     warn(printable(problem) for problem in code.trees.problems)
@@ -162,7 +161,7 @@ def advise_code_base(
     if own_answer is None and suite is None:
         raise ResultsError(
             f"no record speaks of a cell that {allowed.name} allows",
-            hint="run this in an ivhl project with results, or name one with --own",
+            hint="run this in an ivhl project with results",
         )
     told = _Told(allowed, code, cells, own_answer, suite)
     if as_json:
@@ -205,48 +204,34 @@ def _code_at(text: str) -> Path:
     )
 
 
-def _roots(allowed: Allowed, own: Path | None) -> list[tuple[Path, bool]]:
-    """Return the ivhl projects whose records count, and whether they are those of the code base."""
-    mine = own
-    if own is not None:
-        if not (own / MATRIX).is_file():
-            raise SpecError(
-                f"--own: {own} has no {MATRIX.as_posix()}",
-                hint="name the folder of an ivhl project",
-            )
-        _must_measure(own, allowed)
-    elif (allowed.base / MATRIX).is_file():
-        mine = allowed.base
-    found = [] if mine is None else [(mine.resolve(), True)]
+def _roots(allowed: Allowed) -> list[tuple[Path, bool]]:
+    """Return the ivhl projects whose records count, and whether they are those of the code base.
+
+    Its own ones are in it, or in the project here if that requires it.
+    """
+    found = [(allowed.base.resolve(), True)] if (allowed.base / MATRIX).is_file() else []
     try:
-        here = find_root()
+        here = find_root().resolve()
     except SpecError:
         if not found:
             raise
     else:
-        if not found or here.resolve() != found[0][0]:
-            found.append((here, False))
+        if not found or here != found[0][0]:
+            found.append((here, not found and _measures(here, allowed)))
     return found
 
 
-def _must_measure(own: Path, allowed: Allowed) -> None:
-    """Raise if a project neither is a code base nor requires it."""
-    matrix, name = load_matrix(own / MATRIX), canonicalize_name(allowed.name)
-    if canonicalize_name(load_project(own.resolve()).name) == name:
-        return
-    required = [
-        one for one in map(Requirement, matrix.requires) if canonicalize_name(one.name) == name
-    ]
-    if not required:
-        raise SpecError(
-            f"--own: {own} neither is {allowed.name} nor requires it in {MATRIX.as_posix()}",
-            hint="its records would be of other code; name the project that measures it",
-        )
-    if allowed.version and not required[0].specifier.contains(allowed.version, prereleases=True):
-        raise SpecError(
-            f"--own: {own} measures {required[0]}, and this code is {allowed.version}",
-            hint="its records would be of another version",
-        )
+def _measures(here: Path, allowed: Allowed) -> bool:
+    """Return whether a project is a code base, or requires this version of it."""
+    name = canonicalize_name(allowed.name)
+    if canonicalize_name(load_project(here).name) == name:
+        return True
+    required = map(Requirement, load_matrix(here / MATRIX).requires)
+    for one in (one for one in required if canonicalize_name(one.name) == name):
+        if not allowed.version or one.specifier.contains(allowed.version, prereleases=True):
+            return True
+        warn([f"this project measures {one}, and this code is {allowed.version}"])
+    return False
 
 
 def _allowed_cells(allowed: Allowed, matrices: Sequence[Matrix]) -> tuple[tuple[str, str], ...]:

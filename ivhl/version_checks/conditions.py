@@ -464,20 +464,18 @@ def _value(source: str, python: str, torch: str) -> Any:  # noqa: ANN401  (whate
 @cache
 def _names_in(python: str, torch: str) -> Mapping[str, Any]:
     """Return what the listed names are in a cell."""
+    return {**_python_names(python), **_torch_names(torch), **_PLAIN_NAMES}
+
+
+def _python_names(python: str) -> dict[str, Any]:
     major, minor, micro, *_ = *map(int, python.removesuffix("t").split(".")), NEWEST_PATCH
-    numbers = (major, minor, micro)
-    info = _VersionInfo(*numbers)
-    plain = ".".join(map(str, numbers))
+    plain = f"{major}.{minor}.{micro}"
     freed = python.endswith("t")
-    release = {"torch": torch}
-    packaged = SimpleNamespace(parse=Version, Version=Version)
-    metadata = SimpleNamespace(version=release.__getitem__)
-    of_package = {name: SimpleNamespace(version=value) for name, value in release.items()}
-    python_names = {
+    return {
         "sys": SimpleNamespace(
-            version_info=info,
+            version_info=_VersionInfo(major, minor, micro),
             version=f"{plain} (main)",
-            hexversion=info.major << 24 | info.minor << 16 | info.micro << 8 | 0xF0,
+            hexversion=major << 24 | minor << 16 | micro << 8 | 0xF0,
             implementation=SimpleNamespace(name="cpython"),
             # Of a free-threaded one, imports decide.
             **({} if freed else {"_is_gil_enabled": lambda: True}),
@@ -489,33 +487,35 @@ def _names_in(python: str, torch: str) -> Mapping[str, Any]:
         ),
         "sysconfig": SimpleNamespace(get_config_var={"Py_GIL_DISABLED": int(freed)}.__getitem__),
     }
-    versions = {
-        "torch": SimpleNamespace(
-            __version__=TorchVersion(torch),
-            version=SimpleNamespace(__version__=torch),
-            torch_version=SimpleNamespace(
-                __version__=TorchVersion(torch), TorchVersion=TorchVersion
-            ),
-        ),
-        "packaging": SimpleNamespace(
-            version=packaged, specifiers=SimpleNamespace(SpecifierSet=SpecifierSet)
-        ),
-        "version": packaged,
-        "importlib": SimpleNamespace(metadata=metadata),
-        "get_distribution": of_package.__getitem__,
-        **dict.fromkeys(("metadata", "importlib_metadata"), metadata),
-        **dict.fromkeys(("Version", "parse", "LooseVersion", "parse_version"), Version),
-    }
-    functions = (tuple, list, set, int, float, str, bool, len, max, min, any, all, sorted)
+
+
+def _torch_names(torch: str) -> dict[str, Any]:
+    release = TorchVersion(torch)
+    plain = SimpleNamespace(__version__=torch)
+    metadata = SimpleNamespace(version={"torch": torch}.__getitem__)
+    own = SimpleNamespace(__version__=release, TorchVersion=TorchVersion)
     return {
-        **python_names,
-        **versions,
-        **{one.__name__: one for one in functions},
-        "map": lambda function, given: list(map(function, given)),
-        "TorchVersion": TorchVersion,
-        "SpecifierSet": SpecifierSet,
-        "operator": operator,
+        "torch": SimpleNamespace(__version__=release, version=plain, torch_version=own),
+        "importlib": SimpleNamespace(metadata=metadata),
+        "get_distribution": {"torch": SimpleNamespace(version=torch)}.__getitem__,
+        **dict.fromkeys(("metadata", "importlib_metadata"), metadata),
     }
 
 
+_PACKAGED: Final = SimpleNamespace(parse=Version, Version=Version)
+_PLAIN_NAMES: Final[dict[str, Any]] = {
+    **{
+        one.__name__: one
+        for one in (tuple, list, set, int, float, str, bool, len, max, min, any, all, sorted)
+    },
+    **dict.fromkeys(("Version", "parse", "LooseVersion", "parse_version"), Version),
+    "map": lambda function, given: list(map(function, given)),
+    "TorchVersion": TorchVersion,
+    "SpecifierSet": SpecifierSet,
+    "operator": operator,
+    "version": _PACKAGED,
+    "packaging": SimpleNamespace(
+        version=_PACKAGED, specifiers=SimpleNamespace(SpecifierSet=SpecifierSet)
+    ),
+}
 _KNOWN: Final = frozenset(_names_in(*_TRIED))

@@ -35,8 +35,8 @@ from ivhl.version_checks.skips import (
     IDENTITY,
     NO_EFFECT,
     first_text,
-    look_at_mark,
-    look_at_marks,
+    marks_in,
+    read_mark,
 )
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class Finder(ast.NodeVisitor):
                 self._seen.add(id(decorator))
                 self.add(decorator, "disable", ALWAYS, edit_of(decorator, IDENTITY))
             else:
-                look_at_mark(self, decorator, self._segment(node))
+                self._mark(decorator, self._segment(node), IDENTITY)
         self._rest = []
         if isinstance(node, ast.ClassDef):
             self.generic_visit(node)
@@ -193,10 +193,34 @@ class Finder(ast.NodeVisitor):
     def visit_Assign(self, node: ast.Assign) -> None:
         """Look at ``pytestmark = pytest.mark.skipif(...)``, which checks the whole file."""
         if any(isinstance(t, ast.Name) and t.id == "pytestmark" for t in node.targets):
-            look_at_marks(self, node.value, self._source.text, EMPTY)
+            for mark, gone in marks_in(node.value):
+                self._mark(mark, self._source.text, gone)
         if ast.unparse(node.targets[0]).endswith("_dynamo.config.disable"):
             self._disabled(node.value)
         self.generic_visit(node)
+
+    def _mark(self, node: ast.expr, about_code: str, gone: str) -> None:
+        """Add a mark that asks for versions, or that holds where the code around it runs.
+
+        Args:
+            node: The mark.
+            about_code: Source of the code that it marks.
+            gone: What stands in its place if it is switched off.
+        """
+        mark = read_mark(node, self.names)
+        if mark is None:
+            return
+        about = speaks_of_compiling(f"{about_code} {mark.reason}")
+        # Without a condition of its own it holds wherever the code around it runs.
+        everywhere = mark.excludes == ALWAYS and (about or self.given)
+        if not everywhere and not speaks_of_versions(mark.excludes):
+            return
+        edits: tuple[Edit, ...] = (edit_of(node, gone),)  # the mark goes, other uses of it stay
+        if isinstance(mark.condition, ast.Constant):
+            edits = (edit_of(mark.condition, str(mark.stays)),)
+        elif mark.condition is not None:
+            edits = self.switched(mark.condition, to=mark.stays)
+        self.add(node, mark.kind, mark.excludes, *edits, reason=mark.reason, about=about)
 
     def _disabled(self, value: ast.expr) -> None:
         """Look at ``torch.compile(f, disable=...)``, or what ``config.disable`` is set to."""
@@ -210,10 +234,11 @@ class Finder(ast.NodeVisitor):
         """Look at ``torch.compiler.disable(f)`` that is no decorator, and at marks of parameters."""
         name = last_name(node.func)
         marks = [word.value for word in node.keywords if name == "param" and word.arg == "marks"]
-        for mark in [*marks, *node.args[: name in ("applymarker", "add_marker")]]:
-            around = self._definitions[-1] if self._definitions else None
-            gone = EMPTY if name == "param" else NO_EFFECT
-            look_at_marks(self, mark, self._segment(around) if around else self._source.text, gone)
+        marks += node.args[: name in ("applymarker", "add_marker")]
+        around = self._segment(self._definitions[-1]) if self._definitions else self._source.text
+        for value in marks:
+            for mark, gone in marks_in(value, EMPTY if name == "param" else NO_EFFECT):
+                self._mark(mark, around, gone)
         for word in node.keywords:
             if word.arg == "disable" and name == "compile":
                 self._disabled(word.value)

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ivhl.version_checks.checks import CheckKind, Edit, edit_of
-from ivhl.version_checks.compiling import speaks_of_compiling
-from ivhl.version_checks.conditions import (
-    ALWAYS,
-    Condition,
-    Leaf,
-    condition_of,
-    speaks_of_versions,
-)
+from ivhl.version_checks.conditions import ALWAYS, Condition, Leaf, condition_of
 from ivhl.version_checks.names import last_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ivhl.version_checks.find import Finder
+    from ivhl.version_checks.checks import CheckKind
     from ivhl.version_checks.names import Names
 
 _SKIPS: Final = frozenset({"skip", "skipif", "skipIf", "skipUnless", "xfail"})
@@ -30,48 +22,48 @@ EMPTY: Final = "[]"
 NO_EFFECT: Final = '"usefixtures"'  # of a mark that a test gives to itself, the name
 
 
-def look_at_marks(finder: Finder, value: ast.expr, about_code: str, gone: str) -> None:
-    """Look at a mark, or at a list of marks; ``gone`` stands in the place of a single one."""
-    listed = isinstance(value, ast.List | ast.Tuple)
-    for mark in value.elts if isinstance(value, ast.List | ast.Tuple) else [value]:
-        look_at_mark(finder, mark, about_code, _NONE_OF_A_LIST if listed else gone)
+class Mark(NamedTuple):
+    """A mark of a test.
 
-
-def look_at_mark(finder: Finder, mark: ast.expr, about_code: str, gone: str = IDENTITY) -> None:
-    """Add a mark that asks for versions, or that holds where the code around it runs.
-
-    Args:
-        finder: At the place of the mark.
-        mark: A call, an attribute, or a name that means one.
-        about_code: Source of the code that it marks.
-        gone: What stands in its place if it is switched off.
+    Attributes:
+        excludes: Where it skips, or lets the test fail.
+        condition: Its own expression for that; ``None`` if it has none, or means another mark.
+        stays: Value of the condition with which the test runs.
     """
+
+    kind: CheckKind
+    excludes: Condition
+    reason: str
+    condition: ast.expr | None
+    stays: bool
+
+
+def marks_in(value: ast.expr, gone: str = EMPTY) -> list[tuple[ast.expr, str]]:
+    """Return the marks of an expression, and what stands in the place of each without it."""
+    if isinstance(value, ast.List | ast.Tuple):
+        return [(mark, _NONE_OF_A_LIST) for mark in value.elts]
+    return [(value, gone)]
+
+
+def read_mark(mark: ast.expr, names: Names) -> Mark | None:
+    """Return what a mark says, or a name that means one; ``None`` if it is none that skips."""
     call, direct = (mark, True) if isinstance(mark, ast.Call) else (None, False)
     if isinstance(mark, ast.Attribute) and last_name(mark.value) == "mark":
         call = ast.Call(mark, [], [])
     if call is None or last_name(call.func) not in _SKIPS:
-        meaning = finder.names.find(last_name(getattr(mark, "func", mark)))
-        call, direct = _skip_in(meaning), False
+        call, direct = _skip_in(names.find(last_name(getattr(mark, "func", mark)))), False
     if call is None:
-        return
+        return None
     name, condition = last_name(call.func), _condition_in(call)
-    excluded = ALWAYS if condition is None else _read_condition(condition, finder.names)
-    if name == "skipUnless" and condition is not None:
-        excluded = ~excluded
-    reason = _reason_of(call)
-    about = speaks_of_compiling(f"{about_code} {reason}")
-    # Without a condition of its own it holds wherever the code around it runs.
-    everywhere = excluded == ALWAYS
-    if not speaks_of_versions(excluded) and not (everywhere and (about or finder.given)):
-        return
-    edits: tuple[Edit, ...] = (edit_of(mark, gone),)  # the mark goes, other uses of it stay
-    if direct and condition is not None:
-        stays = name == "skipUnless"
-        edits = finder.switched(condition, to=stays)
-        if isinstance(condition, ast.Constant):
-            edits = (edit_of(condition, str(stays)),)
-    kind: CheckKind = "xfail" if name == "xfail" else "skip"
-    finder.add(mark, kind, excluded, *edits, reason=reason, about=about)
+    stays = name == "skipUnless"
+    excludes = ALWAYS if condition is None else _read_condition(condition, names)
+    return Mark(
+        kind="xfail" if name == "xfail" else "skip",
+        excludes=~excludes if stays and condition is not None else excludes,
+        reason=_reason_of(call),
+        condition=condition if direct else None,
+        stays=stays,
+    )
 
 
 def first_text(nodes: Iterable[ast.AST]) -> str:

@@ -303,8 +303,6 @@ def test_the_command_keeps_own_records_apart_from_those_of_others(
         ),
         ({"a__py": "", "requirements__txt": "torch >>2\n"}, [], "does not parse"),
         ({"a__py": "", "pyproject__toml": "["}, [], "is not valid TOML"),
-        ({"a__py": ""}, ["--own", "."], "neither is"),
-        ({"a__py": ""}, ["--own", "results"], "has no envs/matrix.toml"),
         ({"a__py": ""}, ["--machine", "beach"], "unknown machine 'beach'"),
         (
             {"a__py": "", "pyproject__toml": project('dependencies = ["torch==2.10.0"]')},
@@ -324,11 +322,14 @@ def test_what_cannot_be_advised_on_is_a_sentence(
     assert found.exception.hint
 
 
-def test_own_records_of_another_version_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("version", "own"), [("0.5.0", False), ("0.6.0", True)])
+def test_the_records_of_a_project_that_requires_this_version_are_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, *, own: bool
 ) -> None:
-    monkeypatch.chdir(ROOT)
-    text = '[project]\nname = "e3nn"\nversion = "0.5.0"\n'
+    monkeypatch.chdir(ROOT / "examples" / "e3nn")
+    text = f'[project]\nname = "e3nn"\nversion = "{version}"\n'
     place = written(tmp_path, pyproject__toml=text, a__py="")
-    found = CliRunner().invoke(app, ["advise", str(place), "--own", "examples/e3nn"])
-    assert "measures e3nn==0.6.0, and this code is 0.5.0" in str(found.exception)
+    found = CliRunner().invoke(app, ["advise", str(place), "--json"])
+    assert {one["own"] for one in json.loads(found.stdout)["evidence"]} == {own}
+    said = "measures e3nn==0.6.0, and this code is 0.5.0" in " ".join(found.stderr.split())
+    assert said is not own
