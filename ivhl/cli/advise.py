@@ -13,7 +13,7 @@ from ivhl.cli.codebase import Asked, advise_code_base
 from ivhl.cli.declared import matrix_beside_records, no_records, results_folder, warn_unread
 from ivhl.cli.names import narrow
 from ivhl.cli.screen import picked, print_json, screen
-from ivhl.errors import ResultsError, SpecError
+from ivhl.errors import ResultsError
 from ivhl.matrix.project import find_root
 from ivhl.tracker.causes.advice import advise
 from ivhl.tracker.support.spans import spans_sentence
@@ -39,7 +39,6 @@ def advise_command(
         ),
     ] = None,
     results: options.Results = None,
-    own: options.Own = None,
     *,
     chosen: options.Chosen,
     every: options.Every = False,
@@ -48,19 +47,16 @@ def advise_command(
     """Recommend a Python and a PyTorch release, from the records.
 
     Only what was run counts: a Python that was not is not recommended. For a code base, what its own
-    records show is kept apart from what only other code shows. Nothing of it is run.
+    records show is kept apart from what only other code shows. Nothing of it is run. Its own records
+    are those of PATH, or of this project if that requires it.
     """
     asked = Asked(
         **{name: chosen[name] or () for name in ("python", "torch", "machine")},
         device=chosen["device"],
     )
     if path is not None:
-        advise_code_base(path, own, results, asked, every=every, as_json=as_json)
+        advise_code_base(path, results, asked, every=every, as_json=as_json)
         return
-    if own is not None:
-        raise SpecError(
-            "--own: needs the PATH of a code base", hint="ivhl advise PATH --own FOLDER"
-        )
     root = find_root()
     folder = results_folder(results, root)
     state = load_state(root, folder, history=False)

@@ -31,13 +31,10 @@ from ivhl.version_checks.code_base import (
     CodeEvidence,
     recommendation,
     recommended,
-    shared_operations,
     support_lines,
-    worth_lines,
 )
 from ivhl.version_checks.find import checks_in
-from ivhl.version_checks.operations import Reached
-from ivhl.version_checks.sites import compile_sites, operations_in
+from ivhl.version_checks.sites import compile_sites
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,13 +45,12 @@ if TYPE_CHECKING:
     from ivhl.tracker.terminal import Terminal
     from ivhl.tracker.views.project import State
     from ivhl.version_checks.checks import FoundCheck
-    from ivhl.version_checks.code_base import OperationEvidence, SupportLine, WorthLine
+    from ivhl.version_checks.code_base import SupportLine
     from ivhl.version_checks.find import Found
     from ivhl.version_checks.sites import CompileSite
 
 SCHEMA = "ivhl.code-advice/1"
 _SITES = 3
-_OPERATIONS = 6
 
 
 class Asked(NamedTuple):
@@ -72,7 +68,6 @@ class _Answer(NamedTuple):
     evidence: CodeEvidence
     support: tuple[SupportLine, ...]
     cell: tuple[str, str] | None
-    worth: tuple[WorthLine, ...]
 
 
 class _Code(NamedTuple):
@@ -80,7 +75,6 @@ class _Code(NamedTuple):
 
     trees: Trees
     sites: tuple[CompileSite, ...]
-    operations: Mapping[str, int]
     checks: Found
 
 
@@ -91,7 +85,6 @@ class _Told(NamedTuple):
         cells: Those that the code base allows.
         own: By its own records.
         suite: By the records of other code.
-        operations: Those that it shares with cases of that other code.
     """
 
     allowed: Allowed
@@ -99,7 +92,6 @@ class _Told(NamedTuple):
     cells: tuple[tuple[str, str], ...]
     own: _Answer | None
     suite: _Answer | None
-    operations: tuple[OperationEvidence, ...]
 
     @property
     def name(self) -> str:
@@ -127,7 +119,6 @@ class _Told(NamedTuple):
 
 def advise_code_base(
     text: str,
-    own: Path | None,
     results: Path | None,
     asked: Asked,
     *,
@@ -144,7 +135,7 @@ def advise_code_base(
     path = _code_at(text)
     code = _read(path)
     allowed = read_allowed(path)
-    roots = _roots(allowed, own)
+    roots = _roots(allowed)
     matrices = [load_matrix(root / MATRIX) for root, _ in roots]
     cells = _asked_cells(_allowed_cells(allowed, matrices), asked)
     warn(printable(problem) for problem in code.trees.problems)
@@ -170,10 +161,9 @@ def advise_code_base(
     if own_answer is None and suite is None:
         raise ResultsError(
             f"no record speaks of a cell that {allowed.name} allows",
-            hint="run this in an ivhl project with results, or name one with --own",
+            hint="run this in an ivhl project with results",
         )
-    operations = _operations(code, roots[-1][0], states[-1], suite)
-    told = _Told(allowed, code, cells, own_answer, suite, operations)
+    told = _Told(allowed, code, cells, own_answer, suite)
     if as_json:
         print_json(SCHEMA, **_as_dict(told))
         return
@@ -188,7 +178,7 @@ def _read(path: Path) -> _Code:
         if trees.problems:
             raise SpecError(f"{path}: no file of it parses: {trees.problems[0]}", hint=hint)
         raise SpecError(f"{path}: has no Python files", hint=hint)
-    return _Code(trees, compile_sites(trees), operations_in(trees), checks_in(trees))
+    return _Code(trees, compile_sites(trees), checks_in(trees))
 
 
 def _code_at(text: str) -> Path:
@@ -214,48 +204,34 @@ def _code_at(text: str) -> Path:
     )
 
 
-def _roots(allowed: Allowed, own: Path | None) -> list[tuple[Path, bool]]:
-    """Return the ivhl projects whose records count, and whether they are those of the code base."""
-    mine = own
-    if own is not None:
-        if not (own / MATRIX).is_file():
-            raise SpecError(
-                f"--own: {own} has no {MATRIX.as_posix()}",
-                hint="name the folder of an ivhl project",
-            )
-        _must_measure(own, allowed)
-    elif (allowed.base / MATRIX).is_file():
-        mine = allowed.base
-    found = [] if mine is None else [(mine.resolve(), True)]
+def _roots(allowed: Allowed) -> list[tuple[Path, bool]]:
+    """Return the ivhl projects whose records count, and whether they are those of the code base.
+
+    Its own ones are in it, or in the project here if that requires it.
+    """
+    found = [(allowed.base.resolve(), True)] if (allowed.base / MATRIX).is_file() else []
     try:
-        here = find_root()
+        here = find_root().resolve()
     except SpecError:
         if not found:
             raise
     else:
-        if not found or here.resolve() != found[0][0]:
-            found.append((here, False))
+        if not found or here != found[0][0]:
+            found.append((here, not found and _measures(here, allowed)))
     return found
 
 
-def _must_measure(own: Path, allowed: Allowed) -> None:
-    """Raise if a project neither is a code base nor requires it."""
-    matrix, name = load_matrix(own / MATRIX), canonicalize_name(allowed.name)
-    if canonicalize_name(load_project(own.resolve()).name) == name:
-        return
-    required = [
-        one for one in map(Requirement, matrix.requires) if canonicalize_name(one.name) == name
-    ]
-    if not required:
-        raise SpecError(
-            f"--own: {own} neither is {allowed.name} nor requires it in {MATRIX.as_posix()}",
-            hint="its records would be of other code; name the project that measures it",
-        )
-    if allowed.version and not required[0].specifier.contains(allowed.version, prereleases=True):
-        raise SpecError(
-            f"--own: {own} measures {required[0]}, and this code is {allowed.version}",
-            hint="its records would be of another version",
-        )
+def _measures(here: Path, allowed: Allowed) -> bool:
+    """Return whether a project is a code base, or requires this version of it."""
+    name = canonicalize_name(allowed.name)
+    if canonicalize_name(load_project(here).name) == name:
+        return True
+    required = map(Requirement, load_matrix(here / MATRIX).requires)
+    for one in (one for one in required if canonicalize_name(one.name) == name):
+        if not allowed.version or one.specifier.contains(allowed.version, prereleases=True):
+            return True
+        warn([f"this project measures {one}, and this code is {allowed.version}"])
+    return False
 
 
 def _allowed_cells(allowed: Allowed, matrices: Sequence[Matrix]) -> tuple[tuple[str, str], ...]:
@@ -339,26 +315,13 @@ def _answer(found: Sequence[CodeEvidence]) -> _Answer | None:
         return None
     advice = recommended(evidence)
     cell = None if advice is None else (advice.python, advice.torch)
-    worth = () if cell is None else worth_lines(evidence, cell)
-    return _Answer(evidence, support_lines(evidence), cell, worth)
-
-
-def _operations(
-    code: _Code, root: Path, state: State, suite: _Answer | None
-) -> tuple[OperationEvidence, ...]:
-    if suite is None or suite.cell is None:
-        return ()
-    reached = Reached(root)
-    by_workload = {one.name: reached.operations(one) for one in state.workloads}
-    return shared_operations(code.operations, by_workload, suite.evidence, suite.cell)
+    return _Answer(evidence, support_lines(evidence), cell)
 
 
 def _print(console: Terminal, told: _Told, releases: set[str]) -> None:
     console.print(Text("Recommendation", "bold"))
     console.print(f"{printable(told.paragraph)}\n")
     _print_code(console, told, releases)
-    if told.suite is not None:
-        _print_operations(console, told.code.operations, told.operations, told.suite)
     for answer in (told.own, told.suite):
         if answer is not None:
             _print_answer(console, answer, told.name)
@@ -401,31 +364,6 @@ def _print_code(console: Terminal, told: _Told, releases: set[str]) -> None:
     console.print(Padding(table, (0, 0, 0, 2)))
 
 
-def _print_operations(
-    console: Terminal,
-    calls: Mapping[str, int],
-    shared: Sequence[OperationEvidence],
-    suite: _Answer,
-) -> None:
-    names = {one.name for one in shared}
-    others = [name for name in sorted(calls, key=lambda n: (-calls[n], n)) if name not in names]
-    cell = f"Python {suite.cell[0]} with PyTorch {suite.cell[1]}" if suite.cell else ""
-    console.print(
-        Text(
-            f"\nOperations: it calls {len(calls)} by a name of torch, {len(shared)} of which "
-            f"measured cases of {suite.evidence.project} call, too",
-            "bold",
-        )
-    )
-    shown = [str(one) for one in shared[:_OPERATIONS]]
-    if shown:
-        console.print(Padding(Text(f"on {cell}: {'; '.join(shown)}"), (0, 0, 0, 2)))
-    if others:
-        more = f" and {len(others) - _OPERATIONS} more" if len(others) > _OPERATIONS else ""
-        text = f"in no measured case: {', '.join(others[:_OPERATIONS])}{more}"
-        console.print(Padding(Text(printable(text)), (0, 0, 0, 2)))
-
-
 def _print_answer(console: Terminal, answer: _Answer, name: str) -> None:
     evidence = answer.evidence
     title = (
@@ -444,29 +382,6 @@ def _print_answer(console: Terminal, answer: _Answer, name: str) -> None:
         table.add_row(*map(Text, ("" if line.what == last else line.what, line.python, line.text)))
         last = line.what
     console.print(Padding(table, (0, 0, 0, 2)))
-    if answer.cell is None or not answer.worth:
-        return
-    python, torch = answer.cell
-    console.print(
-        Text(
-            f"\nWhat Python {python} with PyTorch {torch} is worth there, in place of another "
-            "(ratios; fewer seconds are faster)",
-            "bold",
-        )
-    )
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("another")
-    table.add_column("case", overflow="fold")
-    table.add_column("speedup", min_width=18)
-    table.add_column("compiled seconds", min_width=18)
-    last = ""
-    for one in answer.worth:
-        first = "" if one.other == last else one.other
-        what = f"{one.what}; {one.note}" if one.what and one.note else one.what or one.note
-        ratios = ("" if ratio is None else str(ratio) for ratio in (one.speedup, one.compiled))
-        table.add_row(*map(Text, (first, what, *ratios)))
-        last = one.other
-    console.print(Padding(table, (0, 0, 0, 2)))
 
 
 def _as_dict(told: _Told) -> dict[str, Any]:
@@ -479,8 +394,6 @@ def _as_dict(told: _Told) -> dict[str, Any]:
         "problems": list(code.trees.problems),
         "compiles": [site._asdict() for site in code.sites],
         "version_checks_that_exclude_it": [check.place for check in told.excluding],
-        "operations": dict(code.operations),
-        "shared_operations": [one._asdict() for one in told.operations],
         "evidence": [
             {
                 "own": answer.evidence.own,
@@ -489,7 +402,6 @@ def _as_dict(told: _Told) -> dict[str, Any]:
                 "device": answer.evidence.device,
                 "support": [line._asdict() for line in answer.support],
                 "cell": answer.cell,
-                "worth": [line._asdict() for line in answer.worth],
             }
             for answer in (told.own, told.suite)
             if answer is not None

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 def init_command(
     target: Annotated[
         str,
-        typer.Argument(
-            help="A function or model to measure, e.g. package.module:function or "
-            "'package.module:Model(64)'; without it, an example.",
-        ),
+        typer.Argument(help="What to measure: package.module:function (default: an example)."),
     ] = "",
     python: options.Pythons = None,
     torch: options.Releases = None,

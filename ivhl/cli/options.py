@@ -215,12 +215,6 @@ Along = Annotated[
     list[str] | None, typer.Option("--along", help="Only along this: commit, torch or python.")
 ]
 Better = Annotated[bool, typer.Option("--better", help="Improvements, too.")]
-Own = Annotated[
-    Path | None,
-    typer.Option(
-        "--own", help="With PATH: the ivhl project with its own records (default: PATH)."
-    ),
-]
 Until = Annotated[
     str, typer.Option("--until", help="Release or Python from which it no longer holds.")
 ]

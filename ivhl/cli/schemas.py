@@ -158,14 +158,6 @@ _Evidence = _object(
     own=bool,
     support=_list(_object("SupportOfCase", "what python text")),
     cell=tuple[str, str] | None,
-    worth=_list(
-        _object(
-            "WorthOfCell",
-            "other what note",
-            speedup=list[float] | None,
-            compiled=list[float] | None,
-        )
-    ),
 )
 _Row = _object(
     "CaseInCell",
@@ -202,10 +194,6 @@ SCHEMAS: Final[dict[str, TypeAdapter[object]]] = {
         problems=list[str],
         compiles=list[CompileSite],
         version_checks_that_exclude_it=list[str],
-        operations=_Count,
-        shared_operations=_list(
-            _object("Shared", "name", calls=int, workloads=list[str], states=_Count)
-        ),
         evidence=_list(_Evidence),
     ),
     "doctor": _answer(

@@ -5,15 +5,13 @@ from __future__ import annotations
 import email
 import re
 import tomllib
-from configparser import ConfigParser
-from configparser import Error as ConfigError
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from ivhl.errors import SpecError
 from ivhl.init.source import literals_of_setup, load_pyproject
@@ -21,12 +19,11 @@ from ivhl.matrix.locks import marker_environment
 from ivhl.matrix.spec import read_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 _REQUIREMENTS: Final = "requirements.txt"
 _EXTRA: Final = re.compile(r"\bextra\s*==\s*['\"]([^'\"]+)")
-_INCLUDED: Final = re.compile(r"(?:-r|--requirement)[ =]?\s*(\S+)")
 
 
 class _Stated(NamedTuple):
@@ -79,9 +76,8 @@ class Allowed:
 def read_allowed(path: Path) -> Allowed:
     """Return what a code base declares: a project's folder, a package installed, or one unpacked.
 
-    Read are ``pyproject.toml``, also Poetry's table, the metadata of a distribution, ``setup.cfg``,
-    literals of ``setup.py`` and ``requirements.txt``, in this order; what one lacks the next one
-    says.
+    Read are ``[project]`` of ``pyproject.toml``, the metadata of a distribution, literals of
+    ``setup.py`` and ``requirements.txt``, in this order; what one lacks the next one says.
 
     Raises:
         SpecError: If one cannot be read, or a requirement in it does not parse.
@@ -168,67 +164,23 @@ def _stated(base: Path, path: Path) -> Iterator[_Stated]:
     for metadata in (base / "PKG-INFO", *_dist_infos(base, path)):
         if metadata.is_file():
             yield _of_metadata(metadata, base)
-    if (base / "setup.cfg").is_file():
-        yield from _of_setup_cfg(base / "setup.cfg")
     if (base / "setup.py").is_file() and (literals := literals_of_setup(base / "setup.py")):
         name, requires, python = literals
         yield _Stated("setup.py", name, "", python or None, tuple(requires))
     if (base / _REQUIREMENTS).is_file():
-        lines = tuple(_lines_about_torch(base / _REQUIREMENTS, ()))
-        yield _Stated(_REQUIREMENTS, requires=lines)
+        yield _Stated(_REQUIREMENTS, requires=tuple(_lines_about_torch(base / _REQUIREMENTS)))
 
 
 def _of_pyproject(path: Path) -> Iterator[_Stated]:
     project = load_pyproject(path).project
-    raw = tomllib.loads(read_plain(path).decode())
-    if "project" in raw:
+    if raw := tomllib.loads(read_plain(path).decode()).get("project"):
         yield _Stated(
             path.name,
             project.name,
-            str(raw["project"].get("version", "")),
+            str(raw.get("version", "")),
             project.requires_python or None,
             None if "dependencies" in project.dynamic else tuple(project.dependencies),
         )
-    tool = raw.get("tool", {})
-    poetry = tool.get("poetry", {}) if isinstance(tool, dict) else {}
-    if isinstance(poetry, dict) and isinstance(poetry.get("dependencies"), dict):
-        place = f"{path.name} [tool.poetry]"
-        given = poetry["dependencies"]
-        python = _poetry(given["python"], f"{place} python") if "python" in given else None
-        torch = [f"torch{_poetry(given['torch'], f'{place} torch')}"] if "torch" in given else []
-        name, version = (str(poetry.get(key, "")) for key in ("name", "version"))
-        yield _Stated(place, name, version, python, tuple(torch))
-
-
-def _poetry(given: Any, place: str) -> str:  # noqa: ANN401  (whatever TOML holds)
-    """Return a version constraint of Poetry as PEP 440 has it.
-
-    Source:
-        Poetry's documentation, "Dependency specification".
-    """
-    text = given.get("version", "") if isinstance(given, dict) else given
-    parts = []
-    for part in (one.strip() for one in str(text).split(",")):
-        sign, number = part[:1], part[1:].lstrip("=").strip()
-        if part in ("", "*"):
-            continue
-        if part[0].isdigit():
-            parts.append(f"=={part}")
-        elif sign not in "^~" or part.startswith("~="):
-            parts.append(part)
-        else:
-            try:
-                release = list(Version(number).release)
-            except InvalidVersion as error:
-                raise SpecError(
-                    f"{place}: must be a version constraint (got {text!r})", hint="correct it"
-                ) from error
-            # ^ keeps the first number that is not zero, ~ the first two.
-            kept = next((i for i, n in enumerate(release) if n), len(release) - 1)
-            last = kept if sign == "^" else min(1, len(release) - 1)
-            upper = [*release[:last], release[last] + 1]
-            parts.append(f">={number},<{'.'.join(map(str, upper))}")
-    return ",".join(parts)
 
 
 def _dist_infos(base: Path, path: Path) -> Iterator[Path]:
@@ -262,42 +214,13 @@ def _of_metadata(path: Path, base: Path) -> _Stated:
     )
 
 
-def _of_setup_cfg(path: Path) -> Iterator[_Stated]:
-    config = ConfigParser(interpolation=None)
-    try:
-        config.read_string(read_plain(path).decode())
-    except (OSError, UnicodeDecodeError, ConfigError) as error:
-        reason = " ".join(str(error).split())
-        raise SpecError(
-            f"{path.name}: cannot be read: {reason}", hint=f"correct {path}"
-        ) from error
-    requires = config.get("options", "install_requires", fallback=None)
-    computed = requires is not None and requires.startswith(("file:", "attr:"))
-    python = config.get("options", "python_requires", fallback=None)
-    name, version = (config.get("metadata", key, fallback="") for key in ("name", "version"))
-    if name or python is not None or requires is not None:
-        lines = (line.strip() for line in (requires or "").splitlines())
-        yield _Stated(
-            path.name,
-            name,
-            "" if version.startswith(("file:", "attr:")) else version,
-            python,
-            None if requires is None or computed else tuple(line for line in lines if line),
-        )
-
-
-def _lines_about_torch(path: Path, seen: Iterable[Path]) -> Iterator[str]:
-    """Yield the lines of a requirements file that name torch, and those of the files it includes."""
-    seen = (*seen, path.resolve())
+def _lines_about_torch(path: Path) -> Iterator[str]:
+    """Yield the lines of a requirements file that name torch."""
     try:
         lines = read_plain(path).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"{path}: cannot be read: {error}", hint=f"correct {path.name}") from error
     for line in lines:
         text = re.sub(r"(^|\s)#.*", "", line).strip().removesuffix("\\").strip()
-        if included := _INCLUDED.fullmatch(text):
-            other = path.parent / included[1]
-            if other.is_file() and other.resolve() not in seen:
-                yield from _lines_about_torch(other, seen)
-        elif re.match(r"torch(?![\w.-])", text, re.IGNORECASE):
+        if re.match(r"torch(?![\w.-])", text, re.IGNORECASE):
             yield re.sub(r"\s--hash=.*", "", text)

@@ -6,29 +6,21 @@ the two kinds of evidence are kept apart, and each sentence says which one it re
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from statistics import NormalDist, fmean, stdev
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.tracker.causes.advice import advise
-from ivhl.tracker.changes.compare import compare, disturbed_cases, session_reach
-from ivhl.tracker.store.metrics import student
 from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.support.spans import spans, spans_sentence, word_of, words_of_cells
-from ivhl.tracker.wording import STATUS_WORDS, counted, times
+from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable
 
     from ivhl.records.identity import AtCommit
-    from ivhl.records.record import RunRecord
     from ivhl.tracker.causes.advice import Advice
-    from ivhl.tracker.changes.comparable import Axis
-    from ivhl.tracker.changes.compare import Comparison
-    from ivhl.tracker.changes.kinds import Kind
-    from ivhl.tracker.store.metrics import Metric
     from ivhl.tracker.store.spread import Spreads
     from ivhl.tracker.support.compat import Row
 
@@ -85,36 +77,6 @@ class SupportLine(NamedTuple):
     text: str
 
 
-class Ratio(NamedTuple):
-    """A ratio with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        """Return e.g. ``1.02x [0.99, 1.05]``."""
-        return f"{times(self.value)} [{self.low:.2f}, {self.high:.2f}]"
-
-
-class WorthLine(NamedTuple):
-    """What the recommended cell is worth in place of another one.
-
-    Attributes:
-        other: The axis and the other cell's value on it, e.g. ``Python 3.12``.
-        what: The case, or how many of them; empty if nothing can be compared.
-        speedup: By how much the speedup is larger there.
-        compiled: The same of the seconds of compiled code: below 1 is faster.
-        note: What is not in the ratios.
-    """
-
-    other: str
-    what: str
-    speedup: Ratio | None
-    compiled: Ratio | None
-    note: str
-
-
 def support_lines(evidence: CodeEvidence) -> tuple[SupportLine, ...]:
     """Return where each case of the code base works; of other code, where compiled cases do."""
     groups: dict[str, list[Row]] = defaultdict(list)
@@ -155,79 +117,6 @@ def _names(evidence: CodeEvidence) -> dict[str, str]:
 
 def _pythons(cells: Iterable[CellName]) -> list[str]:
     return sorted({python for python, _ in cells}, key=python_key)
-
-
-def worth_lines(evidence: CodeEvidence, chosen: CellName) -> tuple[WorthLine, ...]:
-    """Return what a cell is worth in place of each that differs in Python, or in the release.
-
-    Args:
-        evidence: Has the records.
-        chosen: Python and release.
-    """
-    by: dict[CellName, list[Row]] = defaultdict(list)
-    for row in evidence.measured:
-        if row.status != "unavailable":
-            by[row.python, row.torch].append(row)
-    found: list[WorthLine] = []
-    names = _names(evidence)
-    axes: tuple[tuple[Axis, int], ...] = (("python", 0), ("torch", 1))
-    for axis, at in axes:
-        others = [cell for cell in by if cell != chosen and cell[1 - at] == chosen[1 - at]]
-        others.sort(key=lambda cell: (python_key(cell[0]), release_key(cell[1])))
-        for cell in others:
-            name = f"{('Python', 'PyTorch')[at]} {cell[at]}"
-            sides = evidence.disturbed, evidence.disturbed
-            compared = compare(
-                _records(by[cell]), _records(by[chosen]), axis, evidence.spreads, sides
-            )
-            found += _worth(name, compared, names)
-    return tuple(found)
-
-
-def _records(rows: Iterable[Row]) -> list[RunRecord]:
-    return [row.record for row in rows if row.record is not None]
-
-
-def _worth(
-    other: str, found: Sequence[Comparison], names: Mapping[str, str]
-) -> Iterator[WorthLine]:
-    pairs = [one for one in found if one.times is not None]
-    kinds = Counter(one.kind for one in found if not one.is_disturbed)
-    words: tuple[tuple[Kind, str], ...] = (
-        ("fixed", "failed there"),
-        ("fails", "passed there only"),
-        ("incomparable", "measured in another way there"),
-    )
-    notes = [f"{kinds[kind]} {word}" for kind, word in words if kinds[kind]]
-    note = ", ".join([*notes, *filter(None, [disturbed_cases(found)])])
-    if len(pairs) > _EACH:
-        speedup, compiled = (_of_mean(pairs, metric) for metric in ("speedup", "compiled"))
-        yield WorthLine(other, f"mean of {len(pairs)} cases", speedup, compiled, note)
-        return
-    for one in sorted(pairs, key=lambda one: one.case):
-        changes = one.times.changes if one.times else {}
-        speedup, compiled = (
-            Ratio(known.ratio, known.low, known.high) if known else None
-            for known in (changes.get("speedup"), changes.get("compiled"))
-        )
-        yield WorthLine(other, names.get(one.case.name, one.case.name), speedup, compiled, "")
-    if note or not pairs:
-        yield WorthLine(other, "", None, None, note or "no case ran in both")
-
-
-def _of_mean(pairs: Iterable[Comparison], metric: Metric) -> Ratio | None:
-    """Return the geometric mean of a ratio over cases, with the interval of other sessions."""
-    logs = [
-        math.log(one.times.changes[metric].ratio)
-        for one in pairs
-        if one.times is not None and metric in one.times.changes
-    ]
-    if len(logs) <= 1:
-        return None
-    middle = fmean(logs)
-    of_cases = student(_NORMAL_95, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
-    reach = math.hypot(of_cases, session_reach(metric))
-    return Ratio(math.exp(middle), math.exp(middle - reach), math.exp(middle + reach))
 
 
 def recommended(evidence: CodeEvidence) -> Advice | None:
@@ -322,43 +211,3 @@ def _passing(evidence: CodeEvidence, cell: CellName) -> str:
         f"{len(right)} of {counted(len(here), 'case')} {'is' if len(right) == 1 else 'are'} right"
     )
     return text + (f", {slow} of them slower than eager" if slow else "")
-
-
-class OperationEvidence(NamedTuple):
-    """An operation that a code base and a measured case of other code share.
-
-    Attributes:
-        calls: How often the code base calls it.
-        workloads: The workloads that do, and were measured in an allowed cell.
-        states: Status to how many of their cases have it in the cell that is recommended.
-    """
-
-    name: str
-    calls: int
-    workloads: tuple[str, ...]
-    states: Mapping[str, int]
-
-    def __str__(self) -> str:
-        """Return e.g. ``einsum (6 workloads: 9 works, 1 slow)``."""
-        states = ", ".join(f"{n} {word}" for word, n in self.states.items())
-        return f"{self.name} ({counted(len(self.workloads), 'workload')}{states and ': '}{states})"
-
-
-def shared_operations(
-    calls: Mapping[str, int],
-    by_workload: Mapping[str, Iterable[str]],
-    suite: CodeEvidence,
-    cell: CellName,
-) -> tuple[OperationEvidence, ...]:
-    """Return the operations that measured cases of other code have, too, most called first."""
-    there: dict[str, list[Row]] = defaultdict(list)
-    for row in suite.measured:
-        there[row.workload].append(row)
-    found = []
-    for name, count in sorted(calls.items(), key=lambda item: (-item[1], item[0])):
-        workloads = tuple(w for w, has in by_workload.items() if name in has and w in there)
-        if workloads:
-            rows = [r for w in workloads for r in there[w] if (r.python, r.torch) == cell]
-            states = Counter(STATUS_WORDS[row.status] for row in rows)
-            found.append(OperationEvidence(name, count, workloads, dict(states.most_common())))
-    return tuple(found)

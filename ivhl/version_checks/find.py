@@ -13,41 +13,44 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from ivhl.syntax import UNPARSED, SourceFile, SourceText, parsed, read_texts, why_unparsed
 from ivhl.tracker.store.index import collector_paused
-from ivhl.version_checks.checks import edit_of
-from ivhl.version_checks.classes import Classes
+from ivhl.version_checks.checks import CheckKind, Edit, FoundCheck, edit_of
 from ivhl.version_checks.compiling import (
     asks_whether_compiling,
     compiles,
     is_disable,
-    names_of_disable,
-    off_switch,
-    off_value,
     speaks_of_compiling,
     turned_off,
 )
-from ivhl.version_checks.names import bindings, last_name, shared, whole_names
-from ivhl.version_checks.scope import Scope, leaves
-from ivhl.version_checks.skips import IDENTITY, NO_EFFECT, Skips, first_text
-from ivhl.version_checks.values import CaseTest
-from ivhl.version_checks.version_conditions import (
-    Always,
+from ivhl.version_checks.conditions import (
+    ALWAYS,
+    NEVER,
     Condition,
+    condition_of,
     joined,
     speaks_of_versions,
 )
-from ivhl.version_checks.walks import FIELDS, statements_in
+from ivhl.version_checks.names import Names, bindings, last_name, shared, whole_names
+from ivhl.version_checks.skips import (
+    EMPTY,
+    IDENTITY,
+    NO_EFFECT,
+    first_text,
+    marks_in,
+    read_mark,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from ivhl.syntax import Trees
-    from ivhl.version_checks.checks import FoundCheck
-    from ivhl.version_checks.scope import Definition
-    from ivhl.version_checks.version_conditions import Condition
 
-# Most nodes of a tree.
-_HOLD_NOTHING: Final = frozenset({ast.Name, ast.Constant})
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+# A file or function without one of these has no check, and binds no name for one: most have none.
+_WORTH: Final = re.compile(
+    r"(?i)compil|dynamo|inductor|version_info|__version__|version\(|_version\b|hexversion|gil_"
+    r"|torch_gr|(?:torch|python|py)_\w*\d|hasattr\(torch"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,144 +86,98 @@ def checks_in(code: Trees) -> Found:
 def _found_in(texts: Iterable[SourceText], problems: list[str]) -> Found:
     """Return the checks in texts, each of which is parsed twice: no two trees are kept.
 
-    First for what its names and classes mean, which may be asked in other files.
+    First for what its names mean, which may be asked in other files.
     """
-    read: list[SourceText] = []
-    bound: list[dict[str, ast.expr]] = []
-    classes = Classes()
-    disables: set[str] = set()
+    read: list[tuple[SourceText, dict[str, ast.expr]]] = []
+    files: set[str] = set()
     for one in texts:
         try:
-            tree = _tree_of(one.text)
-            names = bindings(tree)
-            classes.add(tree)
-            if "disable" in one.text:
-                disables |= names_of_disable(tree)
+            tree = parsed(one.text)
+            if _WORTH.search(one.text):
+                read.append((one, bindings(whole_names(tree))))
         except RecursionError:
             problems.append(f"{one.name}: is nested too deeply to be read whole")
         except UNPARSED as error:
             problems.append(why_unparsed(one.name, error))
         else:
-            read.append(one)
-            bound.append(names)
-    known = shared(bound)
+            files.add(one.name.partition("#")[0])
+    known = shared(names.items() for _, names in read)
     checks: list[FoundCheck] = []
     others: list[FoundCheck] = []
-    for one, own in zip(read, bound, strict=True):
-        source = SourceFile(one.name, _tree_of(one.text), one.text, one.editable)
-        scope = Scope(source, own, known)
+    for one, own in read:
+        tree = whole_names(parsed(one.text))
+        finder = Finder(SourceFile(one.name, tree, one.text, one.editable), Names(own, known))
         try:
-            _Finder(scope, classes, _disables_in(source, disables)).visit(source.tree)
+            finder.visit(tree)
         except RecursionError:
             problems.append(f"{one.name}: is nested too deeply to be read whole")
-        checks += scope.checks
-        others += scope.others
-    files = len({one.name.partition("#")[0] for one in read})
-    return Found(tuple(checks), tuple(others), tuple(sorted(problems)), files)
+        checks += finder.checks
+        others += finder.others
+    return Found(tuple(checks), tuple(others), tuple(sorted(problems)), len(files))
 
 
-def _tree_of(text: str) -> ast.Module:
-    """Return the tree of a text with the whole names of modules, and ``if`` for ``match``."""
-    tree = whole_names(parsed(text))
-    if re.search(r"^\s*match\s", text, re.MULTILINE):
-        tree = _WithoutMatch().visit(tree)
-    return tree
+class Finder(ast.NodeVisitor):
+    """Visits a file, and collects its checks.
 
-
-def _disables_in(source: SourceFile, known: Collection[str]) -> frozenset[str]:
-    """Return the names in a file that somewhere become ``torch.compiler.disable``.
-
-    Args:
-        source: The file, which assigns or imports them.
-        known: Such names of all files.
-    """
-    if not any(name in source.text for name in known):
-        return frozenset()
-    imported = (
-        alias.asname or alias.name
-        for node in statements_in(source.tree)
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-        if alias.name in known
-    )
-    return names_of_disable(source.tree).union(imported)
-
-
-class _WithoutMatch(ast.NodeTransformer):
-    """Writes each ``match`` as the ``if`` and ``elif`` that it means."""
-
-    def visit_Match(self, node: ast.Match) -> ast.AST:
-        """Return the chain, whose conditions stand where the patterns are."""
-        self.generic_visit(node)
-        chain: list[ast.stmt] = []
-        for case in reversed(node.cases):
-            whole = isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None
-            if whole and case.guard is None:
-                chain = case.body
-                continue
-            test = CaseTest.of(node.subject, case)
-            chain = [ast.copy_location(ast.If(test, case.body, chain), test)]
-        if len(chain) == 1:
-            return chain[0]
-        return ast.copy_location(ast.If(ast.Constant(value=True), chain or [ast.Pass()], []), node)
-
-
-class _Finder(ast.NodeVisitor):
-    """Visits a file, and adds its checks to the scope.
-
-    Args:
-        scope: Of the file, at its beginning.
-        classes: Those of all files.
-        disables: Names in this file that mean ``torch.compiler.disable``.
+    Attributes:
+        names: What names mean at the place that the visit has come to.
+        checks: Checks around compiled code.
+        others: Further conditions on versions.
+        given: Conditions on versions that hold at the place: of blocks around it, and of
+            statements that have left its block before.
     """
 
-    def __init__(self, scope: Scope, classes: Classes, disables: Collection[str]) -> None:
-        self._scope, self._classes, self._disables = scope, classes, disables
-        self._skips = Skips(scope)
+    def __init__(self, source: SourceFile, names: Names) -> None:
+        self.names = names
+        self.checks: list[FoundCheck] = []
+        self.others: list[FoundCheck] = []
+        self.given: list[Condition] = []
+        self._source, self._lines = source, source.lines
+        self._definitions: list[Definition] = []
+        self._rest: list[Sequence[ast.stmt]] = []  # of each block in the function, after the place
+        self._conditions: dict[int, Condition] = {}
         self._seen: set[int] = set()  # nodes of checks that were added, or that never run
 
     def generic_visit(self, node: ast.AST) -> None:
         """Visit what is inside, blocks with what holds in them."""
-        for name in FIELDS[type(node)]:
-            field = getattr(node, name, None)
-            if isinstance(field, list) and field and isinstance(field[0], ast.stmt):
-                self._block(field)
+        for _, value in ast.iter_fields(node):
+            if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+                self._block(value)
                 continue
-            for one in field if isinstance(field, list) else [field]:
-                # Most are names and constants, in which nothing is.
-                if isinstance(one, ast.AST) and type(one) not in _HOLD_NOTHING:
+            for one in value if isinstance(value, list) else [value]:
+                if isinstance(one, ast.AST):
                     self.visit(one)
 
     def _block(self, statements: Sequence[ast.stmt], *conditions: Condition) -> None:
         """Visit statements that run where conditions hold."""
-        given = self._scope.given
-        before = len(given)
-        given += filter(speaks_of_versions, conditions)
-        for statement in statements:
+        before = len(self.given)
+        self.given += filter(speaks_of_versions, conditions)
+        for number, statement in enumerate(statements):
+            self._rest.append(statements[number + 1 :])
             self.visit(statement)
-            left = self._scope.left_by(statement)
+            self._rest.pop()
+            left = self._left_by(statement)
             if left is not None and speaks_of_versions(left):
-                given.append(~left)
-        del given[before:]
+                self.given.append(~left)
+        del self.given[before:]
 
     def _definition(self, node: Definition) -> None:
-        scope = self._scope
-        with scope.inside(node):
-            for decorator in node.decorator_list:
-                if _stance_in(decorator) is not None:
-                    continue  # a call as others
+        outside, rest = self.names, self._rest
+        self._definitions.append(node)
+        for decorator in node.decorator_list:
+            if self._is_disable(decorator):
                 self._seen.add(id(decorator))
-                if self._is_disable(decorator):
-                    scope.add(decorator, "disable", Always(), edit_of(decorator, IDENTITY))
-                else:
-                    self._skips.mark(decorator, scope.segment(node), IDENTITY)
-            names = (
-                self._classes.attributes(node, scope.names_in)
-                if isinstance(node, ast.ClassDef)
-                else scope.defaults_of(node) | scope.names_in(node)
-            )
-            with scope.naming(names):
-                self.generic_visit(node)
+                self.add(decorator, "disable", ALWAYS, edit_of(decorator, IDENTITY))
+            else:
+                self._mark(decorator, self._segment(node), IDENTITY)
+        self._rest = []
+        if isinstance(node, ast.ClassDef):
+            self.generic_visit(node)
+        elif node.decorator_list or _WORTH.search(self._segment(node)):
+            self.names = outside.inside(bindings(node))
+            self.generic_visit(node)
+        self._definitions.pop()
+        self.names, self._rest = outside, rest
 
     visit_FunctionDef = _definition  # noqa: N815  (ast's name)
     visit_AsyncFunctionDef = _definition  # noqa: N815
@@ -228,273 +185,206 @@ class _Finder(ast.NodeVisitor):
 
     def _is_disable(self, node: ast.expr) -> bool:
         """Return whether a decorator is ``torch.compiler.disable``, also by a name for it."""
-        name = last_name(getattr(node, "func", node))
-        if is_disable(node) or (name in self._disables and isinstance(node, ast.Name)):
-            return True
-        named = self._scope.names.find(name)
+        named = self.names.find(last_name(getattr(node, "func", node)))
         if isinstance(named, ast.Lambda):  # a function of the project that hands it on
             named = named.body
-        return named is not None and is_disable(named)
+        return is_disable(node) or (named is not None and is_disable(named))
 
     def visit_Assign(self, node: ast.Assign) -> None:
         """Look at ``pytestmark = pytest.mark.skipif(...)``, which checks the whole file."""
         if any(isinstance(t, ast.Name) and t.id == "pytestmark" for t in node.targets):
-            self._skips.all_of(node.value, self._scope.source.text)
-        elif (value := off_switch(node)) is not None and id(node) not in self._seen:
-            off = "False" if value.value is True else '"0"'
-            self._scope.add(node, "disable", Always(), edit_of(value, off))
-        elif (given := off_value(node)) is not None and not isinstance(given, ast.Constant):
-            self._disabled(given)
-        elif _sets_disable(node) and compiles(self._scope.definition or self._scope.source.tree):
+            for mark, gone in marks_in(node.value):
+                self._mark(mark, self._source.text, gone)
+        if ast.unparse(node.targets[0]).endswith("_dynamo.config.disable"):
             self._disabled(node.value)
         self.generic_visit(node)
+
+    def _mark(self, node: ast.expr, about_code: str, gone: str) -> None:
+        """Add a mark that asks for versions, or that holds where the code around it runs.
+
+        Args:
+            node: The mark.
+            about_code: Source of the code that it marks.
+            gone: What stands in its place if it is switched off.
+        """
+        mark = read_mark(node, self.names)
+        if mark is None:
+            return
+        about = speaks_of_compiling(f"{about_code} {mark.reason}")
+        # Without a condition of its own it holds wherever the code around it runs.
+        everywhere = mark.excludes == ALWAYS and (about or self.given)
+        if not everywhere and not speaks_of_versions(mark.excludes):
+            return
+        edits: tuple[Edit, ...] = (edit_of(node, gone),)  # the mark goes, other uses of it stay
+        if isinstance(mark.condition, ast.Constant):
+            edits = (edit_of(mark.condition, str(mark.stays)),)
+        elif mark.condition is not None:
+            edits = self.switched(mark.condition, to=mark.stays)
+        self.add(node, mark.kind, mark.excludes, *edits, reason=mark.reason, about=about)
+
+    def _disabled(self, value: ast.expr) -> None:
+        """Look at ``torch.compile(f, disable=...)``, or what ``config.disable`` is set to."""
+        condition = self._condition(value)
+        if condition == ALWAYS and id(value) not in self._seen:
+            self.add(value, "disable", ALWAYS, edit_of(value, "False"))
+        elif speaks_of_versions(condition):
+            self.add(value, "branch", condition, *self.switched(value, to=False))
 
     def visit_Call(self, node: ast.Call) -> None:
         """Look at ``torch.compiler.disable(f)`` that is no decorator, and at marks of parameters."""
         name = last_name(node.func)
-        if is_disable(node) and id(node) not in self._seen:
-            given = self._scope.segment(node.args[0]) if node.args else ""
-            text = f"({given})" if given else IDENTITY
-            self._scope.add(node, "disable", Always(), edit_of(node, text))
-        elif name == "param":
-            for word in node.keywords:
-                if word.arg == "marks":
-                    self._skips.all_of(word.value, self._scope.text_around())
-        elif name in ("applymarker", "add_marker") and node.args:
-            self._skips.mark(node.args[0], self._scope.text_around(), NO_EFFECT)
-        elif name == "importorskip":
-            self._skips.importorskip(node)
-        elif name == "compile" or (name == "partial" and any(map(compiles, node.args[:1]))):
-            self._options(node)
-        elif name == "set_stance":
-            self._stance(node)
-        elif name == "get" and isinstance(node.func, ast.Attribute) and node.args:
-            self._chosen(node, node.func.value, *node.args[:2])
-        self.generic_visit(node)
-
-    def _options(self, node: ast.Call) -> None:
-        """Look at ``torch.compile(f, disable=...)``, also by ``**options``."""
+        marks = [word.value for word in node.keywords if name == "param" and word.arg == "marks"]
+        marks += node.args[: name in ("applymarker", "add_marker")]
+        around = self._segment(self._definitions[-1]) if self._definitions else self._source.text
+        for value in marks:
+            for mark, gone in marks_in(value, EMPTY if name == "param" else NO_EFFECT):
+                self._mark(mark, around, gone)
         for word in node.keywords:
-            value: ast.expr | None = word.value if word.arg == "disable" else None
-            if word.arg is None:
-                value = _item(self._scope.meant(word.value), "disable")
-            if value is not None:
-                self._disabled(value)
-
-    def _stance(self, node: ast.Call) -> None:
-        """Look at ``torch.compiler.set_stance("force_eager")``, also where a condition chooses."""
-        stance = _stance_in(node)
-        if stance is None or id(node) in self._seen:
-            return
-        if _is_eager(stance):
-            self._scope.add(node, "disable", Always(), edit_of(stance, '"default"'))
-        elif isinstance(stance, ast.IfExp) and _is_eager(stance.body) != _is_eager(stance.orelse):
-            condition, off = self._scope.condition(stance.test), _is_eager(stance.body)
-            if speaks_of_versions(condition):
-                edits = self._scope.switched(stance.test, to=not off)
-                excluded = condition if off else ~condition
-                self._scope.add(node, "branch", excluded, *edits)
-
-    def visit_Subscript(self, node: ast.Subscript) -> None:
-        """Look at ``{(3, 12): torch.compile, (3, 13): eager}[sys.version_info[:2]]``."""
-        self._chosen(node, node.value, node.slice)
+            if word.arg == "disable" and name == "compile":
+                self._disabled(word.value)
+        if is_disable(node) and id(node) not in self._seen:
+            given = self._segment(node.args[0]) if node.args else ""
+            text = f"({given})" if given else IDENTITY
+            self.add(node, "disable", ALWAYS, edit_of(node, text))
         self.generic_visit(node)
-
-    def _chosen(
-        self, node: ast.expr, table: ast.expr, key: ast.expr, default: ast.expr | None = None
-    ) -> None:
-        """Look at a table of functions, of which a version chooses one that compiles or another."""
-        table = self._scope.meant(table)
-        if not isinstance(table, ast.Dict) or None in table.keys:
-            return
-        compiling = [compiles(value) for value in table.values]
-        otherwise = default is not None and compiles(default)
-        if not any(compiling) and not otherwise:
-            return
-        rows = [self._scope.condition(_is(key, one)) for one in table.keys if one is not None]
-        where = joined(
-            "or", *(row for row, on in zip(rows, compiling, strict=True) if on),
-            *((~joined("or", *rows),) if otherwise else ()),
-        )  # fmt: skip
-        if speaks_of_versions(where):
-            values = [*table.values, *([default] if default is not None else [])]
-            chosen = values[[*compiling, otherwise].index(True)]
-            edit = edit_of(node, f"({ast.unparse(chosen)})")
-            self._scope.add(node, "branch", ~where, edit)
-
-    def _disabled(self, value: ast.expr) -> None:
-        """Look at ``torch.compile(f, disable=...)``, or what ``config.disable`` is set to."""
-        condition = self._scope.condition(value)
-        if isinstance(value, ast.Constant) and value.value is True:
-            self._scope.add(value, "disable", Always(), edit_of(value, "False"))
-        elif speaks_of_versions(condition):
-            edits = self._scope.switched(value, to=False)
-            self._scope.add(value, "branch", condition, *edits)
 
     def visit_If(self, node: ast.If) -> None:
         """Look at a condition of which one side compiles, or which leaves a function that does."""
-        condition = self._scope.condition(node.test)
+        condition = self._condition(node.test)
         body: Sequence[ast.stmt] = node.body
         other: Sequence[ast.stmt] = node.orelse
         if speaks_of_versions(condition):
             # What comes after runs on the side that does not leave.
             leaves = _ends(body) or _leaves_where_it_compiles(body)
             if not leaves and (_ends(other) or _leaves_where_it_compiles(other)):
-                body = [*body, *self._scope.after(node)]
+                body = [*body, *self._after()]
             elif leaves and not _ends(other):
-                other = [*other, *self._scope.after(node)]
+                other = [*other, *self._after()]
         self._branch(node, body, other)
         self.visit(node.test)
         self._block(node.body, condition)
         self._block(node.orelse, ~condition)
-
-    def visit_While(self, node: ast.While) -> None:
-        """Look at ``while torch.__version__ >= "2.6":``, whose body compiles."""
-        condition = self._scope.condition(node.test)
-        self._branch(node, node.body, node.orelse or [ast.Pass()])
-        self.visit(node.test)
-        self._block(node.body, condition)
-        self._block(node.orelse)
-
-    def _loop(self, node: ast.For | ast.AsyncFor) -> None:
-        """Look at ``for f in functions if ... else []:``, whose body compiles."""
-        given = node.iter
-        if isinstance(given, ast.IfExp) and _is_empty(given.body) != _is_empty(given.orelse):
-            self._only_if(node, given.test, node.body, runs=_is_empty(given.orelse))
-        self.generic_visit(node)
-
-    visit_For = _loop  # noqa: N815  (ast's name)
-    visit_AsyncFor = _loop  # noqa: N815
-
-    def _comprehension(
-        self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
-    ) -> None:
-        """Look at ``[torch.compile(f) for f in functions if ...]``."""
-        made = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
-        for test in (test for loop in node.generators for test in loop.ifs):
-            self._only_if(node, test, made, runs=True)
-        self.generic_visit(node)
-
-    visit_ListComp = _comprehension  # noqa: N815
-    visit_SetComp = _comprehension  # noqa: N815
-    visit_GeneratorExp = _comprehension  # noqa: N815
-    visit_DictComp = _comprehension  # noqa: N815
-
-    def _only_if(
-        self, node: ast.expr | ast.stmt, test: ast.expr, body: Sequence[ast.AST], *, runs: bool
-    ) -> None:
-        """Add code that compiles and runs only where a condition holds, or only where not."""
-        condition = self._scope.condition(test)
-        if speaks_of_versions(condition) and any(map(compiles, body)):
-            edits = self._scope.switched(test, to=runs)
-            self._scope.add(node, "branch", ~condition if runs else condition, *edits)
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
         """Look at ``torch.compile(f) if ... else f``."""
         self._branch(node, [node.body], [node.orelse])
         self.generic_visit(node)
 
-    def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        """Look at ``... and torch.compile(f)``."""
-        for number, value in enumerate(node.values):
-            called = isinstance(value, ast.Call) and compiles(value)
-            if number and called and isinstance(node.op, ast.And):
-                before = node.values[:number]
-                condition = joined("and", *(self._scope.condition(one) for one in before))
-                if speaks_of_versions(condition):
-                    edits = tuple(e for b in before for e in self._scope.switched(b, to=True))
-                    self._scope.add(node, "branch", ~condition, *edits)
-                break
-        self.generic_visit(node)
-
     def visit_Assert(self, node: ast.Assert) -> None:
         """Look at ``assert torch.__version__ >= "2.6"`` before what compiles."""
-        condition = self._scope.condition(node.test)
+        condition = self._condition(node.test)
         if speaks_of_versions(condition):
             reason = _message([node.msg] if node.msg else [])
-            after = self._scope.after(node)
-            about = any(map(compiles, after)) or speaks_of_compiling(reason)
-            edits = self._scope.switched(node.test, to=True)
-            self._scope.add(node, "branch", ~condition, *edits, reason=reason, about=about)
+            about = any(map(compiles, self._after())) or speaks_of_compiling(reason)
+            edits = self.switched(node.test, to=True)
+            self.add(node, "branch", ~condition, *edits, reason=reason, about=about)
         self.generic_visit(node)
 
     def _branch(
-        self,
-        node: ast.If | ast.IfExp | ast.While,
-        body: Sequence[ast.AST],
-        orelse: Sequence[ast.AST],
+        self, node: ast.If | ast.IfExp, body: Sequence[ast.AST], orelse: Sequence[ast.AST]
     ) -> None:
-        condition = self._scope.condition(node.test)
-        if isinstance(condition, Always):  # what is never run turns nothing off
-            _side(orelse if condition.value else body, self._seen)
+        condition = self._condition(node.test)
+        if condition in (ALWAYS, NEVER):  # what is never run turns nothing off
+            _side(orelse if condition == ALWAYS else body, self._seen)
         if not speaks_of_versions(condition):
             return
         yes, no = (_side(side, self._seen) for side in (body, orelse))
-        if yes == no and isinstance(body[-1], ast.Raise | ast.Expr) and leaves(body[-1]):
-            around = self._scope.definition
+        if yes == no and isinstance(body[-1], ast.Raise | ast.Expr) and _leaves(body[-1]):
+            around = self._definitions[-1] if self._definitions else None
             told = any(speaks_of_compiling(ast.unparse(one)) for one in body)
             yes = "off" if told or (around is not None and compiles(around)) else yes
         if yes == no:
-            about = asks_whether_compiling(node.test)
-            self._scope.add(node, "branch", condition, about=about)
-        elif yes == "off" or no == "compiles":
-            edits = self._scope.switched(node.test, to=False)
-            reason = _message(body) if isinstance(node, ast.If) else ""
-            self._scope.add(node, "branch", condition, *edits, reason=reason)
-        else:
-            edits = self._scope.switched(node.test, to=True)
-            self._scope.add(node, "branch", ~condition, *edits)
+            self.add(node, "branch", condition, about=asks_whether_compiling(node.test))
+            return
+        off = yes == "off" or no == "compiles"
+        self.add(
+            node,
+            "branch",
+            condition if off else ~condition,
+            *self.switched(node.test, to=not off),
+            reason=_message(body) if off and isinstance(node, ast.If) else "",
+        )
+
+    def _condition(self, node: ast.expr) -> Condition:
+        """Return the condition that an expression is at the place, its own."""
+        condition = self._conditions.get(id(node))
+        if condition is None:
+            condition = self._conditions[id(node)] = condition_of(node, self.names)
+        return condition
+
+    def _after(self) -> list[ast.stmt]:
+        """Return what runs after the place if nothing leaves, to the end of its function."""
+        return [statement for block in self._rest[::-1] for statement in block]
+
+    def _left_by(self, node: ast.stmt) -> Condition | None:
+        """Return where a statement leaves its block; ``None`` if it does not, or nobody can tell."""
+        if _leaves(node):
+            return ALWAYS
+        if not isinstance(node, ast.If):
+            return None
+        condition = self._condition(node.test)
+        sides = []
+        for side, holds in ((node.body, condition), (node.orelse, ~condition)):
+            lefts = [left for child in side if (left := self._left_by(child)) is not None]
+            if lefts:
+                sides.append(joined("and", holds, joined("or", *lefts)))
+        return joined("or", *sides) if sides else None
+
+    def switched(self, test: ast.expr, *, to: bool) -> tuple[Edit, ...]:
+        """Return what makes a condition have a value, as far as versions decide it.
+
+        What else it asks, such as whether there is a GPU, stays.
+        """
+        if isinstance(test, ast.BoolOp):
+            return tuple(edit for value in test.values for edit in self.switched(value, to=to))
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            return self.switched(test.operand, to=not to)
+        return (edit_of(test, str(to)),) if speaks_of_versions(self._condition(test)) else ()
+
+    def add(
+        self,
+        node: ast.expr | ast.stmt,
+        kind: CheckKind,
+        excludes: Condition,
+        *edits: Edit,
+        reason: str = "",
+        about: bool = True,
+    ) -> None:
+        """Add a check; ``about`` says whether compiled code is around it."""
+        check = FoundCheck(
+            path=self._source.name,
+            line=node.lineno,
+            kind=kind,
+            name=".".join(definition.name for definition in self._definitions) or "(module)",
+            excludes=joined("and", *self.given, excludes),
+            reason=reason,
+            source=self._lines[node.lineno - 1].strip()[:120],
+            edits=edits if self._source.editable else (),
+        )
+        (self.checks if about else self.others).append(check)
+
+    def _segment(self, node: ast.expr | ast.stmt) -> str:
+        """Return the source of a node; ``ast.get_source_segment`` splits the file each time."""
+        last = node.end_lineno or node.lineno
+        lines = [line.encode() for line in self._lines[node.lineno - 1 : last]]
+        lines[-1] = lines[-1][: node.end_col_offset]
+        lines[0] = lines[0][node.col_offset :]
+        return b"\n".join(lines).decode()
 
 
-def _item(table: ast.expr, name: str) -> ast.expr | None:
-    """Return the value of a name in ``{"disable": ...}`` or ``dict(disable=...)``."""
-    if isinstance(table, ast.Dict):
-        pairs = zip(table.keys, table.values, strict=True)
-        return next((v for k, v in pairs if isinstance(k, ast.Constant) and k.value == name), None)
-    if isinstance(table, ast.Call) and last_name(table.func) == "dict":
-        return next((word.value for word in table.keywords if word.arg == name), None)
-    return None
-
-
-def _sets_disable(node: ast.Assign) -> bool:
-    """Return whether code sets ``options["disable"]``, which a later call unpacks."""
-    return any(
-        isinstance(one, ast.Subscript)
-        and isinstance(one.slice, ast.Constant)
-        and one.slice.value == "disable"
-        for one in node.targets
-    )
-
-
-def _stance_in(node: ast.expr) -> ast.expr | None:
-    """Return what a call of ``torch.compiler.set_stance`` sets; ``None`` if it is none."""
-    if not isinstance(node, ast.Call) or last_name(node.func) != "set_stance":
-        return None
-    named = (word.value for word in node.keywords if word.arg == "stance")
-    return node.args[0] if node.args else next(named, None)
-
-
-def _is_eager(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value == "force_eager"
-
-
-def _is_empty(node: ast.expr) -> bool:
-    return isinstance(node, ast.List | ast.Tuple) and not node.elts
-
-
-def _is(left: ast.expr, right: ast.expr) -> ast.expr:
-    """Return the condition that a key is this one of a table."""
-    if isinstance(right, ast.Constant) and isinstance(right.value, bool):
-        return left if right.value else ast.UnaryOp(ast.Not(), left)
-    return ast.copy_location(ast.Compare(left, [ast.Eq()], [right]), left)
+def _leaves(node: ast.AST) -> bool:
+    """Return whether what comes after a statement is not run."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        return last_name(node.value.func) in ("skip", "skipTest", "exit")
+    return isinstance(node, ast.Raise | ast.Return | ast.Continue)
 
 
 def _side(side: Sequence[ast.AST], seen: set[int]) -> Literal["compiles", "off", "neither"]:
     """Return what one side of a condition does with compiling; note what it turns off as seen."""
-    off = [one for node in side for one in turned_off(node)]
     if any(map(compiles, side)):
         return "compiles"
-    seen.update(map(id, off))
+    off = [one for node in side for one in turned_off(node)]
+    seen.update(id(getattr(one, "value", one)) for one in off)
     return "off" if off else "neither"
 
 
@@ -502,7 +392,7 @@ def _ends(block: Sequence[ast.stmt]) -> bool:
     """Return whether nothing runs after a block, whatever its conditions are."""
     while block and isinstance(last := block[-1], ast.If) and _ends(last.body):
         block = last.orelse
-    return bool(block) and leaves(block[-1])
+    return bool(block) and _leaves(block[-1])
 
 
 def _leaves_where_it_compiles(body: Sequence[ast.stmt]) -> bool:
@@ -513,7 +403,7 @@ def _leaves_where_it_compiles(body: Sequence[ast.stmt]) -> bool:
         for one in ast.walk(node)
         if isinstance(one, ast.stmt) and not hasattr(one, "body") and compiles(one)
     ]
-    return bool(compiling) and all(map(leaves, compiling))
+    return bool(compiling) and all(map(_leaves, compiling))
 
 
 def _message(body: Sequence[ast.AST]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.support.spans import spans, spans_sentence
-from ivhl.version_checks.version_conditions import Always
+from ivhl.version_checks.conditions import ALWAYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -73,7 +73,7 @@ def evidence_of(rows: Iterable[Row]) -> dict[tuple[str, str], CellEvidence]:
 
 def judge(check: FoundCheck, evidence: Mapping[tuple[str, str], CellEvidence]) -> CheckJudgement:
     """Return what the evidence says of a check."""
-    if isinstance(check.excludes, Always):
+    if check.excludes == ALWAYS:
         text = "in every cell; whether it may go is not in the records: --run tells"
         return CheckJudgement("always", {}, (text,))
     where = {cell: check.excludes.holds(*cell) for cell in evidence}

@@ -1,15 +1,14 @@
-"""Where a code base compiles, and which operations of PyTorch it calls, by its syntax trees."""
+"""Where a code base compiles, by its syntax trees."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ivhl.syntax import SourceFile, Trees
 
@@ -18,24 +17,6 @@ _COMPILERS: Final = frozenset({"torch.compile", "torch._dynamo.optimize"})
 _ARGUMENTS: Final = frozenset({"fullgraph", "dynamic", "backend", "mode", "options", "disable"})
 _MODULE_METHOD: Final = "possibly Module.compile"
 _ASIDE: Final = re.compile(r"tests?|testing|benchmarks?|examples?|docs|tutorials?")
-# Modules of operations, with what their names begin with here.
-_ROOMS: Final[dict[str, str]] = {
-    "torch": "", "torch.nn": "", "torch.nn.functional": "", "torch.fft": "fft.",
-    "torch.linalg": "linalg.", "torch.special": "special.", "torch.func": "func.",
-    "torch.autograd": "autograd.", "torch.autograd.functional": "autograd.functional.",
-}  # fmt: skip
-# What is in these modules and computes nothing on tensors of data.
-_NO_OPERATION: Final = frozenset(
-    {
-        "allclose", "astensor", "autocast", "broadcastshapes", "cancast", "compile", "device",
-        "dtype", "enablegrad", "equal", "export", "finfo", "fromnumpy", "function", "identity",
-        "iinfo", "inferencemode", "initialseed", "load", "manualseed", "module", "moduledict",
-        "modulelist", "nograd", "numel", "parameter", "parameterdict", "parameterlist",
-        "promotetypes", "resulttype", "save", "scalartensor", "seed", "sequential", "tensor",
-        "typename", "usedeterministicalgorithms", "vmap",
-    }
-)  # fmt: skip
-_ASKS: Final = re.compile(r"_|is_|are_|get_|set_")
 
 
 class CompileSite(NamedTuple):
@@ -62,38 +43,6 @@ def compile_sites(code: Trees) -> tuple[CompileSite, ...]:
     """Return the places that compile, those in tests and examples last."""
     found = [site for file in code.files for site in _Sites(file).found]
     return tuple(sorted(found, key=lambda site: (site.aside, site.path, site.line)))
-
-
-def operations_of(nodes: Iterable[ast.AST], names: Mapping[str, str]) -> Counter[str]:
-    """Return the operations of PyTorch that code calls by a name of torch, and ``@``, with counts.
-
-    A method of a tensor is not seen: nothing in a syntax tree says what it is a method of. A layer
-    and its function are the same operation: ``nn.LayerNorm`` and ``F.layer_norm`` are ``layernorm``.
-
-    Args:
-        nodes: The code.
-        names: What its names were imported as, by ``imported``.
-    """
-    found: Counter[str] = Counter()
-    for node in nodes:
-        for one in ast.walk(node):
-            if isinstance(one, ast.BinOp) and isinstance(one.op, ast.MatMult):
-                found["matmul"] += 1
-            elif isinstance(one, ast.Call):
-                found.update(_operation(dotted(one.func, names)))
-            elif isinstance(one, ast.ClassDef):  # class Mine(nn.GRU)
-                for base in one.bases:
-                    found.update(_operation(dotted(base, names)))
-    return found
-
-
-def operations_in(code: Trees) -> Counter[str]:
-    """Return the operations of a code base beside its tests and examples; see ``operations_of``."""
-    found: Counter[str] = Counter()
-    for file in code.files:
-        if not is_aside(file.name):
-            found += operations_of([file.tree], imported(file.tree))
-    return found
 
 
 def imported(tree: ast.AST, package: Sequence[str] | None = None) -> dict[str, str]:
@@ -131,16 +80,6 @@ def is_aside(path: str) -> bool:
     """Return whether a file belongs to tests, examples, benchmarks or docs."""
     *folders, name = PurePath(path).parts
     return any(map(_ASIDE.fullmatch, folders)) or name.startswith("test_") or name == "conftest.py"
-
-
-def _operation(name: str) -> Iterator[str]:
-    room, _, last = name.rpartition(".")
-    if room not in _ROOMS or _ASKS.match(last):
-        return
-    short = last.lower().replace("_", "")
-    # Classes of torch itself are types: torch.LongTensor.
-    if short not in _NO_OPERATION and not (room == "torch" and last[:1].isupper()):
-        yield _ROOMS[room] + short
 
 
 class _Sites(ast.NodeVisitor):

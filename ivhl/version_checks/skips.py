@@ -3,100 +3,67 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ivhl.version_checks.checks import CheckKind, Edit, edit_of
-from ivhl.version_checks.compiling import speaks_of_compiling
+from ivhl.version_checks.conditions import ALWAYS, Condition, Leaf, condition_of
 from ivhl.version_checks.names import last_name
-from ivhl.version_checks.version_conditions import (
-    Always,
-    Condition,
-    Unknown,
-    condition_of,
-    joined,
-    of_version,
-    speaks_of_versions,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ivhl.version_checks.checks import CheckKind
     from ivhl.version_checks.names import Names
-    from ivhl.version_checks.scope import Scope
 
-_SKIPS: Final = frozenset(
-    {"skip", "skipif", "skipIf", "skipUnless", "xfail", "RunIf", "withPackage"}
-)
-_CONDITIONAL: Final = frozenset({"skipif", "skipIf", "skipUnless", "xfail"})
-_RUN_IF: Final = {"min_torch": "<", "max_torch": ">=", "min_python": "<"}
-# What a mark becomes that is switched off: a decorator, one of a list, the only one, one that a
-# test gives to itself (of any mark without effect, the name).
+_SKIPS: Final = frozenset({"skip", "skipif", "skipIf", "skipUnless", "xfail"})
+# What a mark becomes that is switched off: a decorator, one of a list, or the only one.
 IDENTITY: Final = "(lambda function: function)"
 _NONE_OF_A_LIST: Final = "*()"
-_EMPTY: Final = "[]"
-NO_EFFECT: Final = '"usefixtures"'
+EMPTY: Final = "[]"
+NO_EFFECT: Final = '"usefixtures"'  # of a mark that a test gives to itself, the name
 
 
-class Skips:
-    """Looks at marks at the place of a scope, and adds those that ask for versions."""
+class Mark(NamedTuple):
+    """A mark of a test.
 
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
+    Attributes:
+        excludes: Where it skips, or lets the test fail.
+        condition: Its own expression for that; ``None`` if it has none, or means another mark.
+        stays: Value of the condition with which the test runs.
+    """
 
-    def all_of(self, value: ast.expr, about_code: str) -> None:
-        """Look at a mark, or at a list of marks."""
-        listed = isinstance(value, ast.List | ast.Tuple)
-        for mark in value.elts if isinstance(value, ast.List | ast.Tuple) else [value]:
-            self.mark(mark, about_code, _NONE_OF_A_LIST if listed else _EMPTY)
+    kind: CheckKind
+    excludes: Condition
+    reason: str
+    condition: ast.expr | None
+    stays: bool
 
-    def importorskip(self, node: ast.Call) -> None:
-        """Look at ``pytest.importorskip("torch", minversion="2.6")``."""
-        first = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else ""
-        for least in (word.value for word in node.keywords if word.arg == "minversion"):
-            if (
-                first == "torch"
-                and isinstance(least, ast.Constant)
-                and isinstance(least.value, str)
-            ):
-                excluded = of_version("PyTorch", "<", least.value)
-                reason = first_text(word.value for word in node.keywords if word.arg == "reason")
-                about = speaks_of_compiling(f"{self._scope.text_around()} {reason}")
-                edit = edit_of(least, "None")
-                self._scope.add(node, "skip", excluded, edit, reason=reason, about=about)
 
-    def mark(self, mark: ast.expr, about_code: str, gone: str) -> None:
-        """Look at a mark.
+def marks_in(value: ast.expr, gone: str = EMPTY) -> list[tuple[ast.expr, str]]:
+    """Return the marks of an expression, and what stands in the place of each without it."""
+    if isinstance(value, ast.List | ast.Tuple):
+        return [(mark, _NONE_OF_A_LIST) for mark in value.elts]
+    return [(value, gone)]
 
-        Args:
-            mark: A call, an attribute, or a name that means one.
-            about_code: Source of the code that it marks.
-            gone: What stands in its place if it is switched off.
-        """
-        scope = self._scope
-        call, direct = (mark, True) if isinstance(mark, ast.Call) else (None, False)
-        if isinstance(mark, ast.Attribute) and last_name(mark.value) == "mark":
-            call = ast.Call(mark, [], [])
-        if call is None or last_name(call.func) not in _SKIPS:
-            meaning = scope.names.find(last_name(getattr(mark, "func", mark)))
-            call, direct = _skip_in(meaning), False
-        if call is None:
-            return
-        excluded = _excluded(call, scope.names)
-        reason = _reason_of(call)
-        about = speaks_of_compiling(f"{about_code} {reason}")
-        # Without a condition of its own it holds wherever the code around it runs.
-        everywhere = isinstance(excluded, Always) and excluded.value
-        if not speaks_of_versions(excluded) and not (everywhere and (about or scope.given)):
-            return
-        name, condition = last_name(call.func), _condition_in(call)
-        edits: tuple[Edit, ...] = (edit_of(mark, gone),)  # the mark goes, other uses of it stay
-        if direct and condition is not None and name in _CONDITIONAL:
-            stays = name == "skipUnless"
-            edits = scope.switched(condition, to=stays)
-            if isinstance(condition, ast.Constant):
-                edits = (edit_of(condition, str(stays)),)
-        kind: CheckKind = "xfail" if name == "xfail" else "skip"
-        scope.add(mark, kind, excluded, *edits, reason=reason, about=about)
+
+def read_mark(mark: ast.expr, names: Names) -> Mark | None:
+    """Return what a mark says, or a name that means one; ``None`` if it is none that skips."""
+    call, direct = (mark, True) if isinstance(mark, ast.Call) else (None, False)
+    if isinstance(mark, ast.Attribute) and last_name(mark.value) == "mark":
+        call = ast.Call(mark, [], [])
+    if call is None or last_name(call.func) not in _SKIPS:
+        call, direct = _skip_in(names.find(last_name(getattr(mark, "func", mark)))), False
+    if call is None:
+        return None
+    name, condition = last_name(call.func), _condition_in(call)
+    stays = name == "skipUnless"
+    excludes = ALWAYS if condition is None else _read_condition(condition, names)
+    return Mark(
+        kind="xfail" if name == "xfail" else "skip",
+        excludes=~excludes if stays and condition is not None else excludes,
+        reason=_reason_of(call),
+        condition=condition if direct else None,
+        stays=stays,
+    )
 
 
 def first_text(nodes: Iterable[ast.AST]) -> str:
@@ -131,24 +98,6 @@ def _skip_in(node: ast.expr | None) -> ast.Call | None:
     return None
 
 
-def _excluded(call: ast.Call, names: Names) -> Condition:
-    """Return where a mark skips."""
-    name = last_name(call.func)
-    if name == "RunIf":
-        asked = {word.arg: word.value for word in call.keywords}
-        return joined("or", *(
-            of_version("Python" if "python" in key else "PyTorch", sign, value.value)
-            for key, sign in _RUN_IF.items()
-            if isinstance(value := asked.get(key), ast.Constant) and isinstance(value.value, str)
-        ))  # fmt: skip
-    if name == "withPackage":
-        packages = (ast.Call(call.func, [package], []) for package in call.args)
-        return ~joined("and", *(condition_of(package, names) for package in packages))
-    node = _condition_in(call)
-    condition = Always() if node is None else _read_condition(node, names)
-    return ~condition if name == "skipUnless" and node is not None else condition
-
-
 def _condition_in(call: ast.Call) -> ast.expr | None:
     """Return the condition of a mark; ``None`` if it has none."""
     if last_name(call.func) == "skip":
@@ -164,4 +113,4 @@ def _read_condition(node: ast.expr, names: Names) -> Condition:
     try:
         return condition_of(ast.parse(node.value, mode="eval").body, names)
     except (SyntaxError, ValueError):
-        return Unknown(node.value)
+        return Leaf(node.value)

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
+from ivhl.cli.target import _save  # noqa: E402
+from ivhl.errors import SpecError  # noqa: E402
 from ivhl.measure import target as target_module  # noqa: E402
 from ivhl.measure.target import (  # noqa: E402
     distance,
@@ -20,6 +22,7 @@ from ivhl.measure.target import (  # noqa: E402
     indicative,
     like,
     make_inputs,
+    source_of,
 )
 from ivhl.measure.target_spec import (  # noqa: E402
     VARIABLE,
@@ -28,6 +31,8 @@ from ivhl.measure.target_spec import (  # noqa: E402
     TensorLike,
     parse_input,
 )
+from ivhl.script.trying import TargetTried  # noqa: E402
+from ivhl.workload import load_workloads  # noqa: E402
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -202,3 +207,70 @@ def test_a_larger_batch_is_compiled_once_more_and_compared(use: Any) -> None:  #
         "unlike": "",
     }
     assert found["eager_s"] > 0
+
+
+@given(
+    st.sampled_from(["float", "long", "bool"]),
+    st.lists(st.integers(0, 4), max_size=3),
+    st.none() | st.tuples(st.integers(0, 5), st.integers(1, 9)),
+)
+def test_the_source_of_an_input_draws_what_was_tried(
+    dtype: str, shape: list[int], bounds: tuple[int, int] | None
+) -> None:
+    low, high = (bounds[0], bounds[0] + bounds[1]) if bounds else (None, None)
+    one = TensorLike(tuple(shape), dtype, low, high)
+    names = {"torch": torch, "generator": torch.Generator().manual_seed(3)}
+    drawn = draw(one, torch.Generator().manual_seed(3))
+    found = eval(source_of(one), names)  # noqa: S307  (written above)
+    assert found.dtype == drawn.dtype
+    assert torch.equal(found, drawn)
+
+
+def test_the_source_of_what_is_no_tensor_is_the_literal_or_nothing() -> None:
+    assert [source_of(x) for x in (3, 2.5, None, "a", (1, 2), object())] == [
+        "3", "2.5", "None", "'a'", "(1, 2)", "",
+    ]  # fmt: skip
+
+
+FOUND = {"is_model": False, "arguments": ["torch.ones(3)"], "keywords": {}}
+
+
+@pytest.mark.parametrize(
+    ("found", "step", "says"),
+    [
+        ({}, False, "no cell could call it"),
+        (FOUND | {"arguments": [""]}, False, "needs a function that calls it so"),
+        (FOUND | {"keywords": {"dim": "1"}}, False, "needs a function that calls it so"),
+        (FOUND, True, "needs a function that calls it so"),
+    ],
+)
+def test_a_target_that_no_declaration_says_is_refused(
+    tmp_path: Path, found: dict[str, Any], *, step: bool, says: str
+) -> None:
+    with pytest.raises(SpecError, match=says) as refused:
+        _save(tmp_path, "torch:ones", [TargetTried(found, "")], step=step)
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("found", "step", "more"),
+    [
+        (FOUND, False, {"eager": "torch:ones_like", "passes": None}),
+        (FOUND | {"is_model": True}, False, {"passes": "forward"}),
+        (FOUND | {"is_model": True}, True, {"passes": None}),
+    ],
+)
+def test_a_saved_target_is_declared_with_the_inputs_that_it_took(
+    tmp_path: Path, found: dict[str, Any], *, step: bool, more: dict[str, Any]
+) -> None:
+    package = f"saved_{tmp_path.name}"
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "__init__.py").write_text("")
+    (tmp_path / "pyproject.toml").write_text(
+        f'[project]\nname = "demo"\nversion = "1"\n[tool.ivhl]\nbenchmarks = "{package}"\n'
+    )
+    text = "torch:nn.Linear(3, 4)" if found["is_model"] else "torch:ones_like"
+    path = _save(tmp_path, text, [TargetTried({}, ""), TargetTried(found, "")], step=step)
+    assert "return (torch.ones(3),)" in (tmp_path / path).read_text()
+    (only,) = load_workloads(package)
+    assert {name: getattr(only, name) for name in more} == more
