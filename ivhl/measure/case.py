@@ -25,15 +25,10 @@ from ivhl.measure.failures import (
 )
 from ivhl.measure.first_compile import picked_instructions, use_compiler
 from ivhl.measure.imports import import_torch, import_workload
-from ivhl.measure.job import Job, read_job
+from ivhl.measure.job import Job, case_of, read_job
 from ivhl.measure.journal import Journal
 from ivhl.measure.supervisor import adopt_orphans
 from ivhl.measure.turns import Turns
-from ivhl.workload import (
-    Case,
-    load_workloads,
-    select_cases,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,6 +39,7 @@ if TYPE_CHECKING:
     from ivhl.measure.imports import Setup
     from ivhl.measure.rounds import EagerBefore
     from ivhl.records.record import FailureClass, Phase
+    from ivhl.workload import Case
 
 
 def main(argv: list[str]) -> NoReturn:
@@ -63,14 +59,7 @@ def main(argv: list[str]) -> NoReturn:
     journal.enter("import")
     case = None
     try:
-        (case,) = select_cases(
-            load_workloads(job.workloads),
-            names=[job.workload],
-            size=job.size,
-            variants=[job.variant],
-            device=job.effort.device,
-            mode=job.mode,
-        )
+        case = case_of(job)
         refuse_other_version(case, job)
         Measurement(job, case, journal).run()
     except Exception as error:  # noqa: BLE001  (every exception is a result of the case)
