@@ -458,7 +458,6 @@ def judge_compiled(
         ValueError: If the variant returns another number of tensors or other shapes.
     """
     _refuse_other_number(errors, outputs)
-    rows = zip(errors, outputs, references, strict=True)
     return tuple(
         _judged(
             *row,
@@ -469,7 +468,7 @@ def judge_compiled(
             tolerance=tolerance,
             n_inputs=n_inputs,
         )
-        for number, row in enumerate(rows)
+        for number, row in enumerate(zip(errors, outputs, references, strict=True))
     )
 
 
