@@ -298,7 +298,7 @@ class Nursery:
         self,
         arguments: Sequence[str],
         *,
-        environment: dict[str, str],
+        environment: Mapping[str, str],
         output: Path,
         deadline_s: float,
         memory_limit: int,
@@ -318,7 +318,11 @@ class Nursery:
         Raises:
             NurseryError: If the nursery died; the case died with it.
         """
-        order = {"arguments": arguments, "environment": environment, "output": str(output)}
+        order = {
+            "arguments": list(arguments),
+            "environment": dict(environment),
+            "output": str(output),
+        }
         try:
             self._orders.write(json.dumps(order).encode() + b"\n")  # type: ignore[union-attr]
             self._orders.flush()  # type: ignore[union-attr]
