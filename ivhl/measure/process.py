@@ -296,7 +296,7 @@ class Nursery:
 
     def run(
         self,
-        arguments: Sequence[str],
+        command: Sequence[str],
         *,
         environment: Mapping[str, str],
         output: Path,
@@ -308,7 +308,7 @@ class Nursery:
         Where the nursery does not report the end of a case that was killed, it is closed.
 
         Args:
-            arguments: Arguments of ``ivhl.measure.case``, with its name first.
+            command: Arguments of ``ivhl.measure.case``, with its name first.
             environment: The whole environment.
             output: File that gets stdout and stderr.
             deadline_s: Wall seconds after which the case is killed.
@@ -319,7 +319,7 @@ class Nursery:
             NurseryError: If the nursery died; the case died with it.
         """
         order = {
-            "arguments": list(arguments),
+            "arguments": list(command),
             "environment": dict(environment),
             "output": str(output),
         }
