@@ -267,7 +267,10 @@ class Compilation:
             found = leaves_in(outputs).tensors.values()
             places.append([(t, t.data_ptr()) for t in found if t.data_ptr() not in given])
             del places[:-2]
-        if self._may_not_reuse_memory() and share_memory(*places):
+        # A CUDA graph reuses its output memory by design; what is read of a model is a copy.
+        may_reuse = self._setup.case.variant.engine == "cuda-graph" or self._eager.reuses_memory
+        may_reuse |= self._setup.device.type != "cpu" or self._subject.has_model
+        if not may_reuse and share_memory(*places):
             raise CaseError(
                 "side_effect",
                 "each call writes its results into the memory of the previous call's results, which "
@@ -280,12 +283,3 @@ class Compilation:
             raise CaseError("not_compiled", reason)
         state.refuse_changes()
         return VariantArm(compiled, judge, state)
-
-    def _may_not_reuse_memory(self) -> bool:
-        # A CUDA graph reuses its output memory by design.
-        return (
-            self._setup.device.type == "cpu"
-            and self._setup.case.variant.engine != "cuda-graph"
-            and not self._subject.has_model  # what is read of a model is a copy
-            and not self._eager.reuses_memory
-        )
