@@ -92,9 +92,10 @@ def find_commit(root: Path, name: str) -> str:
     Raises:
         SpecError: If this is not a git repository, or has no such commit.
     """
-    asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     try:
-        return _text(root, *asked).strip()
+        return _text(
+            root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"
+        ).strip()
     except (NoRepositoryError, RefusedRepositoryError, NoCommitError):
         raise
     except SpecError as error:

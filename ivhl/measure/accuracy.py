@@ -435,13 +435,11 @@ def judge_compiled(
     """Return the errors with those of the variant, its limits and its verdict.
 
     ``rmse(compiled) <= factor * rmse(eager) + tolerance / 10 * min(scale, 1) + r scale``, where
-    ``r`` is ``share_of_rounding``, at least 16 unit roundoffs of the variant's dtype. PyTorch's
-    rule has an absolute tolerance; here a scale below 1 reduces it, because energies of 1e-6 would
-    otherwise pass with any error. No element's error may exceed three times eager's largest
-    error plus eight times that limit. For an output of few elements, scale and eager's error
-    are the largest of all draws, and it may be off by what 64 roundings of the inputs move it:
-    the draws show only roughly how far one does. Integers must be equal; ``jumps`` takes out
-    before what only rounding decides.
+    ``r`` is ``share_of_rounding``, at least 16 unit roundoffs of the variant's dtype. No element's
+    error may exceed three times eager's largest error plus eight times that limit. For an output of
+    few elements, scale and eager's error are the largest of all draws, and it may be off by what 64
+    roundings of the inputs move it: the draws show only roughly how far one does. Integers must be
+    equal; ``jumps`` takes out before what only rounding decides.
 
     Args:
         errors: Errors of eager, from ``judge_eager``.
@@ -460,30 +458,26 @@ def judge_compiled(
         ValueError: If the variant returns another number of tensors or other shapes.
     """
     _refuse_other_number(errors, outputs)
-    judged = []
-    ceiling = ceiling_for(dtype)
-    rows = zip(errors, outputs, references, strict=True)
-    for number, (error, output, reference) in enumerate(rows):
-        own = Scales(error.scale, error.scale) if scales is None else scales[number]
-        usual = (typical or {}).get(number, UNKNOWN)
-        rounding = share_of_rounding(dtype, n_inputs, reference.numel())
-        allowed = _allowances(own, usual, tolerance, rounding)
-        factor = factor_for(dtype, reference.numel())
-        anchor = anchors[number] if anchors is not None else None
-        limits = 0.0, 0.0
-        if is_rounded(output) and not own.exact:
-            limits = _limits(error, anchor, own, usual, factor, allowed, ceiling)
-        largest, rmse = distance(output, reference)
-        passed = rmse <= limits[0] and largest <= limits[1]
-        found = _with_variant(error, largest, rmse, limits, passed=passed)
-        judged.append(replace(found, anchor_rmse=anchor.eager_rmse if anchor else None))
-    return tuple(judged)
+    return tuple(
+        _judged(
+            *row,
+            anchor=anchors[number] if anchors is not None else None,
+            own=Scales(row[0].scale, row[0].scale) if scales is None else scales[number],
+            usual=(typical or {}).get(number, UNKNOWN),
+            dtype=dtype,
+            tolerance=tolerance,
+            n_inputs=n_inputs,
+        )
+        for number, row in enumerate(zip(errors, outputs, references, strict=True))
+    )
 
 
 def _allowances(
     own: Scales, usual: Typical, tolerance: float, rounding: float
 ) -> tuple[float, float, float]:
     """Return the RMSE that is allowed by tolerance, by rounding and by moved inputs."""
+    # PyTorch's rule has an absolute tolerance; here a scale below 1 reduces it, because energies of
+    # 1e-6 would otherwise pass with any error.
     return (
         tolerance / 10 * min(max(own.tolerance, usual.scale), 1.0),
         rounding * max(own.rounding, usual.scale),
@@ -491,27 +485,39 @@ def _allowances(
     )
 
 
-def _limits(  # noqa: PLR0917  (one rule)
+def _judged(
     error: OutputError,
+    output: Tensor,
+    reference: Tensor,
+    *,
     anchor: OutputError | None,
     own: Scales,
     usual: Typical,
-    factor: float,
-    allowed: tuple[float, float, float],
-    ceiling: float,
-) -> tuple[float, float]:
-    """Return the largest RMSE that passes, and the largest error of an element."""
-    anchored = anchor or error
-    base = anchored.eager_rmse or 0.0
-    if anchor is None:
-        base = max(base, usual.error)
-    limit = factor * base + own.free + allowed[0] + allowed[1] + allowed[2]
-    if anchor is not None:
-        most = ceiling * max(error.scale, usual.scale)
-        # Without a finite anchor, only the ceiling applies.
-        limit = most if anchor.eager_rmse is None else min(limit, most)
-    largest = LARGEST_BY_EAGER * (anchored.eager_max or 0.0) + LARGEST_BY_RMSE * limit
-    return limit, largest + own.largest
+    dtype: str,
+    tolerance: float,
+    n_inputs: int,
+) -> OutputError:
+    """Return the error of one output with that of the variant, its limits and its verdict."""
+    limit = limit_max = 0.0
+    if is_rounded(output) and not own.exact:
+        anchored = anchor or error
+        base = anchored.eager_rmse or 0.0
+        if anchor is None:
+            base = max(base, usual.error)
+        rounding = share_of_rounding(dtype, n_inputs, reference.numel())
+        by_tolerance, by_rounding, by_moves = _allowances(own, usual, tolerance, rounding)
+        limit = factor_for(dtype, reference.numel()) * base + own.free
+        limit = limit + by_tolerance + by_rounding + by_moves
+        if anchor is not None:
+            ceiling = ceiling_for(dtype) * max(error.scale, usual.scale)
+            # Without a finite anchor, only the ceiling applies.
+            limit = ceiling if anchor.eager_rmse is None else min(limit, ceiling)
+        limit_max = LARGEST_BY_EAGER * (anchored.eager_max or 0.0) + LARGEST_BY_RMSE * limit
+        limit_max += own.largest
+    largest, rmse = distance(output, reference)
+    passed = rmse <= limit and largest <= limit_max
+    found = _with_variant(error, largest, rmse, (limit, limit_max), passed=passed)
+    return replace(found, anchor_rmse=anchor.eager_rmse if anchor else None)
 
 
 def _refuse_other_number(errors: Sequence[OutputError], outputs: Sequence[Tensor]) -> None:

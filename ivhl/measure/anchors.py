@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from ivhl.measure.accuracy import (
     share_of_limit,
     typical_of,
 )
-from ivhl.measure.failures import CaseError
+from ivhl.measure.failures import CaseError, warn
 from ivhl.measure.jumps import Jumps
 
 if TYPE_CHECKING:
@@ -291,10 +290,9 @@ def run_reference(
 def warn_of_rounded_references(setup: Setup, references: Tensors) -> None:
     """Warn of what the same code in float64 rounds all the same: it judges less sharply."""
     if setup.case.level == "float64" and (names := rounded(references[0])):
-        warnings.warn(
-            f"ivhl: the float64 reference rounds {', '.join(names[:8])}: the code casts to a "
-            "precision of its own; with `reference`, another formula judges it",
-            stacklevel=1,
+        warn(
+            f"the float64 reference rounds {', '.join(names[:8])}: the code casts to a "
+            "precision of its own; with `reference`, another formula judges it"
         )
 
 

@@ -25,15 +25,10 @@ from ivhl.measure.failures import (
 )
 from ivhl.measure.first_compile import picked_instructions, use_compiler
 from ivhl.measure.imports import import_torch, import_workload
-from ivhl.measure.job import Job, read_job
+from ivhl.measure.job import Job, case_of, read_job
 from ivhl.measure.journal import Journal
 from ivhl.measure.supervisor import adopt_orphans
 from ivhl.measure.turns import Turns
-from ivhl.workload import (
-    Case,
-    load_workloads,
-    select_cases,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,6 +39,7 @@ if TYPE_CHECKING:
     from ivhl.measure.imports import Setup
     from ivhl.measure.rounds import EagerBefore
     from ivhl.records.record import FailureClass, Phase
+    from ivhl.workload import Case
 
 
 def main(argv: list[str]) -> NoReturn:
@@ -63,14 +59,7 @@ def main(argv: list[str]) -> NoReturn:
     journal.enter("import")
     case = None
     try:
-        (case,) = select_cases(
-            load_workloads(job.workloads),
-            names=[job.workload],
-            size=job.size,
-            variants=[job.variant],
-            device=job.effort.device,
-            mode=job.mode,
-        )
+        case = case_of(job)
         refuse_other_version(case, job)
         Measurement(job, case, journal).run()
     except Exception as error:  # noqa: BLE001  (every exception is a result of the case)
@@ -116,9 +105,6 @@ class Measurement:
         if self.job.stage == "import":
             import_workload(setup)
             return
-        from ivhl.measure.compilation import Compilation  # noqa: PLC0415  (imports torch)
-        from ivhl.measure.eager import refuse_work_beside_the_call, run_source  # noqa: PLC0415
-
         begun = self._begin(setup, warn=True)
         if self.job.stage == "eager":
             self._time_eager(begun, "eager", "eager_again")
@@ -126,8 +112,13 @@ class Measurement:
         timed, earlier = self.job.effort.is_timed, None
         if timed and self.job.stage != "compile":
             earlier = self._time_eager(begun, "eager_before")
+        from ivhl.measure.eager import refuse_work_beside_the_call, run_source  # noqa: PLC0415
+
         source = run_source(begun)
         refuse_work_beside_the_call(begun, source)
+        # Not earlier: eager is timed first, without what only compiling needs.
+        from ivhl.measure.compilation import Compilation  # noqa: PLC0415
+
         variant = Compilation(begun, self._compiler(setup)).run()
         if earlier is not None or not timed:
             self._time(begun, earlier, source, variant)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ from ivhl.measure.clocks import begin, since
 from ivhl.measure.data import leaves_in
 from ivhl.measure.dynamo import Watch
 from ivhl.measure.eager import share_memory
-from ivhl.measure.failures import LIMIT_REACHED, CaseError
+from ivhl.measure.failures import LIMIT_REACHED, CaseError, warn
 from ivhl.measure.first_compile import use_compiler
 from ivhl.measure.hotpaths import HotPaths
 from ivhl.measure.imports import SEED
@@ -83,10 +82,7 @@ class Compiled:
             raise CaseError(self.watch.fell_back_as, reason)
         if not self.limits:
             self.limits.append(reason)
-            warnings.warn(
-                f"ivhl: {LIMIT_REACHED}, from which on a frame runs eagerly: {reason}",
-                stacklevel=1,
-            )
+            warn(f"{LIMIT_REACHED}, from which on a frame runs eagerly: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +158,7 @@ class Compilation:
         if other := self._unlike_eager(compiled):
             raise CaseError("wrong", f"{other}, with random numbers of its own; {because}")
         self._setup.journal.note(accuracy=[])
-        warnings.warn(
-            f"ivhl: compared by statistics of many calls, not by value: {because}", stacklevel=1
-        )
+        warn(f"compared by statistics of many calls, not by value: {because}")
         return self._judge_first_calls(compiled, outputs, self._judge.by_law_only())
 
     def _compile(self, *, by_law: bool) -> tuple[Compiled, Any]:
@@ -228,10 +222,9 @@ class Compilation:
             from torch._inductor import config  # noqa: PLC0415
 
             config.fallback_random = True
-            warnings.warn(
-                "ivhl: eager draws random numbers, so Inductor was told to draw the same ones "
-                "(torch._inductor.config.fallback_random); its own are faster",
-                stacklevel=1,
+            warn(
+                "eager draws random numbers, so Inductor was told to draw the same ones "
+                "(torch._inductor.config.fallback_random); its own are faster"
             )
         return asked
 
@@ -276,7 +269,10 @@ class Compilation:
             found = leaves_in(outputs).tensors.values()
             places.append([(t, t.data_ptr()) for t in found if t.data_ptr() not in given])
             del places[:-2]
-        if self._may_not_reuse_memory() and share_memory(*places):
+        # A CUDA graph reuses its output memory by design; what is read of a model is a copy.
+        may_reuse = self._setup.case.variant.engine == "cuda-graph" or self._eager.reuses_memory
+        may_reuse |= self._setup.device.type != "cpu" or self._subject.has_model
+        if not may_reuse and share_memory(*places):
             raise CaseError(
                 "side_effect",
                 "each call writes its results into the memory of the previous call's results, which "
@@ -289,12 +285,3 @@ class Compilation:
             raise CaseError("not_compiled", reason)
         state.refuse_changes()
         return VariantArm(compiled, judge, state)
-
-    def _may_not_reuse_memory(self) -> bool:
-        # A CUDA graph reuses its output memory by design.
-        return (
-            self._setup.device.type == "cpu"
-            and self._setup.case.variant.engine != "cuda-graph"
-            and not self._subject.has_model  # what is read of a model is a copy
-            and not self._eager.reuses_memory
-        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from ivhl.measure.draws import (
@@ -16,7 +15,7 @@ from ivhl.measure.draws import (
     fill,
     holds,
 )
-from ivhl.measure.failures import CaseError
+from ivhl.measure.failures import CaseError, warn
 from ivhl.measure.imports import SEED
 from ivhl.measure.leaves import Leaves, leaves_of
 
@@ -105,10 +104,9 @@ class Data:
                 self._check_prepared_alike(prepared)
                 check_different(first, other)
             except ShapesDifferError as difference:
-                warnings.warn(
-                    "ivhl: the data cannot change between blocks, so a variant that returns kept "
-                    f"results would not be noticed: {difference}",
-                    stacklevel=1,
+                warn(
+                    "the data cannot change between blocks, so a variant that returns kept "
+                    f"results would not be noticed: {difference}"
                 )
                 return
             yield other, prepared

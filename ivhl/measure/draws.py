@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_map_only
 
+from ivhl.measure.accuracy import as_real
 from ivhl.measure.leaves import plain
 
 if TYPE_CHECKING:
@@ -189,6 +190,4 @@ def _numbers(leaf: Any) -> torch.Tensor:  # noqa: ANN401  (a leaf of any pytree)
     """Return the absolute values of a tensor's real numbers, float64; empty for other values."""
     if not isinstance(leaf, torch.Tensor):
         return torch.empty(0, dtype=torch.float64)
-    leaf = plain(leaf.detach())
-    real = torch.view_as_real(leaf.resolve_conj()) if leaf.is_complex() else leaf
-    return real.reshape(-1).to(device="cpu", dtype=torch.float64).abs()
+    return as_real(plain(leaf.detach()).cpu()).reshape(-1).abs()

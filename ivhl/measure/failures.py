@@ -11,6 +11,7 @@ import re
 import sys
 import sysconfig
 import traceback
+import warnings
 from importlib.machinery import PathFinder
 from itertools import pairwise
 from pathlib import Path
@@ -254,6 +255,11 @@ def failed(
         where="",
         output_tail=output_tail,
     )
+
+
+def warn(text: str) -> None:
+    """Warn of what the record of the case shows beside its numbers."""
+    warnings.warn(f"ivhl: {text}", stacklevel=2)
 
 
 def is_of_harness(file: str) -> bool:

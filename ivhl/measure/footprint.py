@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from ivhl.measure.failures import warn
 from ivhl.measure.timing import Restored
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def _warning(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001
-        warnings.warn(f"ivhl: {what}: {error}", stacklevel=1)
+        warn(f"{what}: {error}")
 
 
 def from_its_state(call: Callable[[], Any]) -> Callable[[], Any]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-import warnings
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ivhl.measure.clocks import begin, since
 from ivhl.measure.data import leaves_in
 from ivhl.measure.draws import ShapesDifferError, check_alike, clone, fill, touch
-from ivhl.measure.failures import CaseError
+from ivhl.measure.failures import CaseError, warn
 from ivhl.measure.supervisor import living_descendants
 from ivhl.measure.timing import time_call
 
@@ -127,7 +126,7 @@ class FreshCalls:
             try:
                 check_alike(live, fresh)
             except ShapesDifferError as difference:
-                warnings.warn(f"ivhl: not called on new data: {difference}", stacklevel=1)
+                warn(f"not called on new data: {difference}")
                 return None
             for name in sorted(arms, reverse=bool(number % 2)):
                 # One untimed call first, so that all timed calls find the same data in the caches.

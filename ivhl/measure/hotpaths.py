@@ -58,9 +58,7 @@ class HotPaths:
         """Return why nothing is compiled; empty if something is."""
         if any(one.hits for one in self._paths()):
             return ""
-        events = [event for one in self._functions for event in one.report.events]
-        reasons = [one.text for one in events if one.kind == "OFF"]
-        reasons += [one.text for one in self.graph_breaks()]
+        reasons = self._texts("OFF") + [one.text for one in self.graph_breaks()]
         return (
             "hot paths compiled no sequence, so all of it ran eagerly: "
             f"{'; '.join(reasons[:3]) or 'no sequence of operations repeated'}"
@@ -89,8 +87,12 @@ class HotPaths:
 
     def recompile_reasons(self) -> tuple[Counted, ...]:
         """Return what was compiled a second time."""
-        events = [event for one in self._functions for event in one.report.events]
-        return counted(Counter(tidy(one.text) for one in events if one.kind == "RECOMPILE"))
+        return counted(Counter(map(tidy, self._texts("RECOMPILE"))))
+
+    def _texts(self, kind: str) -> list[str]:
+        """Return what the events of a kind say."""
+        events = (event for one in self._functions for event in one.report.events)
+        return [event.text for event in events if event.kind == kind]
 
     def _paths(self) -> list[Any]:
         return [path for one in self._functions for path in one.report.paths]

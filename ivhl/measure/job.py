@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from ivhl.measure.effort import Effort, read_effort
+from ivhl.workload import load_workloads, select_cases
 
 if TYPE_CHECKING:
-    from ivhl.workload import Mode
+    from ivhl.workload import Case, Mode
 
 Clock = Literal["cpu", "wall", "cuda_event"]
 
@@ -68,3 +69,20 @@ def choose_clock(device: str, threads: int) -> Clock:
     if device == "cuda":
         return "cuda_event"
     return "cpu" if threads == 1 else "wall"
+
+
+def case_of(job: Job) -> Case:
+    """Return the case of a job, from what this process finds declared.
+
+    Raises:
+        UnknownNameError: If its workload, size or variant is not declared here.
+    """
+    (case,) = select_cases(
+        load_workloads(job.workloads),
+        names=[job.workload],
+        size=job.size,
+        variants=[job.variant],
+        device=job.effort.device,
+        mode=job.mode,
+    )
+    return case

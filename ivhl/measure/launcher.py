@@ -97,17 +97,12 @@ class Launcher:
         nursery = self.start()
         argument = json.dumps(asdict(job))
         limit = self._run.effort.memory_limit or memory_limit()
-        if nursery is None:
-            return run_limited(
-                [sys.executable, "-m", "ivhl.measure.case", argument],
-                environment=environment,
-                output=output,
-                deadline_s=deadline_s,
-                memory_limit=limit,
-            )
+        run, words = run_limited, [sys.executable, "-m"]
+        if nursery is not None:
+            run, words = nursery.run, []
         try:
-            return nursery.run(
-                ["ivhl.measure.case", argument],
+            return run(
+                [*words, "ivhl.measure.case", argument],
                 environment=environment,
                 output=output,
                 deadline_s=deadline_s,

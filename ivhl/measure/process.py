@@ -296,9 +296,9 @@ class Nursery:
 
     def run(
         self,
-        arguments: Sequence[str],
+        command: Sequence[str],
         *,
-        environment: dict[str, str],
+        environment: Mapping[str, str],
         output: Path,
         deadline_s: float,
         memory_limit: int,
@@ -308,7 +308,7 @@ class Nursery:
         Where the nursery does not report the end of a case that was killed, it is closed.
 
         Args:
-            arguments: Arguments of ``ivhl.measure.case``, with its name first.
+            command: Arguments of ``ivhl.measure.case``, with its name first.
             environment: The whole environment.
             output: File that gets stdout and stderr.
             deadline_s: Wall seconds after which the case is killed.
@@ -318,7 +318,11 @@ class Nursery:
         Raises:
             NurseryError: If the nursery died; the case died with it.
         """
-        order = {"arguments": arguments, "environment": environment, "output": str(output)}
+        order = {
+            "arguments": list(command),
+            "environment": dict(environment),
+            "output": str(output),
+        }
         try:
             self._orders.write(json.dumps(order).encode() + b"\n")  # type: ignore[union-attr]
             self._orders.flush()  # type: ignore[union-attr]

@@ -24,9 +24,8 @@ from ivhl.measure.failures import (
     qualified_name,
 )
 from ivhl.measure.intervals import paired_ratio
-from ivhl.measure.job import read_job
+from ivhl.measure.job import case_of, read_job
 from ivhl.measure.journal import Journal
-from ivhl.workload import load_workloads, select_cases
 
 if TYPE_CHECKING:
     from ivhl.measure.job import Job
@@ -82,13 +81,7 @@ def attempt(job: Job, journal: Spoken) -> int:
         The exit code.
     """
     try:
-        (case,) = select_cases(
-            load_workloads(job.workloads),
-            names=[job.workload],
-            size=job.size,
-            variants=[job.variant],
-            device=job.effort.device,
-        )
+        case = case_of(job)
         Measurement(job, case, journal).run()
     except Exception as error:  # noqa: BLE001  (every exception is a result of the case)
         journal.end()

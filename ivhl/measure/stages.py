@@ -28,11 +28,10 @@ from ivhl.measure.failures import reported
 from ivhl.measure.first_compile import use_compiler
 from ivhl.measure.flags import Flag, NoSuchFlagError, set_flag
 from ivhl.measure.imports import import_torch
-from ivhl.measure.job import read_job
+from ivhl.measure.job import case_of, read_job
 from ivhl.measure.journal import Journal
 from ivhl.measure.paths import folders_here, without_folders
 from ivhl.measure.supervisor import adopt_orphans, end_descendants
-from ivhl.workload import load_workloads, select_cases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -161,14 +160,7 @@ def run_trial(job: Job, trial: StageTrial, output: Path) -> NoReturn:
     # Before the project runs, which may leave this folder.
     folders = folders_of_trials()
     try:
-        (case,) = select_cases(
-            load_workloads(job.workloads),
-            names=[job.workload],
-            size=job.size,
-            variants=[job.variant],
-            device=job.effort.device,
-            mode=job.mode,
-        )
+        case = case_of(job)
         set_up(trial)
         if trial.threads:
             job = replace(job, effort=replace(job.effort, threads=trial.threads))

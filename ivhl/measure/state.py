@@ -13,12 +13,11 @@ import random
 import signal
 import sys
 import time
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ivhl.measure.failures import CaseError
+from ivhl.measure.failures import CaseError, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -245,9 +244,8 @@ def warn_of_changes(before: dict[str, Any]) -> None:
     of_torch = [name for name in before if "torch" in name and name not in SET_AGAIN]
     before, after = ({name: one[name] for name in of_torch} for one in (before, after))
     if changed := changes(before, after):
-        warnings.warn(
-            "ivhl: importing the workload's modules, or making its inputs and its model, "
+        warn(
+            "importing the workload's modules, or making its inputs and its model, "
             f"changes the process in which all arms are measured: {'; '.join(changed)}; set it "
-            "inside of the function, or not at all",
-            stacklevel=1,
+            "inside of the function, or not at all"
         )

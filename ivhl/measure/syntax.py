@@ -30,8 +30,7 @@ def syntax_digest(source: str | bytes, *, annotations: bool, without: Collection
     """
     tree = ast.parse(source)
     tree.body = [s for s in tree.body if not (without and defined_by(s) & set(without))]
-    text = "".join(_Writer(annotations=annotations).write(tree))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(_text(tree, annotations=annotations).encode()).hexdigest()
 
 
 def defined_by(statement: ast.AST) -> set[str]:
@@ -54,74 +53,64 @@ def is_for_type_checkers(statement: ast.stmt) -> bool:
     )
 
 
-class _Writer:
-    """Writes nodes as text, without empty fields, which only some Pythons have."""
+def _text(node: object, *, annotations: bool, in_class: bool = False) -> str:
+    """Return the text of a node, of a list of them, or of a constant.
 
-    def __init__(self, *, annotations: bool) -> None:
-        self._annotations = annotations
+    Without empty fields, which only some Pythons have.
+    """
+    if isinstance(node, ast.AnnAssign) and not annotations:
+        return _bare(node, in_class=in_class)
+    if isinstance(node, ast.JoinedStr):
+        return _f_string(node, annotations=annotations)
+    # No generators: their frames count where a tree is nearly too deep.
+    found = ""
+    if isinstance(node, ast.AST):
+        for name, value in ast.iter_fields(node):
+            found += _field(node, name, value, annotations=annotations)
+        return f"{type(node).__name__}({found})"
+    if isinstance(node, list):
+        for item in node:
+            found += f"{_text(item, annotations=annotations, in_class=in_class)},"
+        return f"[{found}]"
+    return f"{type(node).__name__} {node!a}"
 
-    def write(self, node: object, *, in_class: bool = False) -> Iterator[str]:
-        """Yield the text of a node, of a list of them, or of a constant."""
-        if isinstance(node, ast.AnnAssign) and not self._annotations:
-            yield from self._write_bare(node, in_class=in_class)
-        elif isinstance(node, ast.JoinedStr):
-            yield from self._write_f_string(node)
-        elif isinstance(node, ast.AST):
-            yield type(node).__name__ + "("
-            for name, value in ast.iter_fields(node):
-                yield from self._field(node, name, value)
-            yield ")"
-        elif isinstance(node, list):
-            yield "["
-            for item in node:
-                yield from self.write(item, in_class=in_class)
-                yield ","
-            yield "]"
+
+def _field(node: ast.AST, name: str, value: object, *, annotations: bool) -> str:
+    if name in _IGNORED or (name in _ANNOTATIONS and not annotations):
+        return ""
+    if isinstance(value, list):
+        value = list(_significant(value))
+        if isinstance(node, ast.Call) and name == "keywords":
+            value = [one for one in node.keywords if not _says_what_hashes_omit(node, one)]
+    # None is a value in a constant; everywhere else it means an empty field. Imports have is_lazy
+    # from Python 3.15 on, with 0 where older Pythons have none.
+    is_empty = value == [] or (value is None and not isinstance(node, ast.Constant))
+    if is_empty or (name == "is_lazy" and not value):
+        return ""
+    in_class = isinstance(node, ast.ClassDef)
+    return f"{name}={_text(value, annotations=annotations, in_class=in_class)},"
+
+
+def _f_string(node: ast.JoinedStr, *, annotations: bool) -> str:
+    """Return an f-string with joined constant parts, which only Python 3.12 splits."""
+    found, text = "", ""
+    for part in node.values:
+        if isinstance(part, ast.Constant):
+            text += str(part.value)
         else:
-            yield f"{type(node).__name__} {node!a}"
-
-    def _field(self, node: ast.AST, name: str, value: object) -> Iterator[str]:
-        if name in _IGNORED or (name in _ANNOTATIONS and not self._annotations):
-            return
-        if isinstance(value, list):
-            value = list(_significant(value))
-        if isinstance(node, ast.Call) and isinstance(value, list) and name == "keywords":
-            value = [one for one in value if not _says_what_hashes_omit(node, one)]
-        # None is a value in a constant; everywhere else it means an empty field.
-        if value == [] or (value is None and not isinstance(node, ast.Constant)):
-            return
-        # Imports have this field from Python 3.15 on, with 0 where older Pythons have none.
-        if name == "is_lazy" and not value:
-            return
-        yield name + "="
-        yield from self.write(value, in_class=isinstance(node, ast.ClassDef))
-        yield ","
-
-    def _write_f_string(self, node: ast.JoinedStr) -> Iterator[str]:
-        """Yield an f-string with joined constant parts, which only Python 3.12 splits."""
-        yield "JoinedStr["
-        text = ""
-        for part in node.values:
-            if isinstance(part, ast.Constant):
-                text += str(part.value)
-                continue
-            yield f"{text!a},"
+            found += f"{text!a},{_text(part, annotations=annotations)}"
             text = ""
-            yield from self.write(part)
-        yield f"{text!a}]"
+    return f"JoinedStr[{found}{text!a}]"
 
-    def _write_bare(self, node: ast.AnnAssign, *, in_class: bool) -> Iterator[str]:
-        """Yield an assignment without its annotation; in a class, an annotation makes a field."""
-        field = in_class and "ClassVar" not in ast.unparse(node.annotation)
-        if field or node.value is None:
-            yield "Field("
-            yield from self.write(node.target)
-            if node.value is not None:
-                yield "="
-                yield from self.write(node.value)
-            yield ")"
-        else:
-            yield from self.write(ast.Assign(targets=[node.target], value=node.value))
+
+def _bare(node: ast.AnnAssign, *, in_class: bool) -> str:
+    """Return an assignment without its annotation; in a class, an annotation makes a field."""
+    field = in_class and "ClassVar" not in ast.unparse(node.annotation)
+    if not field and node.value is not None:
+        plain = ast.Assign(targets=[node.target], value=node.value)
+        return _text(plain, annotations=False)
+    value = "" if node.value is None else f"={_text(node.value, annotations=False)}"
+    return f"Field({_text(node.target, annotations=False)}{value})"
 
 
 def _says_what_hashes_omit(call: ast.Call, keyword: ast.keyword) -> bool:

@@ -60,7 +60,7 @@ def test_everything_left_out_exists() -> None:
 
 
 def test_timing_and_judging_code_is_not_left_out() -> None:
-    parts = ("case", "timing", "accuracy", "intervals", "engine", "memory", "process", "nursery",
+    parts = ("case", "timing", "accuracy", "intervals", "engine", "process", "nursery",
              "launcher", "lanes", "outcome", "runner", "imports", "data", "exact", "anchors",
              "judge", "eager", "compilation", "rounds", "fresh", "footprint",
              "first_compile")  # fmt: skip

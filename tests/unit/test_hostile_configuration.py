@@ -207,6 +207,7 @@ _NotOurs.__qualname__ = "Workload"
         ({"variants": (Variant(name="a", devices="cpu"),)}, "devices must be a tuple of texts"),  # type: ignore[arg-type]
         ({"variants": (Variant(name="a", mode="x"),)}, "mode must be one of default"),  # type: ignore[arg-type]
         ({"variants": (Variant(name="a", dtype="x"),)}, "dtype must be None or one of"),  # type: ignore[arg-type]
+        ({"variants": (Variant(name="a", dynamic="x"),)}, "dynamic must be None or True or False"),  # type: ignore[arg-type]
         ({"dtype": 32}, "dtype must be one of float32"),
         ({"passes": []}, "passes must be None or one of forward, backward, step"),
         ({"variants": (Variant(name="a", compiles="x"),)}, "compiles must be one of whole"),  # type: ignore[arg-type]
