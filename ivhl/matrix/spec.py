@@ -34,6 +34,7 @@ _M = TypeVar("_M", bound=BaseModel)
 LARGEST_TEXT: Final = 16 << 20
 
 # Few digits: Python makes no integer of thousands.
+_PIN = re.compile(r"==[^*=,\s]+")
 _PYTHON = re.compile(r"3\.(0|[1-9][0-9]{0,3})(t?)")
 
 # pydantic's errors as rules that need no knowledge of pydantic.
@@ -89,21 +90,23 @@ def canonical_release(text: str) -> str:
     return str(version).replace(written, ".".join(numbers), 1)
 
 
-def _pinned(text: str) -> str:
+def split_pin(text: str) -> tuple[str, str]:
+    """Return name and version of a pin, the name in its canonical form.
+
+    Raises:
+        ValueError: If it is not pinned, or says more.
+    """
     try:
-        requirement = Requirement(text)
+        one = Requirement(text)
     except InvalidRequirement:
         raise ValueError("must be a requirement like flit_core==3.12.0") from None
-    specifiers = list(requirement.specifier)
-    if (
-        len(specifiers) != 1
-        or specifiers[0].operator != "=="
-        or specifiers[0].version.endswith("*")
-        or requirement.marker
-        or requirement.url
-        or requirement.extras
-    ):
+    if not _PIN.fullmatch(str(one.specifier)) or one.marker or one.url or one.extras:
         raise ValueError("must be pinned and nothing more, like flit_core==3.12.0")
+    return canonicalize_name(one.name), next(iter(one.specifier)).version
+
+
+def _pinned(text: str) -> str:
+    split_pin(text)
     return text
 
 
