@@ -261,9 +261,9 @@ class Matrix(_Model):
     @field_validator("forced")
     @classmethod
     def _has_rows(cls, forced: tuple[Forced, ...], info: ValidationInfo) -> tuple[Forced, ...]:
-        rows = info.data.get("python_rows"), info.data.get("torch_rows")
-        if all(rows):  # otherwise they have mistakes of their own
-            there = {row.version for row in rows[0]} | {row.release for row in rows[1]}
+        pythons, releases = (info.data.get(key, ()) for key in ("python_rows", "torch_rows"))
+        if pythons and releases:  # otherwise they have mistakes of their own
+            there = {row.version for row in pythons} | {row.release for row in releases}
             for name in (name for row in forced for name in (row.torch, *row.pythons)):
                 if name not in there:
                     raise ValueError(f"must name what has a row of its own, unlike {name}")

@@ -752,7 +752,7 @@ def test_answers_of_other_benchmarks_or_locks_are_forgotten(
 
     def announced(question: Question, *_: object) -> Expected:
         asked.append(question)
-        return Expected(1, 1, 1, None, None, None, 0)
+        return Expected(1, 1, 1, None, None, 0)
 
     monkeypatch.setattr("ivhl.cli.bisection.announce", announced)
     monkeypatch.setattr("ivhl.cli.bisection.declared", lambda _: WORKLOADS)

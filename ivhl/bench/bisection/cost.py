@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.bench.bisection.question import SearchJournal
 from ivhl.bench.experiment.estimate import (
-    Duration,
     Estimate,
     duration_of_case,
     environments,
@@ -48,9 +47,8 @@ class Expected(NamedTuple):
         places: Commits or releases that are searched.
         runs: Runs, of which seldom more than ``most_runs`` are needed.
         clear_runs: Runs if both ends differ by 2x; ``None`` where no size is searched for.
-        run_s: Seconds of a run, by records of this machine or else of others, beside as much other
-            work as they had; ``None`` without any.
-        run_alone_s: The same on a machine that does nothing else.
+        run_s: Seconds of a run, by records of this machine or else of others; ``None`` without
+            any.
         answers: What an earlier search has left: it is not asked again.
     """
 
@@ -59,7 +57,6 @@ class Expected(NamedTuple):
     most_runs: int
     clear_runs: int | None
     run_s: float | None
-    run_alone_s: float | None
     answers: int
 
 
@@ -89,14 +86,12 @@ def announce(question: Question, request: Request, results: Path, console: Conso
     answers = len(SearchJournal(question, request).lines)
     if answers:
         console.print(f"of that, an earlier search has left {counted(answers, 'answer')}")
-    each = found.cases.runs(1) if found else None
     return Expected(
         places=n,
         runs=round(runs),
         most_runs=most_runs,
         clear_runs=clear_runs,
-        run_s=each and each.beside_s,
-        run_alone_s=each and each.alone_s,
+        run_s=found.runs_s(1) if found else None,
         answers=answers,
     )
 
@@ -141,10 +136,10 @@ def _rounds_that_tell(question: Question) -> int:
     return ROUNDS
 
 
-def _duration(record: RunRecord, question: Question, request: Request) -> Duration:
-    """Return what the case takes in a run of a search, by an earlier run of it."""
+def _duration(record: RunRecord, question: Question, request: Request) -> float:
+    """Return the seconds of the case in a run of a search, by an earlier run of it."""
     if question.in_turns:  # two commits in a run
-        return duration_of_case(record, PROCESSES_PER_RUN).times(2)
+        return 2 * duration_of_case(record, PROCESSES_PER_RUN)
     processes = PROCESSES_PER_ROUND if question.timed else request.effort.processes
     return duration_of_case(record, processes)
 
