@@ -56,28 +56,38 @@ def install() -> None:
     """Wrap asv's commands, once."""
     if hasattr(Publish.run, "__wrapped__"):
         return
-    Machine.save = _keeping_name(Machine.save)
-    for command, wrap in (
-        (Publish, _publishing),
-        (Preview, _previewing),
-        (Show, _reading()),
-        (Compare, _reading(without=_HIGHER_IS_BETTER)),
-        (Run, _running),
-        (Check, _checking),
-    ):
-        command.run = classmethod(_told(wrap(command.run.__func__)))
+    _wrap(Publish, _publish)
+    _wrap(Preview, _preview)
+    _wrap(Show, _read)
+    _wrap(Compare, partial(_read, without=_HIGHER_IS_BETTER))
+    _wrap(Run, _run)
+    _wrap(Check, _check)
+    save = Machine.save
+
+    @wraps(save)
+    def keeping_name(self: Any, results_dir: str) -> None:  # noqa: ANN401  (asv has no types)
+        KNOWN["machine"] = self.machine
+        save(self, results_dir)
+
+    Machine.save = keeping_name
 
 
-def _told(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Let asv print our errors as it prints its own."""
+def _wrap(command: Any, around: Callable[[Any, Callable[[], Any]], Any]) -> None:  # noqa: ANN401
+    """Let a function run a command of asv, and asv print our errors as it prints its own.
+
+    Args:
+        command: The class of asv.
+        around: Takes the configuration and what runs asv's own command; returns its exit status.
+    """
+    run = command.run.__func__
 
     @wraps(run)
-    def wrapped(cls: Any, conf: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  (asv has no types)
+    def wrapped(cls: Any, conf: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         try:
             root = root_of(conf)
             load_configuration(root)  # asv takes values of any type
             try:
-                return run(cls, conf, *args, **kwargs)
+                return around(conf, partial(run, cls, conf, *args, **kwargs))
             except ProcessError as error:  # of git, mostly: a branch without a commit
                 find_commit(root, "HEAD")
                 said = error.stderr or error
@@ -87,73 +97,58 @@ def _told(run: Callable[..., Any]) -> Callable[..., Any]:
                 f"{error}; next: {error.hint}" if error.hint else str(error)
             ) from error
 
-    return wrapped
+    command.run = classmethod(wrapped)
 
 
-def _keeping_name(save: Callable[..., None]) -> Callable[..., None]:
-    @wraps(save)
-    def wrapped(self: Any, results_dir: str) -> None:  # noqa: ANN401
-        KNOWN["machine"] = self.machine
-        save(self, results_dir)
-
-    return wrapped
+def _run(conf: Any, run: Callable[[], Any]) -> Any:  # noqa: ANN401
+    if Path(conf.benchmark_dir).resolve() == SUITE.resolve():
+        conf.ivhl_results = str(results_of(conf))
+        conf.results_dir = str(root_of(conf) / SCRATCH)
+    return run()
 
 
-def _running(run: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(run)
-    def wrapped(cls: Any, conf: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        if Path(conf.benchmark_dir).resolve() == SUITE.resolve():
-            conf.ivhl_results = str(results_of(conf))
-            conf.results_dir = str(root_of(conf) / SCRATCH)
-        return run(cls, conf, *args, **kwargs)
-
-    return wrapped
+def _check(conf: Any, run: Callable[[], Any]) -> Any:  # noqa: ANN401
+    # A cell that cannot be made leaves records; whoever checks the suite asks for none.
+    conf.ivhl_results = str(root_of(conf) / SCRATCH)
+    return run()
 
 
-def _checking(run: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(run)
-    def wrapped(cls: Any, conf: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        # A cell that cannot be made leaves records; whoever checks the suite asks for none.
-        conf.ivhl_results = str(root_of(conf) / SCRATCH)
-        return run(cls, conf, *args, **kwargs)
-
-    return wrapped
+def _read(conf: Any, run: Callable[[], Any], without: tuple[str, ...] = ()) -> Any:  # noqa: ANN401
+    root, state = _load(conf)
+    with _view_foreign(conf) as view:
+        write_ours(root, view, OwnSuite(state.records, state.workloads), without)
+        conf.results_dir = str(view)
+        return run()
 
 
-def _reading(without: tuple[str, ...] = ()) -> Callable[..., Callable[..., Any]]:
-    def wrap(run: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(run)
-        def wrapped(cls: Any, conf: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-            root, state = _load(conf)
-            with tempfile.TemporaryDirectory(prefix="ivhl-asv-") as name:
-                _view_foreign(conf, Path(name))
-                write_ours(root, Path(name), OwnSuite(state.records, state.workloads), without)
-                conf.results_dir = name
-                return run(cls, conf, *args, **kwargs)
-
-        return wrapped
-
-    return wrap
+def _preview(conf: Any, run: Callable[[], Any]) -> Any:  # noqa: ANN401
+    conf.html_dir = html_dir(conf)
+    if not Path(conf.html_dir, "index.html").is_file():
+        raise UserError(f"{conf.html_dir} has no site; next: asv publish")
+    return run()
 
 
-def _previewing(run: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(run)
-    def wrapped(cls: Any, conf: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+def _publish(conf: Any, run: Callable[[], Any]) -> Any:  # noqa: ANN401
+    from ivhl.asv.graphs import Graphs  # noqa: PLC0415  (only here)
+
+    with _alone(root_of(conf)):
         conf.html_dir = html_dir(conf)
-        if not Path(conf.html_dir, "index.html").is_file():
-            raise UserError(f"{conf.html_dir} has no site; next: asv publish")
-        return run(cls, conf, *args, **kwargs)
-
-    return wrapped
-
-
-def _publishing(run: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(run)
-    def wrapped(cls: Any, conf: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        with _alone(root_of(conf)):
-            return _publish(partial(run, cls), conf, *args, **kwargs)
-
-    return wrapped
+        check_replaceable(Path(conf.html_dir))
+        root, state = _load(conf)
+        if Path(conf.repo).is_dir():
+            # asv stops if a branch does not exist, as in the checkout of a pull request.
+            conf.branches = published_branches(root, conf.branches)
+        suite = OwnSuite(state.records, state.workloads)
+        with _view_foreign(conf) as view:
+            write_places(root, view, suite)
+            results, conf.results_dir = results_of(conf), str(view)
+            status = run()
+        if not status:
+            graphs = Graphs(conf, suite, Source(state))
+            graphs.write()
+            add_verdicts(graphs, _changes(state, results))
+            join_asv_site(Path(conf.html_dir))
+        return status
 
 
 @contextmanager
@@ -164,29 +159,6 @@ def _alone(root: Path) -> Iterator[None]:
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def _publish(run: Callable[..., Any], conf: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-    from ivhl.asv.graphs import Graphs  # noqa: PLC0415  (only here)
-
-    conf.html_dir = html_dir(conf)
-    check_replaceable(Path(conf.html_dir))
-    root, state = _load(conf)
-    if Path(conf.repo).is_dir():
-        # asv stops if a branch does not exist, as in the checkout of a pull request.
-        conf.branches = published_branches(root, conf.branches)
-    suite = OwnSuite(state.records, state.workloads)
-    with tempfile.TemporaryDirectory(prefix="ivhl-asv-") as name:
-        _view_foreign(conf, Path(name))
-        write_places(root, Path(name), suite)
-        results, conf.results_dir = results_of(conf), name
-        status = run(conf, *args, **kwargs)
-    if not status:
-        graphs = Graphs(conf, suite, Source(state))
-        graphs.write()
-        add_verdicts(graphs, _changes(state, results))
-        join_asv_site(Path(conf.html_dir))
-    return status
 
 
 def html_dir(conf: Any) -> str:  # noqa: ANN401
@@ -220,9 +192,13 @@ def _load(conf: Any) -> tuple[Path, State]:  # noqa: ANN401
     return root, state
 
 
-def _view_foreign(conf: Any, view: Path) -> None:  # noqa: ANN401
-    for problem in write_foreign(Path(conf.results_dir), view):
-        log.warning(f"left out: {problem.seen_from(root_of(conf))}")
+@contextmanager
+def _view_foreign(conf: Any) -> Iterator[Path]:  # noqa: ANN401
+    """Yield a new folder with the results of the project's own suite."""
+    with tempfile.TemporaryDirectory(prefix="ivhl-asv-") as name:
+        for problem in write_foreign(Path(conf.results_dir), Path(name)):
+            log.warning(f"left out: {problem.seen_from(root_of(conf))}")
+        yield Path(name)
 
 
 def _changes(state: State, results: Path) -> tuple[Change, ...]:

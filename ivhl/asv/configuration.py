@@ -7,7 +7,9 @@ import re
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from ivhl.errors import SpecError
 from ivhl.git import default_branch, top_level
@@ -15,7 +17,7 @@ from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import read_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ivhl.matrix.locks import LockState
     from ivhl.measure.settings import Settings
@@ -132,91 +134,64 @@ def _read(path: Path) -> Any:  # noqa: ANN401  (JSON)
     return load_json(str(path), VERSION, js_comments=True)
 
 
-def _mistakes(conf: object) -> list[str]:
+def _mistakes(conf: Mapping[str, Any]) -> list[str]:
     """Return the values of the wrong type: asv itself checks none, and fails somewhere later."""
-    if not isinstance(conf, dict):
-        return [f"must be a table of keys and values (got {type(conf).__name__})"]
     found = []
-    for rule, (keys, holds) in _KEYS.items():
-        for key in keys & conf.keys():
-            if not holds(conf[key]):
+    for rule, kind, keys in _RULES:
+        for key in conf.keys() & keys.split():
+            try:
+                TypeAdapter(kind).validate_python(conf[key], strict=True)
+            except ValidationError:
                 text = json.dumps(conf[key])
                 found.append(f"{key}: must be {rule} (got {text[:_SHOWN]})")
     return sorted(found)
 
 
-def _is_number(value: object) -> bool:
-    # Also not infinite: JSON of Python has it.
-    return type(value) in (int, float) and 0 < float(str(value)) < _MOST
-
-
-def _is_text(value: object) -> bool:
-    # Names of files and branches hold no null byte, and UTF-8 no half of a character.
-    return isinstance(value, str) and not re.search("[\0\ud800-\udfff]", value)
-
-
-def _is_list_of_texts(value: object) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value))
-
-
-def _are_patterns(value: object) -> bool:
-    if not isinstance(value, dict):
-        return False
+def _pattern(text: str) -> str:
     try:
         with warnings.catch_warnings():
             # One that may mean another thing in a later Python is one all the same.
             warnings.simplefilter("ignore")
-            for pattern in value:
-                re.compile(pattern)
-    except (
-        re.error,
-        OverflowError,
-        RecursionError,
-    ):  # "a{99999999999}", and thousands of brackets
-        return False
-    return True
+            re.compile(text)
+    # "a{99999999999}", and thousands of brackets
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError from error
+    return text
 
 
-_SHOWN = 60
-_SUFFIXES = (".json", ".jsonc")  # asv's ``Config.extensions``
-_MOST = 1e9
-_FOLDERS = ("benchmark_dir", "env_dir", "results_dir", "html_dir")
-# Rule to the keys of asv 0.6.6 that have it, and whether a value keeps it.
-_KEYS: dict[str, tuple[frozenset[str], Callable[[Any], bool]]] = {
-    "a text": (
-        frozenset({"project", "project_url", "repo", "repo_subdir", "show_commit_url", *_FOLDERS}),
-        _is_text,
+_SHOWN: Final = 60
+_SUFFIXES: Final = (".json", ".jsonc")  # asv's ``Config.extensions``
+# Names of files and branches hold no null byte; pydantic refuses half of a character.
+_Text = Annotated[str, Field(pattern=r"^[^\x00]*$")]
+# Of asv 0.6.6: the rule, what keeps it, and the keys that have it.
+_RULES: Final[tuple[tuple[str, Any, str], ...]] = (
+    (
+        "a text",
+        _Text,
+        "project project_url repo repo_subdir show_commit_url benchmark_dir env_dir results_dir",
     ),
-    "a text or null": (
-        frozenset({"dvcs", "environment_type", "launch_method", "conda_environment_file"}),
-        lambda value: value is None or _is_text(value),
+    ("a text", _Text, "html_dir"),
+    ("a text or null", _Text | None, "dvcs environment_type launch_method conda_environment_file"),
+    ("a list of texts", list[_Text], "branches plugins conda_channels"),
+    (
+        "a list of texts, a text or null",
+        list[_Text] | _Text | None,
+        "pythons build_command install_command uninstall_command",
     ),
-    "a list of texts": (
-        frozenset({"branches", "plugins", "conda_channels"}),
-        _is_list_of_texts,
+    ("a list of tables", list[dict[str, Any]], "include exclude"),
+    ("a table", dict[str, Any], "matrix"),
+    (
+        "a table of regular expressions",
+        dict[Annotated[str, AfterValidator(_pattern)], Any],
+        "regressions_first_commits regressions_thresholds",
     ),
-    "a list of texts, a text or null": (
-        frozenset({"pythons", "build_command", "install_command", "uninstall_command"}),
-        lambda value: value is None or _is_text(value) or _is_list_of_texts(value),
+    (
+        "a positive number",
+        Annotated[float, Field(gt=0, lt=1e9)],
+        "install_timeout default_benchmark_timeout hash_length",
     ),
-    "a list of tables": (
-        frozenset({"include", "exclude"}),
-        lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
-    ),
-    "a table": (frozenset({"matrix"}), lambda value: isinstance(value, dict)),
-    "a table of regular expressions": (
-        frozenset({"regressions_first_commits", "regressions_thresholds"}),
-        _are_patterns,
-    ),
-    "a positive number": (
-        frozenset({"install_timeout", "default_benchmark_timeout", "hash_length"}),
-        _is_number,
-    ),
-    "an integer from 0": (
-        frozenset({"build_cache_size"}),
-        lambda value: type(value) is int and value >= 0,
-    ),
-}
+    ("an integer from 0", Annotated[int, Field(ge=0)], "build_cache_size"),
+)
 
 
 def write_configuration(root: Path, settings: Settings, locks: Sequence[LockState]) -> Path:

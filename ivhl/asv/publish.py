@@ -18,16 +18,16 @@ from ivhl.asv.site import check_replaceable, linked_to_ours
 from ivhl.errors import ResultsError, explained, system_error_in
 from ivhl.pages.build import write_pages
 from ivhl.pages.folder import exchange, folder_beside, mark, replaceable
-from ivhl.tracker.changes.annotations import Annotation, load_annotations
-from ivhl.tracker.changes.confirmations import Confirmation, load_confirmations
+from ivhl.tracker.changes.annotations import load_annotations
+from ivhl.tracker.changes.confirmations import load_confirmations
 from ivhl.tracker.store.index import collector_paused
-from ivhl.tracker.store.provenance import Provenance, load_provenance
+from ivhl.tracker.store.provenance import load_provenance
 from ivhl.tracker.views.broken import without_broken
 from ivhl.tracker.views.project import load_state
 from ivhl.tracker.views.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from ivhl.tracker.store.records import Problem
 
@@ -152,24 +152,18 @@ def _write_ours(
     """Write our pages, without the records that break them; return what they show, and left out."""
     (new, old), (now, made) = folders, times
     problems = [str(problem) for problem in bad]
-    annotations: tuple[Annotation, ...] = ()
-    confirmations: tuple[Confirmation, ...] = ()
-    provenance: Mapping[str, Provenance] = {}
-    # The site is public, and the whole path is that of this machine.
-    here = f"{results.parent}{os.sep}"
-    try:
-        annotations = load_annotations(results)
-    except ResultsError as error:
-        problems.append(str(error).replace(here, ""))
-    try:
-        confirmations = load_confirmations(results)
-    except ResultsError as error:
-        problems.append(str(error).replace(here, ""))
-    try:
-        provenance = load_provenance(results)
-    except ResultsError as error:
-        problems.append(str(error).replace(here, ""))
-    known = annotations, confirmations, provenance
+    known: list[Any] = []
+    for load, none in (
+        (load_annotations, ()),
+        (load_confirmations, ()),
+        (load_provenance, {}),
+    ):
+        try:
+            known.append(load(results))
+        except ResultsError as error:
+            known.append(none)
+            # The site is public, and the whole path is that of this machine.
+            problems.append(str(error).replace(f"{results.parent}{os.sep}", ""))
     state = load_state(root, results, history=False)
     state = replace(state, problems=(*problems, *state.problems))
     source = Source(state, now, *known)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from ivhl.bench.experiment import Experiment
@@ -56,8 +56,8 @@ class RecordedLocks:
 
     def __init__(self, root: Path, matrix: Matrix) -> None:
         self._root, self._matrix = root, matrix
-        self._states: dict[tuple[str, str], LockState | None] = {}
-        self._texts: dict[str, Mapping[str, bytes]] = {}
+        self.state = cache(self._state)
+        self._texts = cache(lambda cell: lock_texts(root, [cell])[cell])
 
     def __call__(self, one: RunRecord, other: RunRecord) -> list[str]:
         """Return what differs between two cells beyond the axis between them."""
@@ -74,27 +74,21 @@ class RecordedLocks:
             states.append(state)
         return list(diff_locks(self._matrix, *states).reasons)
 
-    def state(self, python: str, torch: str, sha256: str) -> LockState | None:
+    def _state(self, python: str, torch: str, sha256: str) -> LockState | None:
         """Return a lock as it was; ``None`` if git has no such text."""
         cell = CellSpec(python, torch)
-        if (cell.id, sha256) in self._states:
-            return self._states[cell.id, sha256]
-        if cell.id not in self._texts:
-            self._texts[cell.id] = lock_texts(self._root, [cell.id])[cell.id]
-        text = self._texts[cell.id].get(sha256)
-        state = None
-        if text is not None:
-            state = LockState(
-                cell=cell,
-                kind="locked",
-                path=lock_path(self._root, cell),
-                sha256=sha256,
-                # What was measured then does not become another thing when the matrix changes.
-                digest=matrix_digest(self._matrix, cell),
-                pins=parse_lock(text.decode()),
-            )
-        self._states[cell.id, sha256] = state
-        return state
+        text = self._texts(cell.id).get(sha256)
+        if text is None:
+            return None
+        return LockState(
+            cell=cell,
+            kind="locked",
+            path=lock_path(self._root, cell),
+            sha256=sha256,
+            # What was measured then does not become another thing when the matrix changes.
+            digest=matrix_digest(self._matrix, cell),
+            pins=parse_lock(text.decode()),
+        )
 
 
 def measure_corners(

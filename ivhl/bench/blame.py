@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ivhl.bench.experiment.estimate import environments
 from ivhl.bench.experiment.journal import digest_of, drop_torn_line
@@ -212,24 +212,11 @@ def blame(root: Path, asked: Suspicion, console: Console) -> Blamed:
         return _blame(asked, runner, console)
 
 
-class _StagesSeen(NamedTuple):
-    """What the stages have shown, before any setting is tried; attributes as those of ``Blamed``.
+def _see_stages(asked: Suspicion, runner: _Runner) -> tuple[Blamed, float]:
+    """Run the stages, before any setting is tried.
 
-    Attributes:
-        above: Graph breaks, or seconds, from which a trial shows the symptom.
-    """
-
-    stage: Stage | None
-    stages: dict[str, Tried]
-    good: dict[str, Tried]
-    rate: tuple[int, int] = (1, 1)
-    factors: dict[Stage, StageFactor] | None = None
-    is_sure: bool = True
-    above: float = 0.0
-
-
-def _see_stages(asked: Suspicion, runner: _Runner) -> _StagesSeen:
-    """Run the stages.
+    Returns:
+        What they showed, and the graph breaks, or seconds, from which a trial shows the symptom.
 
     Raises:
         SpecError: If the case does not show the symptom, or fails in the good cell, too.
@@ -238,8 +225,10 @@ def _see_stages(asked: Suspicion, runner: _Runner) -> _StagesSeen:
         good, bad, factors = _timed_stages(asked, runner)
         stage, is_sure = slower_stage(factors)
         one, other = (side["inductor"].compiled_s or 0.0 for side in (good, bad))
-        above = (one * other) ** 0.5
-        return _StagesSeen(stage, bad, good, factors=factors, is_sure=is_sure, above=above)
+        seen = Blamed(
+            stage=stage, is_sure=is_sure, rate=(1, 1), stages=bad, good=good, factors=factors
+        )
+        return seen, (one * other) ** 0.5
     stages = [_stage(stage, read=stage == "inductor") for stage in STAGES]
     good = {} if asked.good is None else runner.run(asked.good, stages[-1:])
     above = 0.0
@@ -257,16 +246,19 @@ def _see_stages(asked: Suspicion, runner: _Runner) -> _StagesSeen:
             f"runs: {bad['inductor'].text}{beside}",
             hint="ivhl repeat measures the record again; --torch names another release",
         )
-    return _StagesSeen(first_stage(bad), bad, good, rate=rate, above=above)
+    return Blamed(stage=first_stage(bad), rate=rate, stages=bad, good=good), above
 
 
 def _blame(asked: Suspicion, runner: _Runner, console: Console) -> Blamed:
     slow = asked.symptom == "slow"
-    seen = _see_stages(asked, runner)
-    stage, above = seen.stage, seen.above
-    if seen.rate[0] < seen.rate[1]:
+    seen, above = _see_stages(asked, runner)
+    stage = seen.stage
+    if seen.flaky:
         console.print(f"flaky: {asked.symptom} in {seen.rate[0]} of {seen.rate[1]} runs")
-        return _flaky(seen.rate, seen.stages, seen.good)
+        # One run without it clears neither an earlier stage nor a setting, so none is tried.
+        shows = (stage for stage in STAGES if seen.stages[stage].outcome == "shows")
+        script = {"why": "a flaky symptom cannot be reduced by single runs"}
+        return replace(seen, stage=next(shows, None), script=script)
     words = SLOW_STAGES if slow else STAGES
     last_word = words[stage] if stage else "cannot be said: an earlier stage fails in another way"
     perhaps = "" if seen.is_sure else "perhaps "
@@ -300,13 +292,8 @@ def _blame(asked: Suspicion, runner: _Runner, console: Console) -> Blamed:
             for cell in filter(None, (asked.bad, asked.good))
         }
     good, bad = seen.good.get("inductor"), seen.stages["inductor"]
-    return Blamed(
-        stage=stage,
-        is_sure=seen.is_sure,
-        rate=seen.rate,
-        stages=seen.stages,
-        good=seen.good,
-        factors=seen.factors or {},
+    return replace(
+        seen,
         settings=found,
         bisected=dict(bisected.bisected) if bisected else {},
         differences=code_differences(good, bad, timed=slow) if good is not None else [],
@@ -460,16 +447,6 @@ def _rate(asked: Suspicion, runner: _Runner, first: Tried, above: float) -> tupl
     return sum(one.outcome == "shows" for one in seen), len(seen)
 
 
-def _flaky(rate: tuple[int, int], bad: dict[str, Tried], good: dict[str, Tried]) -> Blamed:
-    """Return what is known of a case that shows the symptom in some runs only.
-
-    One run without it clears neither an earlier stage nor a setting, so none is tried.
-    """
-    shows = next((stage for stage in STAGES if bad[stage].outcome == "shows"), None)
-    script = {"why": "a flaky symptom cannot be reduced by single runs"}
-    return Blamed(stage=shows, rate=rate, stages=bad, good=good, script=script)
-
-
 def _stage(stage: Stage, *, read: bool) -> dict[str, Any]:
     return {"name": stage, "backend": stage, "read": read}
 
@@ -535,6 +512,7 @@ class _Runner:
         for key, one in keys.items():
             _, findings = read_journal(kept / f"{key}.jsonl") if key in ended else ("", {})
             status = ended.get(key, (1, 0.0))
+            self.trial_s = status[1]
             name = str(one["name"])
             tried = tried_of(name, findings, status[0], self._asked.symptom, above=above)
             found[name] = tried
@@ -561,7 +539,7 @@ class _Runner:
         told = self._here / "trials.err"
         limit = time.monotonic() + _START_S + asked.effort.deadline_s * len(trials)
         with (
-            self._console.status(f"{cell.id}: {counted(len(trials), 'trial')}"),
+            self._console.status("") as status,
             told.open("w+", encoding="utf-8") as err,
             ProcessTree(
                 [*command, json.dumps(asdict(job)), str(listed)],
@@ -572,36 +550,15 @@ class _Runner:
                 stderr=err,
             ) as tree,
         ):
-            self._follow(tree, cell, trials, kept, limit)
+            while tree.wait(_LOOK_S) is None and time.monotonic() < limit:
+                n = len(trials.keys() & _ended(kept / _ENDED, asked.effort.deadline_s).keys())
+                status.update(f"{cell.id}: {n} of {counted(len(trials), 'trial')}")
         if _ended(kept / _ENDED, asked.effort.deadline_s) == before:
             raise IvhlError(
                 f"{cell.id}: no trial was run: "
                 f"{told.read_text(encoding='utf-8', errors='replace').strip()[-600:]}",
                 hint="ivhl try shows more of a case in a cell",
             )
-
-    def _follow(
-        self,
-        tree: ProcessTree,
-        cell: CellSpec,
-        trials: Mapping[str, dict[str, Any]],
-        kept: Path,
-        limit: float,
-    ) -> None:
-        """Name each trial that ends, until the process does; one may take minutes."""
-        seen: set[str] = set()
-        while True:
-            has_ended = tree.wait(_LOOK_S) is not None
-            ended = _ended(kept / _ENDED, self._asked.effort.deadline_s)
-            for key in trials.keys() & ended.keys() - seen:
-                seen.add(key)
-                self.trial_s = ended[key][1]
-                self._console.print(
-                    f"  {cell.id}: {len(seen)} of {counted(len(trials), 'trial')}: "
-                    f"{trials[key]['name']}, {in_words(self.trial_s)}"
-                )
-            if has_ended or time.monotonic() > limit:
-                return
 
     @property
     def _job_stage(self) -> str:

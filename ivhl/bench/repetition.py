@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ivhl.matrix.spec import Matrix
     from ivhl.records.record import RunRecord
 
 # What of a run that failed is shown.
@@ -196,8 +195,13 @@ def install_lock(root: Path, tree: Path, cell: CellSpec, text: bytes) -> None:
     for candidate in (None, *texts_of(root, MATRIX.as_posix())):
         if candidate is not None:
             write_whole(tree / MATRIX, candidate, tree)
-        matrix = _matrix(tree, strict=candidate is None)
-        if matrix is not None and _makes(matrix, cell, wanted):
+        try:
+            matrix = load_matrix(tree / MATRIX)
+        except SpecError:
+            if candidate is None:
+                raise
+            continue
+        if cell.python in matrix.pythons and matrix_digest(matrix, cell) == wanted:
             break
     else:
         raise LockError(
@@ -278,20 +282,6 @@ def _folder(folder: Path, *, keep: bool) -> Iterator[None]:
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _matrix(tree: Path, *, strict: bool) -> Matrix | None:
-    """Return the matrix of a clone; ``None`` if it cannot be read and need not be."""
-    try:
-        return load_matrix(tree / MATRIX)
-    except SpecError:
-        if strict:
-            raise
-        return None
-
-
-def _makes(matrix: Matrix, cell: CellSpec, digest: str) -> bool:
-    return cell.python in matrix.pythons and matrix_digest(matrix, cell) == digest
 
 
 def _describe(root: Path, cell: CellSpec, text: bytes) -> str:

@@ -249,7 +249,7 @@ SCHEMAS: Final[dict[str, TypeAdapter[object]]] = {
         "",
         **dict.fromkeys(("places", "runs", "most_runs", "answers"), int),
         clear_runs=int | None,
-        **dict.fromkeys(("run_s", "run_alone_s"), float | None),
+        run_s=float | None,
     ),
     "blame": _answer(
         "blame",

@@ -71,28 +71,8 @@ def engine_errors(doing: str) -> Iterator[None]:
     """
     try:
         yield
-    except ImageNotFound as error:
-        raise EngineError(
-            f"{doing}: the image is not there: {_message(error)}",
-            hint="run the same command again: it is built when it is missing",
-        ) from error
-    except APIError as error:
-        raise EngineError(
-            f"{doing}: {_message(error)}", hint=_hint_for(_message(error))
-        ) from error
-    except ContainerError as error:
-        raise EngineError(
-            f"{doing}: {_message(error)}",
-            hint="the image lacks a program of every cell: build it again, or use another base",
-        ) from error
-    except _LOST as error:
-        raise EngineError(
-            f"{doing}: the connection to the engine was lost: {_message(error)}", hint=_AGAIN
-        ) from error
-    except OSError as error:
-        raise EngineError(
-            f"{doing}: {error}", hint="check disk space, files and permissions on this machine"
-        ) from error
+    except (*_LOST, OSError) as error:
+        raise EngineError(f"{doing}: {_message(error)}", hint=_hint_for(error)) from error
 
 
 def _message(error: BaseException) -> str:
@@ -100,13 +80,26 @@ def _message(error: BaseException) -> str:
     return " ".join(str(text).split())[:500]
 
 
-def _hint_for(message: str) -> str:
-    """Return the next step for an engine's refusal."""
+def _hint_for(error: BaseException) -> str:
+    """Return the next step for an error of the engine, its connection or the system."""
+    message = _message(error)
     if "no space left" in message:
         return "make room: docker image rm, docker system df; then run the same command again"
     if "capabilities: [[gpu]]" in message or "nvidia" in message:
         return "the engine cannot reach a GPU: install the NVIDIA container toolkit on its machine"
-    return "the engine's own log says more (journalctl -u docker)"
+    return next(
+        (hint for kind, hint in _HINTS.items() if isinstance(error, kind)),
+        "check disk space, files and permissions on this machine",
+    )
+
+
+# By the kind of error, the first that fits.
+_HINTS: dict[type[BaseException] | tuple[type[BaseException], ...], str] = {
+    ImageNotFound: "run the same command again: it is built when it is missing",
+    APIError: "the engine's own log says more (journalctl -u docker)",
+    ContainerError: "the image lacks a program of every cell: build it again, or use another base",
+    _LOST: f"the connection to the engine was lost: {_AGAIN}",
+}
 
 
 def machine_of(client: Client, image: str, name: str | None) -> Machine:

@@ -352,21 +352,21 @@ class _Cell:
         except ValueError as error:
             raise self._forged(str(error)) from error
         order, settings = self.order, self._settings
-        ordered: dict[str, tuple[object, object]] = {
-            "project": (record.project, settings.project),
-            "cell": (record.cell, order.cell),
-            "machine": (record.machine, settings.machine),
-            "case": (case_name(record), case),
-            "workload_version": (record.workload_version, self._cases[case].workload.version),
-            "conditions.device": (device_type(record), settings.effort.device),
+        version = self._cases[case].workload.version
+        ordered: dict[str, tuple[object, tuple[object, ...]]] = {
+            "commit": (record.commit, self._commits),
+            "same_as": (record.same_as, (*self._commits, None)),
+            "project": (record.project, (settings.project,)),
+            "cell": (record.cell, (order.cell,)),
+            "machine": (record.machine, (settings.machine,)),
+            "case": (case_name(record), (case,)),
+            "workload_version": (record.workload_version, (version,)),
+            "conditions.device": (device_type(record), (settings.effort.device,)),
         }
-        for field, commit in (("commit", record.commit), ("same_as", record.same_as)):
-            if commit not in (*self._commits, *((None,) if field == "same_as" else ())):
-                rule = f"{field}: must be {' or '.join(self._commits)}"
-                raise self._forged(f"{rule} (got {ascii(commit)[:200]})")
         for field, (got, wanted) in ordered.items():
-            if got != wanted:
-                raise self._forged(f"{field}: must be {wanted} (got {ascii(got)[:200]})")
+            if got not in wanted:
+                rule = " or ".join(str(one) for one in wanted if one is not None)
+                raise self._forged(f"{field}: must be {rule} (got {ascii(got)[:200]})")
         mistake = first_mistake(record) or not_locked(record.conditions.packages, self._pins)
         if mistake:
             raise self._forged(mistake)

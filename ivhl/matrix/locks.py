@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Literal
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from ivhl.errors import InterpreterError, LockError, SpecError, UnknownNameError
 from ivhl.matrix.interpreter import find_free_threaded
@@ -450,7 +451,7 @@ def _resolve(root: Path, matrix: Matrix, cell: CellSpec, seed: Mapping[str, str]
     )
     if text is None:
         because, messages = _culprit(root, matrix, cell, messages)
-        reason = _why_unavailable(root, matrix, cell, messages, because)
+        reason = _why_unavailable(matrix, cell, messages, because)
         if because:
             header += f"# Because of: {because}\n"
             reason = f"the project requires {because}, which this cell cannot have: {reason}"
@@ -560,13 +561,10 @@ def _culprit(root: Path, matrix: Matrix, cell: CellSpec, messages: str) -> tuple
     return ", ".join(map(str, theirs)), messages
 
 
-def _why_unavailable(
-    root: Path, matrix: Matrix, cell: CellSpec, messages: str, because: str = ""
-) -> str:
+def _why_unavailable(matrix: Matrix, cell: CellSpec, messages: str, because: str) -> str:
     """Return uv's reason if it is permanent.
 
     Args:
-        root: Root of the project.
         matrix: The matrix.
         cell: Cell that has no solution.
         messages: Those of uv.
@@ -598,12 +596,10 @@ def _why_unavailable(
                 "from envs/matrix.toml",
             )
         # Nearest by version, not by spelling: for 2.5.7 suggest 2.5.1 and 2.6.0, not 2.9.1.
-        near = tuple(_nearest_releases(root, matrix, cell))
-        releases = matrix.releases("extended")
-        error = UnknownNameError("PyTorch release", cell.torch, near or releases)
-        if len(near) == 1:  # beyond all that exist: one neighbour alone helps nobody
-            error.hint = f"the nearest is {near[0]}; the matrix has {', '.join(releases)}"
-        raise error
+        wanted, known = Version(cell.torch), matrix.releases("extended")
+        n_before = sum(Version(one) < wanted for one in known)
+        near = known[max(n_before - 1, 0) : n_before + 1]
+        raise UnknownNameError("PyTorch release", cell.torch, near)
     if not because and not _NO_WHEEL.search(messages):
         raise LockError(
             f"{cell.id}: cannot be resolved: {_in_one_line(messages)}",
@@ -614,16 +610,6 @@ def _why_unavailable(
         for line in messages.splitlines()
         if not line.startswith("error:")
     )
-
-
-def _nearest_releases(root: Path, matrix: Matrix, cell: CellSpec) -> Iterator[str]:
-    """Yield the registry's releases just before and just after one that does not exist."""
-    for sign, resolution in (("<", "highest"), (">", "lowest")):
-        options = ("--no-deps", "--no-annotate", "--resolution", resolution)
-        _, text = resolve_requirements(
-            root, matrix, cell.python, [f"torch{sign}{cell.torch}"], {}, *options
-        )
-        yield from (pin.version for pin in parse_lock(text or ""))
 
 
 def _in_one_line(messages: str) -> str:

@@ -17,13 +17,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeGuard, Typ
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from ivhl.errors import ALIKE, SpecError, UnknownNameError
 from ivhl.records.record import Cell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
 # ``next``: release candidates and nightlies, from the index that IVHL_NEXT_INDEX names.
@@ -34,6 +42,7 @@ _M = TypeVar("_M", bound=BaseModel)
 LARGEST_TEXT: Final = 16 << 20
 
 # Few digits: Python makes no integer of thousands.
+_PIN = re.compile(r"==[^*=,\s]+")
 _PYTHON = re.compile(r"3\.(0|[1-9][0-9]{0,3})(t?)")
 
 # pydantic's errors as rules that need no knowledge of pydantic.
@@ -89,21 +98,23 @@ def canonical_release(text: str) -> str:
     return str(version).replace(written, ".".join(numbers), 1)
 
 
-def _pinned(text: str) -> str:
+def split_pin(text: str) -> tuple[str, str]:
+    """Return name and version of a pin, the name in its canonical form.
+
+    Raises:
+        ValueError: If it is not pinned, or says more.
+    """
     try:
-        requirement = Requirement(text)
+        one = Requirement(text)
     except InvalidRequirement:
         raise ValueError("must be a requirement like flit_core==3.12.0") from None
-    specifiers = list(requirement.specifier)
-    if (
-        len(specifiers) != 1
-        or specifiers[0].operator != "=="
-        or specifiers[0].version.endswith("*")
-        or requirement.marker
-        or requirement.url
-        or requirement.extras
-    ):
+    if not _PIN.fullmatch(str(one.specifier)) or one.marker or one.url or one.extras:
         raise ValueError("must be pinned and nothing more, like flit_core==3.12.0")
+    return canonicalize_name(one.name), next(iter(one.specifier)).version
+
+
+def _pinned(text: str) -> str:
+    split_pin(text)
     return text
 
 
@@ -117,11 +128,37 @@ def _required(text: str) -> str:
     return text
 
 
+def _name_of(text: str) -> str:
+    return canonicalize_name(Requirement(text).name)
+
+
+def _without_torch(listed: tuple[str, ...]) -> tuple[str, ...]:
+    if "torch" in map(_name_of, listed):
+        raise ValueError("must not name torch, whose releases are [[torch]] rows")
+    return listed
+
+
+def _once(key: Callable[[Any], str]) -> AfterValidator:
+    """Return a check that no two rows have the same key."""
+
+    def check(rows: tuple[_T, ...]) -> tuple[_T, ...]:
+        for name, count in Counter(map(key, rows)).items():
+            if count > 1:
+                raise ValueError(f"must not list {name} twice")
+        return rows
+
+    return AfterValidator(check)
+
+
 Python = Annotated[str, AfterValidator(_python)]
 Release = Annotated[str, AfterValidator(_release)]
 Pinned = Annotated[str, AfterValidator(_pinned)]
 Required = Annotated[str, AfterValidator(_required)]
 Text = Annotated[str, Field(min_length=1)]
+# TOML has lists, not tuples, so such fields are not strict; their items are.
+Pins = Annotated[
+    tuple[Pinned, ...], Field(strict=False), _once(_name_of), AfterValidator(_without_torch)
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +200,14 @@ class TorchRow(_Model):
     release: Release
     tier: Tier
 
+    @field_validator("tier")
+    @classmethod
+    def _next_if_early(cls, tier: Tier, info: ValidationInfo) -> Tier:
+        release = info.data.get("release")
+        if release and Version(release).is_prerelease and tier != "next":
+            raise ValueError('must be "next" for a pre-release')
+        return tier
+
 
 class Forced(_Model):
     """A package that only some Pythons have, for a reason outside this project.
@@ -176,7 +221,6 @@ class Forced(_Model):
 
     torch: Release
     package: Text
-    # TOML has lists, not tuples, so the field is not strict; its items are.
     pythons: Annotated[tuple[Python, ...], Field(strict=False, min_length=1)]
     reason: Text
 
@@ -196,16 +240,34 @@ class Matrix(_Model):
         Field(alias="exclude-newer")
     )
     platform: Text
-    also: Annotated[tuple[Pinned, ...], Field(strict=False)] = ()
-    requires: Annotated[tuple[Required, ...], Field(strict=False)] = ()
-    built: Annotated[tuple[Pinned, ...], Field(strict=False)] = ()
-    python_rows: Annotated[tuple[PythonRow, ...], Field(strict=False, min_length=1)] = Field(
-        alias="python"
-    )
-    torch_rows: Annotated[tuple[TorchRow, ...], Field(strict=False, min_length=1)] = Field(
-        alias="torch"
-    )
-    forced: Annotated[tuple[Forced, ...], Field(strict=False)] = ()
+    also: Pins = ()
+    # A requirement may have a line for each marker.
+    requires: Annotated[
+        tuple[Required, ...], Field(strict=False), AfterValidator(_without_torch)
+    ] = ()
+    built: Pins = ()
+    python_rows: Annotated[
+        tuple[PythonRow, ...], Field(strict=False, min_length=1), _once(lambda row: row.version)
+    ] = Field(alias="python")
+    torch_rows: Annotated[
+        tuple[TorchRow, ...], Field(strict=False, min_length=1), _once(lambda row: row.release)
+    ] = Field(alias="torch")
+    forced: Annotated[
+        tuple[Forced, ...],
+        Field(strict=False),
+        _once(lambda row: f"{row.package} of {row.torch}"),
+    ] = ()
+
+    @field_validator("forced")
+    @classmethod
+    def _has_rows(cls, forced: tuple[Forced, ...], info: ValidationInfo) -> tuple[Forced, ...]:
+        pythons, releases = (info.data.get(key, ()) for key in ("python_rows", "torch_rows"))
+        if pythons and releases:  # otherwise they have mistakes of their own
+            there = {row.version for row in pythons} | {row.release for row in releases}
+            for name in (name for row in forced for name in (row.torch, *row.pythons)):
+                if name not in there:
+                    raise ValueError(f"must name what has a row of its own, unlike {name}")
+        return forced
 
     @property
     def pythons(self) -> tuple[str, ...]:
@@ -394,19 +456,7 @@ def load_matrix(path: Path) -> Matrix:
             with its place, the rule and the value.
     """
     hint = f"correct {path}; the comments in it say what each key means"
-    raw = read_toml(path, hint)
-    mistakes: list[str] = []
-    matrix = None
-    try:
-        matrix = Matrix.model_validate(raw)
-    except ValidationError as error:
-        mistakes += explain(error, Matrix)
-    # On the raw data, so that both kinds of mistakes are reported together.
-    mistakes += _cross_mistakes(raw)
-    if matrix is None or mistakes:
-        lines = [f"{path.name}: {mistake}" for mistake in mistakes]
-        raise SpecError("\n".join(lines), hint=hint)
-    return matrix
+    return validated(Matrix, read_toml(path, hint), path.name, hint)
 
 
 def explain(error: ValidationError, model: type[BaseModel], place: str = "") -> list[str]:
@@ -467,71 +517,6 @@ def _keys_at(model: type[BaseModel], parents: Iterable[int | str]) -> Iterator[s
 
 def _is_model(kind: object) -> TypeGuard[type[BaseModel]]:
     return isinstance(kind, type) and issubclass(kind, BaseModel)
-
-
-def _cross_mistakes(raw: dict[str, Any]) -> Iterator[str]:
-    """Yield the mistakes between rows; skips wrong types, which pydantic reports."""
-    pythons = _column(raw, "python", "version", str)
-    releases = _column(raw, "torch", "release", str)
-    packages = _column(raw, "forced", "package", str)
-    forced = _column(raw, "forced", "torch", str)
-    pairs = {row: f"{forced[row]}, {packages[row]}" for row in forced if row in packages}
-    yield from _twice("python", "version", pythons)
-    yield from _twice("torch", "release", releases)
-    yield from _twice("forced", "package", pairs)
-    for field in ("also", "requires", "built"):
-        yield from _list_mistakes(field, raw.get(field))
-    tiers = _column(raw, "torch", "tier", str)
-    for row, release in releases.items():
-        if _prerelease(release) and tiers.get(row) in ("default", "extended"):
-            yield f'torch.{row}.tier: must be "next" for a pre-release (got {tiers[row]!r})'
-    for row, release in forced.items():
-        if release not in releases.values():
-            yield f"forced.{row}.torch: must be a release of a [[torch]] row (got {release!r})"
-    for row, listed in _column(raw, "forced", "pythons", list).items():
-        for python in listed:
-            if isinstance(python, str) and python not in pythons.values():
-                yield f"forced.{row}.pythons: must be of [[python]] rows (got {python!r})"
-
-
-def _prerelease(release: str) -> bool:
-    try:
-        return Version(release).is_prerelease
-    except ValueError:  # no version, or one with thousands of digits
-        return False
-
-
-def _column(raw: dict[str, Any], key: str, field: str, kind: type[_T]) -> dict[int, _T]:
-    rows = raw.get(key)
-    return {
-        index: row[field]
-        for index, row in enumerate(rows if isinstance(rows, list) else [])
-        if isinstance(row, dict) and isinstance(row.get(field), kind)
-    }
-
-
-def _twice(key: str, field: str, values: dict[int, str]) -> Iterator[str]:
-    first: dict[str, int] = {}
-    for row, value in values.items():
-        if value in first:
-            yield (
-                f"{key}.{row}.{field}: must not be listed twice, it is already "
-                f"{key}.{first[value]} (got {value!r})"
-            )
-        first.setdefault(value, row)
-
-
-def _list_mistakes(field: str, listed: object) -> Iterator[str]:
-    written = (
-        [text for text in listed if isinstance(text, str)] if isinstance(listed, list) else []
-    )
-    names = Counter(canonicalize_name(re.split(r"[^\w.-]", text)[0]) for text in written)
-    for name, count in names.items():
-        # A requirement may have a line for each marker.
-        if count > 1 and field != "requires":
-            yield f"{field}: must not name a package twice (got {name!r})"
-    if "torch" in names:
-        yield f"{field}: must not name torch, whose releases are [[torch]] rows (got 'torch')"
 
 
 def _python_key(python: str) -> tuple[int, str]:

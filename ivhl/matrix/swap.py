@@ -9,17 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
-
 from ivhl.errors import LockError, SpecError, UnknownNameError
 from ivhl.matrix.locks import ASKED, ASKED_FILE, parse_lock, resolve_requirements
+from ivhl.matrix.spec import split_pin
 
 if TYPE_CHECKING:
     from ivhl.matrix.locks import LockState
     from ivhl.matrix.spec import Matrix
 
-_PINNED = re.compile(r"==[^*=,\s]+")
 # uv's notes on where a pin comes from name its file here.
 _OVERRIDE = re.compile(r"^    #(?: via|  ) --override .*\n", re.MULTILINE)
 
@@ -53,7 +50,13 @@ def swap_package(root: Path, matrix: Matrix, state: LockState, pin: str) -> Swap
         LockError: If the cell has no lock, the package has no such version or no wheel for the cell,
             or other packages would change with it.
     """
-    name, version = _read(pin)
+    try:
+        name, version = split_pin(pin)
+    except ValueError as error:
+        raise SpecError(
+            f"--swap: must be a package with its other version (got {pin!r})",
+            hint="e.g. --swap triton==3.1.0",
+        ) from error
     if state.kind != "locked":
         raise LockError(
             f"{state.cell.id}: has no lock in which {name} could be swapped",
@@ -114,22 +117,3 @@ def swap_package(root: Path, matrix: Matrix, state: LockState, pin: str) -> Swap
     sha256 = hashlib.sha256(data).hexdigest()
     after = replace(state, sha256=sha256, pins=parse_lock(data.decode()))
     return Swap(f"{name}=={known[name]}", f"{name}=={version}", data, after)
-
-
-def _read(pin: str) -> tuple[str, str]:
-    try:
-        one = Requirement(pin)
-    except InvalidRequirement:
-        one = None
-    if (
-        one is None
-        or not _PINNED.fullmatch(str(one.specifier))
-        or one.marker
-        or one.extras
-        or one.url
-    ):
-        raise SpecError(
-            f"--swap: must be a package with its other version (got {pin!r})",
-            hint="e.g. --swap triton==3.1.0",
-        )
-    return canonicalize_name(one.name), next(iter(one.specifier)).version

@@ -382,7 +382,7 @@ def test_a_missing_image_is_reported_and_the_other_cells_run(  # noqa: PLR0917  
         patch.setattr(engine, "image", image)
         missing = bench(second, lock)
     assert {line.split(":")[0] for line in missing} == {second.cell.id}
-    assert "the image is not there" in bench.said.getvalue()
+    assert "it is built when it is missing" in bench.said.getvalue()
     assert len(bench.records) == len(bench.cases)
     assert bench(second, lock) == ()  # built again
 

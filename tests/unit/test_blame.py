@@ -25,7 +25,6 @@ from ivhl.bench.blame import (
     Blamed,
     Suspicion,
     _cures,
-    _flaky,
     _rate,
     _Runner,
     _see_stages,
@@ -555,7 +554,7 @@ def test_a_flaky_case_is_said_with_its_rate(
         root = tmp_path / "project"
         root.mkdir()
         make_fleet_project(root)
-        flaky = _flaky(rate, shown("inductor"), {})
+        flaky = Blamed(stage="inductor", rate=rate, stages=shown("inductor"), good={})
         text = write_report(root, suspicion(tmp_path), flaky, {}, "ivhl blame c").read_text()
         assert f"Flaky: {rate[0]} of {rate[1]} runs show it" in text
         assert "inductor is the first stage that showed it" in text

@@ -268,9 +268,9 @@ def test_without_an_engine_the_error_has_a_hint(monkeypatch: pytest.MonkeyPatch)
 
 def test_exceptions_of_docker_become_engine_errors() -> None:
     told = {
-        "the image is not there": ImageNotFound("no such image"),
-        "the connection to the engine was lost": NoConnection("reset"),
-        "connection to the engine was lost: cut off": HTTPError("cut off"),
+        "no such image": ImageNotFound("no such image"),
+        "reset": NoConnection("reset"),
+        "cut off": HTTPError("cut off"),
         "no space left on device": APIError("write: no space left on device"),
         "status 127": ContainerError("c", 127, "cat", "i", b"no cat"),
         "No space left": OSError(28, "No space left on device"),
@@ -284,6 +284,8 @@ def test_exceptions_of_docker_become_engine_errors() -> None:
             raise error
         assert str(caught.value).startswith("measuring x: ")
         hints.append(caught.value.hint)
+    assert "built when it is missing" in hints[0]
+    assert "connection to the engine was lost" in hints[1] == hints[2]
     assert "docker image rm" in hints[3]
     assert "another base" in hints[4]
     assert "this machine" in hints[5]

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from ivhl.bench import bench
-from ivhl.bench.bisection.cost import SearchCost, estimate_of
+from ivhl.bench.bisection.cost import cost_left
 from ivhl.bench.bisection.question import (
     Answer,
     Culprit,
@@ -105,11 +105,8 @@ class _Bisection:
         self._journal = SearchJournal(question, request)
         self._answers = self._journal.lines
         self._search = Search(question, self._answers)
-        found = estimate_of(question, request, results)
-        by_records = found is not None and not found.machines
-        self._cost = SearchCost(question, request, self._search, console, by_records=by_records)
         runs = Runs(replace(request, results=results), console, measure)
-        self._runs = Places(question, runs, results, self._cost)
+        self._request, self._runs = request, Places(question, runs, results)
         self._first_records: list[RunRecord] = []
         self._last = self._search.last
 
@@ -120,6 +117,11 @@ class _Bisection:
             self._console.print(f"goes on after {counted(len(self._answers), 'answer')}")
         whole = self._ask_ends()
         prior = self._prior()
+        gaps = self._search.gaps(prior)
+        if len(gaps) > 1:
+            last = self._runs.newest(self._question.positions[-1])
+            args = self._question, self._request, self._search, gaps, last
+            self._console.print(cost_left(*args))
         while True:
             gaps = self._search.gaps(prior)
             found, place = most_probable(gaps), next_place(gaps)
@@ -127,7 +129,6 @@ class _Bisection:
             todo = next(self._search.unseen(found), None) if sure else None
             if sure and todo is None:
                 break
-            self._cost.tell_cost(gaps)
             self._ask(self._search.chosen(todo if todo is not None else place or 0))
             if not self._question.timed and self._search.flaky():
                 self._ask_rates()
@@ -143,7 +144,7 @@ class _Bisection:
             evidence=evidence,
             notes=tuple(notes),
             answers=sum(0 < self._search.names[a.place] < self._last for a in self._answers),
-            runs=len(self._cost.took_s),
+            runs=self._runs.n_runs,
             seconds=time.monotonic() - began,
             earlier=earlier,
         )

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.bench.bisection.question import SearchJournal
 from ivhl.bench.experiment.estimate import (
-    Duration,
     Estimate,
     duration_of_case,
     environments,
@@ -21,11 +20,8 @@ from ivhl.bench.experiment.evidence import (
     ROUNDS,
     weigh_moves,
 )
-from ivhl.tracker.causes.culprit import (
-    Gap,
-    expected_answers,
-)
-from ivhl.tracker.wording import counted, seconds
+from ivhl.tracker.causes.culprit import expected_answers
+from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,12 +29,11 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ivhl.bench.bisection.question import (
-        Question,
-    )
+    from ivhl.bench.bisection.question import Question
     from ivhl.bench.bisection.search import Search
     from ivhl.bench.request import Request
     from ivhl.records.record import RunRecord
+    from ivhl.tracker.causes.culprit import Gap
 
 
 # A change that few runs tell: what a search costs if the ends differ by more than asked.
@@ -52,9 +47,8 @@ class Expected(NamedTuple):
         places: Commits or releases that are searched.
         runs: Runs, of which seldom more than ``most_runs`` are needed.
         clear_runs: Runs if both ends differ by 2x; ``None`` where no size is searched for.
-        run_s: Seconds of a run, by records of this machine or else of others, beside as much other
-            work as they had; ``None`` without any.
-        run_alone_s: The same on a machine that does nothing else.
+        run_s: Seconds of a run, by records of this machine or else of others; ``None`` without
+            any.
         answers: What an earlier search has left: it is not asked again.
     """
 
@@ -63,7 +57,6 @@ class Expected(NamedTuple):
     most_runs: int
     clear_runs: int | None
     run_s: float | None
-    run_alone_s: float | None
     answers: int
 
 
@@ -93,14 +86,12 @@ def announce(question: Question, request: Request, results: Path, console: Conso
     answers = len(SearchJournal(question, request).lines)
     if answers:
         console.print(f"of that, an earlier search has left {counted(answers, 'answer')}")
-    each = found.cases.runs(1) if found else None
     return Expected(
         places=n,
         runs=round(runs),
         most_runs=most_runs,
         clear_runs=clear_runs,
-        run_s=each and each.beside_s,
-        run_alone_s=each and each.alone_s,
+        run_s=found.runs_s(1) if found else None,
         answers=answers,
     )
 
@@ -145,80 +136,34 @@ def _rounds_that_tell(question: Question) -> int:
     return ROUNDS
 
 
-def _duration(record: RunRecord, question: Question, request: Request) -> Duration:
-    """Return what the case takes in a run of a search, by an earlier run of it."""
+def _duration(record: RunRecord, question: Question, request: Request) -> float:
+    """Return the seconds of the case in a run of a search, by an earlier run of it."""
     if question.in_turns:  # two commits in a run
-        return duration_of_case(record, PROCESSES_PER_RUN).times(2)
+        return 2 * duration_of_case(record, PROCESSES_PER_RUN)
     processes = PROCESSES_PER_ROUND if question.timed else request.effort.processes
     return duration_of_case(record, processes)
 
 
-class SearchCost:
-    """Prints what is left to do, once when the ends are known and once after an answer.
+def cost_left(
+    question: Question,
+    request: Request,
+    search: Search,
+    gaps: Sequence[Gap],
+    record: RunRecord | None,
+) -> str:
+    """Return what is left to do when the ends are known, and how long it takes.
 
     Args:
         question: The change to search for.
         request: The machine.
         search: What the answers tell.
-        console: Where it is printed.
-        by_records: Whether records of this machine told what a run takes.
+        gaps: Where the change may be.
+        record: A run of an end. It does not have what making the environment took.
     """
-
-    def __init__(
-        self,
-        question: Question,
-        request: Request,
-        search: Search,
-        console: Console,
-        *,
-        by_records: bool,
-    ) -> None:
-        self._question, self._request, self._search = question, request, search
-        self._console = console
-        # Seconds of each run of this session.
-        self.took_s: list[float] = []
-        # What was printed, and how many runs there were.
-        self._printed: dict[str, int] = {"run": 0} if by_records else {}
-
-    def tell_cost(self, gaps: Sequence[Gap]) -> None:
-        """Print once, when the ends are known, what is left to do, and how long it takes.
-
-        Seconds come from the first answer between the ends: the run of the ends may have made the
-        environment.
-        """
-        if len(gaps) < 2:  # noqa: PLR2004  (two gaps have a place between)
-            return
-        taken = self.took_s[self._printed.get("ends", 0) :]
-        if "ends" not in self._printed:
-            self._printed["ends"] = len(self.took_s)
-            mean, most = expected_answers(len(gaps), self._question.error, self._search.strength())
-            answers = counted(round(mean), "answer")
-            self._console.print(f"the ends differ: {answers} expected, nine of ten need {most}")
-        elif "seconds" not in self._printed and taken:
-            self._printed["seconds"] = len(self.took_s)
-            left = math.exp(-sum(g.probability * math.log(g.probability or 1.0) for g in gaps))
-            mean, _ = expected_answers(
-                max(round(left), 1), self._question.error, self._search.strength()
-            )
-            # Two releases are two runs; both sides of the culprit are measured once more.
-            each = 2 if self._question.timed and not self._question.in_turns else 1
-            seconds_left = (mean + 1) * each * max(taken)
-            answers = counted(round(mean), "answer")
-            self._console.print(f"left: {answers} and both sides again, {seconds(seconds_left)}")
-
-    @property
-    def is_known(self) -> bool:
-        """Whether a record of this machine has told what a run takes."""
-        return "run" in self._printed
-
-    def tell_by_first_run(self, record: RunRecord | None) -> None:
-        """Print what is left to do, by the first run, where no record of this machine told it.
-
-        Its record does not have what making the environment took.
-        """
-        if record is None or record.duration_s <= 0:
-            return
-        n_runs = self._printed["run"] = len(self.took_s)
-        each = _duration(record, self._question, self._request)
-        runs, most = (n - n_runs for n in _expected_runs(self._question))
-        self._console.print(told("left", runs, Estimate(each, first="one"), most=round(most)))
+    mean, most = expected_answers(len(gaps), question.error, search.strength())
+    # Two releases are two runs; both sides of the culprit are measured once more.
+    each = 2 if question.timed and not question.in_turns else 1
+    known = None
+    if record is not None and record.duration_s > 0:
+        known = Estimate(_duration(record, question, request), first="run")
+    return f"the ends differ; {told('left', each * (mean + 1), known, most=each * (most + 1))}"

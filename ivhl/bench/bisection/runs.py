@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from ivhl.bench.bisection.cost import SearchCost
     from ivhl.bench.experiment import Runs
     from ivhl.measure.effort import Effort
     from ivhl.records.record import RunRecord
@@ -52,11 +50,14 @@ class Places:
         question: The change to search for.
         runs: Measures.
         results: Folder of the results.
-        cost: Is given the seconds of each run.
+
+    Attributes:
+        n_runs: Runs so far.
     """
 
-    def __init__(self, question: Question, runs: Runs, results: Path, cost: SearchCost) -> None:
-        self._question, self._runs, self._results, self._cost = question, runs, results, cost
+    def __init__(self, question: Question, runs: Runs, results: Path) -> None:
+        self._question, self._runs, self._results = question, runs, results
+        self.n_runs = 0
         self._request = runs.request
         self._subjects: dict[tuple[str, str | None], int] = {}
 
@@ -109,7 +110,7 @@ class Places:
         arms = [Treatment(self._question.python, one.torch, one.commit) for one in positions]
         titles = ", interleaved with ".join(one.title for one in positions[::-1])
         self._runs.console.print(f"measures {titles}")
-        began, sizes = time.monotonic(), self._runs.sizes(arms)
+        sizes = self._runs.sizes(arms)
         try:
             self._runs.run(arms, Selection(cases=(self._question.case,)), effort)
         except LockError as error:
@@ -118,9 +119,7 @@ class Places:
             if type(error) is not IvhlError:
                 raise
             raise NotMeasured(str(error)) from error
-        self._cost.took_s.append(time.monotonic() - began)
-        if not self._cost.is_known:
-            self._cost.tell_by_first_run(self.newest(positions[-1]))
+        self.n_runs += 1
         case = self._question.case
         added = {
             place: self._runs.added(arm, sizes) for place, arm in zip(places, arms, strict=True)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ivhl.bench import bench
 from ivhl.bench.experiment.estimate import (
-    Duration,
     Estimate,
     duration_of_case,
     estimate,
@@ -150,7 +149,7 @@ class Runs:
             request.machine,
             request.effort.device,
             cases,
-            lambda record: duration_of_case(record, processes, compiling).times(arms),
+            lambda record: duration_of_case(record, processes, compiling) * arms,
         )
 
     def added(
@@ -320,13 +319,12 @@ class Experiment:
         The round itself also took what making the environments takes.
         """
         n = len(self.order(1))
-        each = [
-            duration_of_case(record, self.processes, 1.0 if arm.flags else 0.0).times(1 / n)
+        total_s = sum(
+            duration_of_case(record, self.processes, 1.0 if arm.flags else 0.0)
             for records in table.values()
             for arm, record in records.items()
-        ]
-        total = Duration(*map(sum, zip(*each, strict=True)))
-        return told("left", (self.rounds - 1) * n, Estimate(total, first="round"))
+        )
+        return told("left", (self.rounds - 1) * n, Estimate(total_s / n, first="round"))
 
 
 def _step_of(data: Any) -> BegunRun:  # noqa: ANN401  (JSON)

@@ -1,7 +1,6 @@
 """Estimate from the records how long runs of cases take: what an experiment costs.
 
-Other work on the machine, such as a second bench or another case that compiles beside this one,
-makes a run longer, and the next run may have none beside it. So two figures are kept.
+The records may have had other work beside them, so a run on an idle machine may take less.
 """
 
 from __future__ import annotations
@@ -27,50 +26,24 @@ AROUND_S: Final = 12.0
 UNKNOWN: Final = "no record says what a run takes: the first one will"
 # Machines that a sentence names.
 _NAMED: Final = 2
-# Two figures that differ by less are printed as one.
-_SAME: Final = 1.1
-
-
-class Duration(NamedTuple):
-    """Seconds of the same work.
-
-    Attributes:
-        alone_s: On a machine that does nothing else.
-        beside_s: Beside as much other work as the records had.
-    """
-
-    alone_s: float
-    beside_s: float
-
-    def runs(self, n: float) -> Duration:
-        """Return what so many runs take, each with what it takes beside its cases."""
-        return Duration(n * (self.alone_s + AROUND_S), n * (self.beside_s + AROUND_S))
-
-    def times(self, n: float) -> Duration:
-        """Return the duration of ``n`` repetitions of the same work."""
-        return Duration(n * self.alone_s, n * self.beside_s)
-
-    def __str__(self) -> str:
-        """Return both, e.g. ``63 to 92 s``, or one where they hardly differ."""
-        alone, beside = seconds(self.alone_s), seconds(self.beside_s)
-        if self.beside_s < _SAME * self.alone_s:
-            return beside
-        value, unit = alone.split()
-        return f"{value if beside.endswith(f' {unit}') else alone} to {beside}"
 
 
 class Estimate(NamedTuple):
     """What cases take in one run, beside ``AROUND_S``.
 
     Attributes:
-        cases: All cases: of each the median of its records.
+        cases_s: Seconds of all cases: of each the median of its records.
         machines: The other machines whose records these are; empty if they are this one's.
         first: What told it in place of records: the first run or round.
     """
 
-    cases: Duration
+    cases_s: float
     machines: tuple[str, ...] = ()
     first: str = ""
+
+    def runs_s(self, n: float) -> float:
+        """Return the seconds of so many runs, each with what it takes beside its cases."""
+        return n * (self.cases_s + AROUND_S)
 
     @property
     def by(self) -> str:
@@ -88,7 +61,7 @@ def estimate(
     machine: str | None,
     device: str,
     cases: Collection[str],
-    duration: Callable[[RunRecord], Duration],
+    duration_s: Callable[[RunRecord], float],
 ) -> Estimate | None:
     """Return what cases take, by records of this machine, or else of others.
 
@@ -97,28 +70,27 @@ def estimate(
         machine: Name of this machine.
         device: Where they run.
         cases: Their names.
-        duration: Returns what the case of a record would take in a run (``duration_of_case``).
+        duration_s: Returns the seconds that the case of a record would take in a run
+            (``duration_of_case``).
 
     Returns:
         ``None`` if a case was measured nowhere.
     """
     index = open_index(results)
-    alone_s, beside_s, machines = 0.0, 0.0, set[str]()
+    cases_s, machines = 0.0, set[str]()
     for case in cases:
         there = [e for e in index.entries if case_name(e.case) == case and e.case.device == device]
         mine = [e for e in there if e.case.machine == machine]
         timed = [one for one in index.read(mine or there) if one.duration_s > 0]
         if not timed:
             return None
-        each = [duration(one) for one in timed]
-        alone_s += median(one.alone_s for one in each)
-        beside_s += median(one.beside_s for one in each)
+        cases_s += median(map(duration_s, timed))
         machines |= {one.machine.name for one in timed} - {machine}
-    return Estimate(Duration(alone_s, beside_s), tuple(sorted(machines)))
+    return Estimate(cases_s, tuple(sorted(machines)))
 
 
-def duration_of_case(record: RunRecord, processes: int, compiling: float = 1.0) -> Duration:
-    """Return what a case takes in a run, by an earlier run of it.
+def duration_of_case(record: RunRecord, processes: int, compiling: float = 1.0) -> float:
+    """Return the seconds that a case takes in a run, by an earlier run of it.
 
     Each process times the case again, and the first one compiles it. The record may be of a run that
     had other code in the compile cache.
@@ -146,12 +118,7 @@ def duration_of_case(record: RunRecord, processes: int, compiling: float = 1.0) 
     else:
         once_s, rest_s = cold_s, 0.0
         each_s = (record.duration_s - (cold_s if paid else 0.0)) / n
-    compiled, timed = _busy_in_compiler(record), _busy_in_rounds(record)
-    idle_s = (1 - timed) * phases.get("timing", 0.0) / n
-    return Duration(
-        compiling * once_s * compiled + rest_s + processes * (each_s - idle_s),
-        compiling * once_s + rest_s + processes * each_s,
-    )
+    return compiling * once_s + rest_s + processes * each_s
 
 
 def told(word: str, runs: float, known: Estimate | None, *, most: int = 0, of: str = "") -> str:
@@ -168,8 +135,8 @@ def told(word: str, runs: float, known: Estimate | None, *, most: int = 0, of: s
     text = f"{word}: {counted(round(runs), 'run')}{of}" + f", seldom more than {most}" * more
     if known is None:
         return f"{text}; {UNKNOWN}"
-    text += f", of {known.cases.runs(1)} each {known.by}: {known.cases.runs(runs)}"
-    return text + f", seldom more than {known.cases.runs(most)}" * more
+    text += f", of {seconds(known.runs_s(1))} each {known.by}: {seconds(known.runs_s(runs))}"
+    return text + f", seldom more than {seconds(known.runs_s(most))}" * more
 
 
 def environments(n: int) -> str:
@@ -178,24 +145,3 @@ def environments(n: int) -> str:
         f"what is not there yet of {counted(n, 'environment')} is made: 4.5 to 7 GB each, less what "
         "uv shares"
     )
-
-
-def _busy_in_compiler(record: RunRecord) -> float:
-    """Return in which part of the time to compile a processor did so, not something else."""
-    facts = record.compile
-    if facts is None or not facts.cold_s or facts.cold_cpu_s is None:
-        return 1.0
-    return min(1.0, facts.cold_cpu_s / facts.cold_s)
-
-
-def _busy_in_rounds(record: RunRecord) -> float:
-    """Return the same of the rounds, where one thread and no GPU computes."""
-    if record.conditions.clock != "cpu":
-        return 1.0
-    arms = (record.eager, record.eager_again, record.formulation_eager, record.compiled)
-    wall_s = cpu_s = 0.0
-    for arm in arms:
-        if arm is not None and arm.wall_s and arm.cpu_s:
-            wall_s += arm.calls * sum(arm.wall_s)
-            cpu_s += arm.calls * sum(arm.cpu_s)
-    return min(1.0, cpu_s / wall_s) if wall_s else 1.0
