@@ -153,6 +153,17 @@ def make_record(
     return replace(record, **changes)
 
 
+def verdict(record: RunRecord) -> RunRecord:
+    """Return the record of a run that asks only whether the case works."""
+    assert record.compile is not None
+    return replace(
+        record,
+        conditions=replace(record.conditions, quick=True),
+        compile=replace(record.compile, cold_s=None, warm_s=None),
+        **dict.fromkeys(("speedup", "aa", "eager", "eager_again", "compiled", "memory")),
+    )
+
+
 def whole(record: RunRecord) -> RunRecord:
     """Return a record of code that compiling took in whole: no graph break, no recompile."""
     assert record.compile is not None

@@ -54,7 +54,7 @@ from tests.builders.fleet import (
     write_records,
 )
 from tests.builders.project import git, make_commits
-from tests.builders.records import make_failure, make_record
+from tests.builders.records import make_failure, make_record, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -478,6 +478,8 @@ def test_only_a_final_record_as_things_are_now_answers(root: Path) -> None:
     assert stale(boxed)
     assert stale(here, replace(boxed, recorded_at=later))
     assert not stale(boxed, replace(here, recorded_at=later))
+    assert stale(verdict(here))
+    assert not stale(verdict(here), replace(here, recorded_at=later))
     assert stale(make_failure("timeout", **about))
     assert not stale(gate)
     assert stale(here, replace(killed, recorded_at=later))
