@@ -448,6 +448,14 @@ def test_a_commit_without_results_has_no_records(root: Path) -> None:
         records_at(root, "f" * 40)
 
 
+def test_a_verdict_does_not_tell_how_long_timing_takes(root: Path) -> None:
+    about = {"workload": "ops.one", "variant": "a", "duration_s": 500.0}
+    full = a_record(root, **about)
+    for record, seconds in ((full, 500.0), (verdict(full), 1.0)):
+        (work,) = list_work([SPECS[1]], [CASES[0]], [record], device="cpu")
+        assert work.seconds == (seconds,)
+
+
 def test_only_a_final_record_as_things_are_now_answers(root: Path) -> None:
     here = a_record(root)
     spec = SPECS[1]
