@@ -197,7 +197,8 @@ class Compilation:
             # One-time costs count as no compile time; a verdict has none, and may fail before them.
             if job.effort.is_timed or job.skip_isa_check:
                 use_compiler(skip_isa_check=job.skip_isa_check, device=job.effort.device)
-            self._setup.torch._dynamo.reset()  # noqa: SLF001
+            if job.stage != "size":
+                self._setup.torch._dynamo.reset()  # noqa: SLF001
             watch = Watch()
         elif self._setup.case.variant.engine == "hotpath":
             use_compiler(
