@@ -449,8 +449,7 @@ def test_a_commit_without_results_has_no_records(root: Path) -> None:
 
 
 def test_a_verdict_does_not_tell_how_long_timing_takes(root: Path) -> None:
-    about = {"workload": "ops.one", "variant": "a", "duration_s": 500.0}
-    full = a_record(root, **about)
+    full = a_record(root, workload="ops.one", variant="a", duration_s=500.0)
     for record, seconds in ((full, 500.0), (verdict(full), 1.0)):
         (work,) = list_work([SPECS[1]], [CASES[0]], [record], device="cpu")
         assert work.seconds == (seconds,)
