@@ -45,7 +45,8 @@ def define_bench(python: str) -> None:
         session.run(
             *(sys.executable, "-m", "ivhl", "bench", "--python", python, *session.posargs),
             # By default nox kills after half a second, and asv would go on measuring without bench.
-            interrupt_timeout=20,
+            # After Ctrl-C, bench publishes what is there.
+            interrupt_timeout=300,
             terminate_timeout=20,
         )
 

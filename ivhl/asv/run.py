@@ -61,7 +61,9 @@ def run_asv(
     }
     command = [
         sys.executable, "-m", "asv", "run", "--config", str(configuration),
-        "--machine", settings.machine.name, "--bench", benchmark_regex(cases),
+        "--machine", settings.machine.name,
+        # asv starts a process for each value that it reads: a verdict alone has one of each case.
+        "--bench", benchmark_regex(cases, r"\w+" if settings.effort.is_timed else "failed"),
         "--show-stderr", f"{commit}^!",
     ]  # fmt: skip
     with (
@@ -94,11 +96,11 @@ def run_asv(
     return status
 
 
-def benchmark_regex(cases: Sequence[Case]) -> str:
-    """Return a regular expression for these cases; asv starts a process for each value it reads."""
+def benchmark_regex(cases: Sequence[Case], metrics: str = r"\w+") -> str:
+    """Return a regular expression for these cases, and for what ``metrics`` matches of each."""
     names = "|".join(
         re.escape(f"{operation_of(case.workload.name, case.workload).name}.")
-        + rf"track_\w+\({re.escape(f'{case.size!r}, {case.variant.name!r}')}"
+        + rf"track_{metrics}\({re.escape(f'{case.size!r}, {case.variant.name!r}')}"
         for case in cases
     )
     return rf"^(?:{names})\)$"

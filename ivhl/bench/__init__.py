@@ -31,8 +31,10 @@ from ivhl.matrix.locks import ensure_lock, index_options, lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
 from ivhl.measure.alone import only_run_here, only_user_of_gpu, only_writer
+from ivhl.measure.earlier import case_key
 from ivhl.measure.outcome import failed_everywhere
 from ivhl.measure.settings import Settings
+from ivhl.records.answers import newest_keys
 from ivhl.records.files import append_record
 from ivhl.workload import broken_benchmarks, load_workloads
 
@@ -44,11 +46,11 @@ if TYPE_CHECKING:
     from ivhl.bench.request import Executor, Request
     from ivhl.matrix.locks import LockState
     from ivhl.matrix.spec import CellSpec, Matrix
+    from ivhl.measure.effort import Effort
     from ivhl.records.record import Machine, RunRecord
     from ivhl.workload import Case
 
-# Cells with more than WORTH_A_LOOK cases first run FIRST_LOOK of them; see ``parts_in_order``.
-FIRST_LOOK = 2
+# In cells that lack records of more cases than this, the run first asks which of them work.
 WORTH_A_LOOK = 8
 
 
@@ -138,7 +140,10 @@ def bench(request: Request, console: Console, executor: Executor | None = None) 
     locks = {lock_of(root, matrix, cell, console): mine for cell, mine in share.items()}
     settings = executor.check(settings, request.python)
     with only_run_here(root), only_writer(results), only_user_of_gpu(device, console.print):
-        missing = _measure(executor, settings, locks, commit, console)
+        missing = _measure(
+            executor, settings, locks, ask=asks_first(request, executor), commit=commit,
+            console=console,
+        )  # fmt: skip
     return Done(
         commit=commit,
         machine=machine.name,
@@ -154,6 +159,8 @@ def _measure(
     executor: Executor,
     settings: Settings,
     locks: Mapping[LockState, tuple[Case, ...]],
+    *,
+    ask: bool,
     commit: str,
     console: Console,
 ) -> tuple[str, ...]:
@@ -165,39 +172,70 @@ def _measure(
     for lock, cases in locks.items():
         if lock.kind != "locked":
             record_unavailable(settings, lock, cases, commit)
-    locked = [(lock, cases) for lock, cases in locks.items() if lock.kind == "locked" and cases]
-    by_name = {case.name: case for _, cases in locked for case in cases}
-    # One asv run measures the same cases in all its cells: group cells with equal cases.
-    alike = parts_in_order(locked)
-    executor.prepare(settings, [lock for lock, _ in locked], console)
-    missing: tuple[str, ...] = ()
-    for names, cells in alike.items():
-        wanted = replace(settings, names=names)
-        part = tuple(by_name[name] for name in names)
-        missing += executor.measure(wanted, cells, part, commit=commit, console=console)
-    return missing
+    todo = [(lock, cases) for lock, cases in locks.items() if lock.kind == "locked" and cases]
+    return measure_in_order(
+        executor, settings, todo[::-1], ask=ask, commit=commit, console=console
+    )
 
 
-def parts_in_order(
-    locked: Sequence[tuple[LockState, tuple[Case, ...]]],
-) -> dict[tuple[str, ...], list[LockState]]:
-    """Return the parts of the run in order: case names to the cells that measure them.
+def measure_in_order(
+    executor: Executor,
+    settings: Settings,
+    todo: Sequence[tuple[LockState, tuple[Case, ...]]],
+    *,
+    ask: bool,
+    commit: str,
+    console: Console,
+) -> tuple[str, ...]:
+    """Measure the cases of each cell in the order of worth; return those without a record.
 
-    Large cells first run a few cases each, so that every cell has a first result before a full
-    cell, which takes minutes. The last cell runs all its cases at once, then the others continue.
+    The newest release comes first in ``todo``. With ``ask``, the run begins with what works: of the
+    newest release before the other cells are made, then of the others; then how fast all of it is.
     """
-    first: dict[tuple[str, ...], list[LockState]] = {}
-    rest: dict[tuple[str, ...], list[LockState]] = {}
-    for number, (lock, cases) in enumerate(locked, 1):
-        names = tuple(case.name for case in cases)
-        if len(names) > WORTH_A_LOOK and number < len(locked):
-            first.setdefault(names[:FIRST_LOOK], []).append(lock)
-            rest.setdefault(names[FIRST_LOOK:], []).append(lock)
-        elif names:
-            first.setdefault(names, []).append(lock)
-    for names, cells in rest.items():
-        first.setdefault(names, []).extend(cells)
-    return first
+
+    def measure(
+        effort: Effort, locks: Sequence[LockState], cases: tuple[Case, ...]
+    ) -> tuple[str, ...]:
+        wanted = replace(settings, effort=effort, names=tuple(case.name for case in cases))
+        return executor.measure(wanted, locks, cases, commit=commit, console=console)
+
+    def ask_in(cells: Sequence[tuple[LockState, tuple[Case, ...]]]) -> None:
+        for lock, cases in cells if ask else ():
+            unknown = without_record(settings, lock, cases, commit)
+            if len(unknown) > WORTH_A_LOOK:
+                measure(replace(settings.effort, processes=0), [lock], unknown)
+
+    ask_in(todo[:1])
+    executor.prepare(settings, [lock for lock, _ in todo], console)
+    ask_in(todo[1:])
+    # One asv run measures the same cases in all its cells.
+    alike: dict[tuple[str, ...], tuple[list[LockState], tuple[Case, ...]]] = {}
+    for lock, cases in todo:
+        alike.setdefault(tuple(case.name for case in cases), ([], cases))[0].append(lock)
+    return tuple(
+        name for locks, cases in alike.values() for name in measure(settings.effort, locks, cases)
+    )
+
+
+def asks_first(request: Request, executor: Executor) -> bool:
+    """Return whether a run begins with what works, whose compiled code the timing then uses.
+
+    Not where nothing compiled is kept, and not where all is to be measured again.
+    """
+    effort = request.effort
+    again = effort.force or effort.cold or effort.flags or request.base is not None
+    return (
+        effort.is_timed and not again and effort.device == "cpu" and isinstance(executor, Native)
+    )
+
+
+def without_record(
+    settings: Settings, lock: LockState, cases: Sequence[Case], commit: str
+) -> tuple[Case, ...]:
+    """Return the cases of which this commit has no record in a cell."""
+    run = settings.run_in(lock.cell.as_recorded(lock.sha256), commit)
+    known = newest_keys(run.record_file, timed=False)
+    return tuple(case for case in cases if case_key(run, case) not in known)
 
 
 def cases_of_cells(

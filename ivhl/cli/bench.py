@@ -123,7 +123,8 @@ def bench_command(
         )
         for name, version in product(names, pythons)
     ]
-    with _telling_how_to_go_on(context, console, force=force):
+    shown = None if results is not None or no_publish else root
+    with _telling_how_to_go_on(context, console, shown, force=force):
         done, failed = _measure(requests, console, in_docker=in_docker, cpus=cpus)
     if share is not None and not any(one.cells for one in done):
         console.print(f"share {shard} has no work for Python {', '.join(python or ['any'])}")
@@ -283,7 +284,7 @@ def _publish(root: Path, console: Terminal) -> list[str]:
     try:
         site = publish(root, root / "site", asv=True)
     except KeyboardInterrupt:
-        console.print("stopped: everything is measured; ivhl publish builds the site")
+        console.print("stopped: ivhl publish builds the site")
         raise
     console.print(f"site: {site.output / 'index.html'}", soft_wrap=True)
     return list(site.problems)
@@ -291,9 +292,9 @@ def _publish(root: Path, console: Terminal) -> list[str]:
 
 @contextmanager
 def _telling_how_to_go_on(
-    context: typer.Context, console: Terminal, *, force: bool
+    context: typer.Context, console: Terminal, shown: Path | None, *, force: bool
 ) -> Iterator[None]:
-    """Say what goes on with a run that somebody interrupts."""
+    """Say what goes on with a run that somebody interrupts, and publish the project ``shown``."""
     try:
         yield
     except KeyboardInterrupt:
@@ -304,6 +305,11 @@ def _telling_how_to_go_on(
             highlight=False,
             soft_wrap=True,
         )
+        if shown is not None:
+            try:
+                _publish(shown, console)
+            except IvhlError as error:
+                console.print(f"site not built: {error}", markup=False, soft_wrap=True)
         raise
 
 

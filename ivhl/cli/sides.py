@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ivhl.cli.markdown import code
 from ivhl.tracker.store.records import case_name, newest_by
 from ivhl.tracker.support.compat import release_key
-from ivhl.tracker.wording import marked, seconds, times
+from ivhl.tracker.wording import NOT_TIMED, marked, seconds, times
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -37,7 +37,7 @@ def times_table(
         head, key=lambda place: (place[0], place[1], release_key(place[2]), place)
     ):
         record = head[place]
-        failed = record.failure.failure_class if record.failure else ""
+        failed = record.failure.failure_class if record.failure else NOT_TIMED
         speedup = marked(times(record.speedup.value), record) if record.speedup else code(failed)
         cells = (
             code(record.cell.id),

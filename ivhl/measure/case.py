@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -21,6 +22,7 @@ from ivhl.measure.failures import (
     classify,
     exit_error,
     lacks,
+    message_of,
     reported,
 )
 from ivhl.measure.first_compile import picked_instructions, use_compiler
@@ -120,8 +122,31 @@ class Measurement:
         from ivhl.measure.compilation import Compilation  # noqa: PLC0415
 
         variant = Compilation(begun, self._compiler(setup)).run()
+        if self.job.stage == "size":
+            return
         if earlier is not None or not timed:
             self._time(begun, earlier, source, variant)
+        if not timed:
+            self._call_at_another_size()
+
+    def _call_at_another_size(self) -> None:
+        """Warn if code that need not be static is not right at another declared size, too.
+
+        No verdict: there the case is another.
+        """
+        sizes = [size for size in self.case.workload.sizes if size != self.case.size]
+        if not sizes or self.case.variant.dynamic is False:
+            return
+        beside = self.job.references + ".size"
+        job = replace(self.job, stage="size", size=sizes[0], references=beside)
+        case, journal = replace(self.case, size=sizes[0]), Journal(Path(os.devnull))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                Measurement(job, case, journal).run()
+        except Exception as error:  # noqa: BLE001  (whatever the code under test raises)
+            found = f"{class_of(error, journal.phase, job)}: {message_of(error)}"
+            warnings.warn(f"ivhl: then, at size {sizes[0]}, {found}", stacklevel=1)
 
     def _begin(self, setup: Setup, *, warn: bool = False) -> Begun:
         """Import the workload, make its inputs, and judge eager.

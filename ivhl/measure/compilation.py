@@ -186,7 +186,8 @@ class Compilation:
                 skip_isa_check=job.skip_isa_check, device=job.effort.device, compiler=warm_up
             )
         if engine in DYNAMO_ENGINES:
-            self._setup.torch._dynamo.reset()  # noqa: SLF001
+            if job.stage != "size":
+                self._setup.torch._dynamo.reset()  # noqa: SLF001
             watch = Watch()
         self._data.use(0)
         agrees = self._let_random_numbers_agree(by_law=by_law)

@@ -24,7 +24,8 @@ class Job:
         stage: ``seed`` only compiles the throwaway, and fills a cache that all cases start from;
             ``import`` only imports the case's modules; ``compile`` compiles the case and judges it;
             ``time`` measures it with the cache that was left on disk; ``eager`` times eager alone,
-            where nothing could be compiled.
+            where nothing could be compiled; ``size`` calls, in a process that has compiled the case,
+            the same code at another size.
         process: Number among the processes of its stage.
         seed: Seed of the order of the arms.
         secret: Seed of the draws that are used once, which no code can know in advance.

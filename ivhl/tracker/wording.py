@@ -32,6 +32,10 @@ STATUS_WORDS: dict[Status, str] = {
     "not_run": "not run",
 }
 
+# Of a record that says whether a case works, and not how fast.
+NOT_TIMED: Final = "works, not timed"
+QUICK_MEANING: Final = "few samples, or none: whether it works is known, and not how fast"
+
 STATUS_MEANINGS: dict[Status, str] = {
     "works": "runs and agrees with its reference; was not shown to be slower than eager, and 1.3x "
     "slower would show",

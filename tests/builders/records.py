@@ -153,6 +153,22 @@ def make_record(
     return replace(record, **changes)
 
 
+def verdict(record: RunRecord) -> RunRecord:
+    """Return the record of a run that asks only whether the case works."""
+    facts = record.compile and replace(record.compile, cold_s=None, warm_s=None)
+    return replace(
+        record,
+        conditions=replace(record.conditions, quick=True),
+        compile=facts,
+        speedup=None,
+        aa=None,
+        eager=None,
+        eager_again=None,
+        compiled=None,
+        memory=None,
+    )
+
+
 def whole(record: RunRecord) -> RunRecord:
     """Return a record of code that compiling took in whole: no graph break, no recompile."""
     assert record.compile is not None

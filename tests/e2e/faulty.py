@@ -16,13 +16,14 @@ def workload(
     make_inputs: str = "make_inputs",
     fullgraph: bool = False,
     module: str = CALLS,
+    other_size: int | None = None,
 ) -> Workload:
     """Return a workload with one fault."""
     return Workload(
         name=name,
         version=1,
         title=name,
-        sizes={"small": 256},
+        sizes={"small": 256} | ({} if other_size is None else {"other": other_size}),
         default_size="small",
         make_inputs=f"{CALLS}:{make_inputs}",
         eager=f"{CALLS}:{eager}",
@@ -33,7 +34,7 @@ def workload(
             Variant(
                 name="compiled",
                 call=f"{module}:{call or eager}",
-                dynamic=False,
+                dynamic=False if other_size is None else None,
                 fullgraph=fullgraph,
             ),
         ),
@@ -72,6 +73,8 @@ WORKLOADS = (
     workload("bad.kills_parent", eager="kills_its_parent"),
     workload("bad.stops_itself", eager="stops_itself"),
     workload("bad.daemon", eager="leaves_a_daemon_and_hangs"),
+    workload("good.other_size", other_size=300),
+    workload("good.wrong_at_other_size", call="wrong_at_another_size", other_size=300),
     workload("good.daemon", make_inputs="leaves_a_daemon"),
     workload("good.last"),
 )

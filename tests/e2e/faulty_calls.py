@@ -71,6 +71,12 @@ def refuses_to_be_compiled(x: torch.Tensor) -> torch.Tensor:
     return torch.sin(x) * 2 + x
 
 
+def wrong_at_another_size(x: torch.Tensor) -> torch.Tensor:
+    """Return something else in compiled code where the size is not the first one."""
+    other = x.shape[0] != 256
+    return good(x) + 1 if other and torch.compiler.is_compiling() else good(x)
+
+
 def wrong_when_compiled(x: torch.Tensor) -> torch.Tensor:
     """Be fast and wrong."""
     if torch.compiler.is_compiling():

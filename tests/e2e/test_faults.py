@@ -151,6 +151,19 @@ def test_a_verdict_on_what_works_has_what_dynamo_did_and_no_seconds(
         assert record.accuracy[0].passed
 
 
+@pytest.mark.full
+def test_a_verdict_warns_of_what_is_wrong_at_another_size(verdicts: dict[str, RunRecord]) -> None:
+    for name, says in (
+        ("good.other_size", ""),
+        ("good.wrong_at_other_size", "at size other, wrong"),
+    ):
+        record = verdicts[name]
+        assert record.failure is None, record.failure
+        assert record.compile is not None
+        assert record.compile.recompiles == ()
+        assert [says in one.text for one in record.warnings] == ([True] if says else [])
+
+
 def test_the_workloads_around_the_faults_are_measured(records: dict[str, RunRecord]) -> None:
     for name in ("good.first", "good.daemon", "good.last"):
         record = records[name]

@@ -15,6 +15,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +24,7 @@ from typer.testing import CliRunner
 
 from ivhl.asv.configuration import write_configuration
 from ivhl.asv.machine import asv_machine
-from ivhl.bench import lock_of, parts_in_order, resolve_commit
+from ivhl.bench import lock_of, resolve_commit
 from ivhl.bench.checks import (
     check_device,
     check_machine,
@@ -233,21 +234,6 @@ def test_a_suite_that_has_nothing_of_what_is_named_is_refused() -> None:
     assert "leave out --suite" in caught.value.hint
     with pytest.raises(SpecError, match="--suite core has no case of any workload on cpu"):
         Selection().choose([STOOD_FOR])
-
-
-@pytest.mark.parametrize(
-    ("n", "lengths"),
-    [(0, []), (1, [(1, "abc")]), (8, [(8, "abc")]), (9, [(2, "ab"), (9, "c"), (7, "ab")])],
-)
-def test_all_cells_but_the_last_begin_with_a_few_of_many_cases(
-    n: int, lengths: list[tuple[int, str]]
-) -> None:
-    cases = tuple(replace(CASES[0], size=str(i)) for i in range(n))
-    # Only who they are counts here.
-    locks: list[Any] = ["a", "b", "c"]
-    found = parts_in_order([(lock, cases) for lock in locks])
-    assert [(len(names), "".join(map(str, cells))) for names, cells in found.items()] == lengths
-    assert list(parts_in_order([(locks[0], cases)]).values()) == ([locks[:1]] if n else [])
 
 
 class Costly(Case):
@@ -590,6 +576,7 @@ def test_a_case_that_was_not_run_is_not_applicable() -> None:
 RUN_ASV = """
 import os, subprocess, sys
 from pathlib import Path
+from types import SimpleNamespace
 from ivhl.asv.run import run_asv
 from ivhl.machine.identity import this_machine
 from ivhl.measure.settings import Settings
@@ -726,15 +713,24 @@ def test_an_interrupted_run_says_how_to_go_on(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("ivhl.cli.bench.bench", interrupted)
+    published: list[Path] = []
+
+    def publish(root: Path, *_: object, **__: object) -> SimpleNamespace:
+        published.append(root)
+        return SimpleNamespace(output=root / "site", problems=())
+
+    monkeypatch.setattr("ivhl.cli.bench.publish", publish)
     done = CliRunner().invoke(app, ["bench", "--python", "3.12", *arguments])
-    assert done.exit_code != 0
+    assert done.exit_code == 130
     assert f"stopped: the cases measured so far are kept; {line}\n" in done.output
+    # What is there is shown, unless the site was not asked for.
+    assert len(published) == (not {"--no-publish", "--results"} & set(arguments))
 
 
 def test_building_the_site_is_announced_and_may_be_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes minutes of a long history, and everything is measured by then."""
+    """It takes minutes of a long history."""
     make_fleet_project(tmp_path)
     monkeypatch.chdir(tmp_path)
     record = a_record(tmp_path)
@@ -752,8 +748,7 @@ def test_building_the_site_is_announced_and_may_be_stopped(
     told = CliRunner().invoke(app, ["bench", "--python", "3.12"])
     assert told.exit_code != 0
     assert told.output.endswith(
-        "builds the site of all records\n"
-        "stopped: everything is measured; ivhl publish builds the site\n"
+        "builds the site of all records\nstopped: ivhl publish builds the site\n"
     )
 
 

@@ -54,7 +54,7 @@ from tests.builders.fleet import (
     write_records,
 )
 from tests.builders.project import git, make_commits
-from tests.builders.records import make_failure, make_record
+from tests.builders.records import make_failure, make_record, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -294,19 +294,55 @@ def test_bench_measures_the_core_suite_where_nothing_is_named(
     assert sorted(asked) == sorted(product(("py3.12-torch2.5.1", "py3.12-torch2.6.0"), names))
 
 
-def test_bench_begins_in_all_cells_before_it_goes_through_any(
-    root: Path, asked: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("asked")
+def test_bench_asks_what_works_newest_release_first_and_then_how_fast(
+    root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ivhl.bench, "WORTH_A_LOOK", 3)
-    request = Request(root=root, python="3.12", selection=Selection(suite="full"), machine="m")
-    bench(request, Console(file=StringIO()))
-    first, last = "py3.12-torch2.5.1", "py3.12-torch2.6.0"
-    names = [case.name for case in FULL]
-    assert asked == [
-        *product([first], names[:2]),
-        *product([last], names),
-        *product([first], names[2:]),
-    ]
+    oldest, newest = "py3.12-torch2.5.1", "py3.12-torch2.6.0"
+    steps: list[tuple[int, list[str], int]] = []
+
+    def run_here(
+        settings: Settings, locks: Sequence[LockState], cases: Sequence[Case], **_: object
+    ) -> tuple[str, ...]:
+        steps.append((settings.effort.processes, [one.cell.id for one in locks], len(cases)))
+        return ("missing",) * (not settings.effort.is_timed)
+
+    def prepare(_: object, locks: Sequence[LockState], __: object) -> None:
+        steps.append((-1, [one.cell.id for one in locks], 0))
+
+    monkeypatch.setattr(ivhl.bench, "run_here", run_here)
+    monkeypatch.setattr(ivhl.bench, "warm_cells", prepare)
+    full = Request(root=root, python="3.12", selection=Selection(suite="full"), machine="m")
+    done = bench(full, Console(file=StringIO()))
+    # What only the verdicts lack is missing nowhere.
+    assert done.missing == ()
+    n = len(FULL)
+    last = [(-1, [newest, oldest], 0), (2, [newest, oldest], n)]
+    assert steps == [(0, [newest], n), last[0], (0, [oldest], n), last[1]]
+    for less in (
+        replace(full, selection=Selection()),  # as few as are soon timed
+        *(
+            replace(full, effort=Effort(**changes))
+            for changes in ({"force": True}, {"cold": True}, {"flags": ("inductor.x=1",)})
+        ),
+    ):
+        steps.clear()
+        bench(less, Console(file=StringIO()))
+        assert [processes for processes, _, _ in steps] == [-1, 2]
+    steps.clear()
+    here = this_machine("m")
+    write_records(
+        root / "results",
+        *(
+            a_record(root, torch=cell.torch, workload=case.workload.name, size=case.size,
+                     variant=case.variant.name, machine=here)
+            for cell in SPECS if cell.id == newest
+            for case in FULL
+        ),
+    )  # fmt: skip
+    bench(full, Console(file=StringIO()))
+    assert steps == [last[0], (0, [oldest], n), last[1]]
 
 
 @pytest.mark.usefixtures("asked")
@@ -412,6 +448,13 @@ def test_a_commit_without_results_has_no_records(root: Path) -> None:
         records_at(root, "f" * 40)
 
 
+def test_a_verdict_does_not_tell_how_long_timing_takes(root: Path) -> None:
+    full = a_record(root, workload="ops.one", variant="a", duration_s=500.0)
+    for record, seconds in ((full, 500.0), (verdict(full), 1.0)):
+        (work,) = list_work([SPECS[1]], [CASES[0]], [record], device="cpu")
+        assert work.seconds == (seconds,)
+
+
 def test_only_a_final_record_as_things_are_now_answers(root: Path) -> None:
     here = a_record(root)
     spec = SPECS[1]
@@ -442,6 +485,8 @@ def test_only_a_final_record_as_things_are_now_answers(root: Path) -> None:
     assert stale(boxed)
     assert stale(here, replace(boxed, recorded_at=later))
     assert not stale(boxed, replace(here, recorded_at=later))
+    assert stale(verdict(here))
+    assert not stale(verdict(here), replace(here, recorded_at=later))
     assert stale(make_failure("timeout", **about))
     assert not stale(gate)
     assert stale(here, replace(killed, recorded_at=later))

@@ -34,7 +34,7 @@ from ivhl.measure.lanes import (
     time_in_turns,
 )
 from ivhl.measure.launcher import Launcher, Seed, Stage, case_environment, run_stage
-from ivhl.measure.outcome import disturbance, installed_packages, merge
+from ivhl.measure.outcome import ARMS, disturbance, installed_packages, merge
 from ivhl.measure.process import Ending
 from ivhl.measure.run import Run
 from ivhl.measure.runner import LARGEST_BATCH, batches, run_cases, run_in_turns
@@ -197,6 +197,44 @@ def test_the_longest_compile_begins_first_and_records_keep_their_order(
     done.clear()
     records_of(replace(run, effort=Effort(force=True)))
     assert done == ["look at cpu", "seed", "compile b a", "a", "b"]
+
+
+@pytest.mark.usefixtures("done")
+def test_a_verdict_is_recorded_as_it_comes_and_has_no_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = threading.Event()
+    arm = {"calls": 1, "samples_s": [1.0], "wall_s": [1.0], "cpu_s": [1.0]}
+    counts = dict.fromkeys(("frames_total", "frames_ok", "graphs", "calls_captured"), 1)
+    facts = counts | {"cold_s": 1.0, "warm_s": 1.0, "graph_breaks": [], "recompiles": []}
+    # The code under test can write times into the journal, too.
+    written: dict[str, Any] = dict.fromkeys(ARMS, arm) | {"compile": facts, "prepare_s": 1.0}
+
+    def compile_case(_: Run, case: Case, *__: object) -> CompiledCase:
+        # The first case of two takes until the second has its record.
+        assert case is CASES[1] or second.wait(5)
+        folder = tempfile.TemporaryDirectory(dir=tmp_path)
+        return CompiledCase(folder=folder, findings=written, failure=None, seconds=0, load=0)
+
+    monkeypatch.setattr("ivhl.measure.lanes.compile_case", compile_case)
+    monkeypatch.setattr(runner, "make_seed", lambda _, __, lanes: lanes.begin())
+    run = make_run(tmp_path, effort=Effort(processes=0))
+    names: list[str] = []
+
+    def on_event(event: str, case: Case, record: RunRecord | None) -> None:
+        if event == "finished":
+            assert record is not None
+            assert (record.failure, record.speedup, record.eager, record.prepare_s) == (None,) * 4
+            assert record.compile is not None
+            assert (record.compile.cold_s, record.compile.graphs) == (None, 1)
+            assert len(run.record_file.read_bytes().splitlines()) == len(names) + 1
+            names.append(case.variant.name)
+            second.set()
+
+    run_cases(run, CASES, on_event)
+    assert names == ["b", "a"]
+    run_cases(run, CASES, on_event)  # a verdict answers for another
+    assert names == ["b", "a"]
 
 
 def test_a_case_that_is_known_to_fail_has_its_record_before_others_are_timed(

@@ -7,13 +7,15 @@ import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ivhl.git import commit_order
 from ivhl.records.answers import newest_keys, newest_of_other_commits
 from ivhl.records.files import append_record, record_file
-from ivhl.records.identity import key_of
+from ivhl.records.identity import case_of, key_of
+from ivhl.records.reader import read_record
 from ivhl.records.record import RunRecord, to_json
 from ivhl.tracker.store.records import (
     Loaded,
@@ -22,7 +24,7 @@ from ivhl.tracker.store.records import (
     latest_per_case,
     load_records,
 )
-from tests.builders.records import COMMIT, make_failure, make_record
+from tests.builders.records import COMMIT, make_failure, make_record, verdict
 
 if TYPE_CHECKING:
     import random
@@ -196,3 +198,28 @@ def test_a_record_of_2099_answers_for_no_case_of_today(tmp_path: Path) -> None:
     (made,) = newest_keys(record_file(tmp_path, "bench", now.commit, now.cell.id)).values()
     (found,) = newest_of_other_commits(folder, made[:-1]).values()
     assert found.commit == now.commit
+
+
+def test_a_verdict_answers_no_request_for_timing_and_a_full_record_answers_both(
+    tmp_path: Path,
+) -> None:
+    full = make_record(sources="a" * 64)
+    asked = verdict(full)
+    assert read_record(to_json(asked).encode()) == asked
+    path = write(tmp_path, asked)
+    assert newest_keys(path) == {}
+    (made,) = newest_keys(path, timed=False).values()
+    assert newest_of_other_commits(path.parent, made[:-1]) == {}
+    assert [*newest_of_other_commits(path.parent, made[:-1], timed=False).values()] == [asked]
+    write(tmp_path, full)
+    assert (
+        newest_keys(path) == newest_keys(path, timed=False) == {(case_of(full).case, "cpu"): made}
+    )
+    assert load_records(tmp_path).records == (full,)
+
+
+def test_a_record_that_was_timed_has_a_speedup_or_a_failure() -> None:
+    with pytest.raises(ValueError, match="either a speedup or a failure"):
+        replace(verdict(make_record()), conditions=make_record().conditions)
+    with pytest.raises(ValueError, match="either a speedup or a failure"):
+        replace(verdict(make_failure()), speedup=make_record().speedup)

@@ -17,7 +17,7 @@ from ivhl.tracker.changes.kinds import CaseChange, judge_changes
 from ivhl.tracker.store.facts import changed_facts, facts_digest, warnings_of
 from ivhl.tracker.store.metrics import JUDGED, difference, measured, speed_of_machine
 from ivhl.tracker.store.spread import SHIPPED
-from tests.builders.records import Known, make_record
+from tests.builders.records import Known, make_record, verdict
 
 if TYPE_CHECKING:
     from ivhl.records.record import RunRecord
@@ -55,6 +55,12 @@ def judge_change(before: RunRecord, after: RunRecord, spreads: Spreads) -> CaseC
 
 
 BASE = timed(2e-3, 1e-3)
+
+
+def test_beside_a_verdict_alone_no_time_is_judged() -> None:
+    for pair in ((BASE, verdict(BASE)), (verdict(BASE), BASE), (verdict(BASE), verdict(BASE))):
+        found = judge_change(*pair, Known(0.01))
+        assert (found.kind, found.changes) == ("inconclusive", {})
 
 
 @pytest.mark.parametrize(

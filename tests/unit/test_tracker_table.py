@@ -19,7 +19,7 @@ from ivhl.tracker.support.compat import compat_rows
 from ivhl.tracker.support.expectations import Expectation, Expectations
 from ivhl.tracker.support.table import ResultsTable, render_results
 from ivhl.tracker.views.case import cell_details
-from ivhl.tracker.views.matrix import matrix_views, notes_of
+from ivhl.tracker.views.matrix import cell_view, matrix_views, notes_of
 from ivhl.tracker.views.project import State
 from ivhl.tracker.views.source import Source
 from ivhl.tracker.wording import (
@@ -29,7 +29,7 @@ from ivhl.tracker.wording import (
     marks_of,
     short_message,
 )
-from tests.builders.records import Known, make_failure, make_record, whole
+from tests.builders.records import Known, make_failure, make_record, verdict, whole
 
 TORCHES = ("2.4.1", "2.5.1", "2.6.0", "2.9.1", "2.10.0")
 CELLS = [CellSpec("3.12", torch) for torch in TORCHES]
@@ -57,6 +57,21 @@ def test_an_entry_is_the_speedup_with_its_interval() -> None:
     )
     assert another is not None
     assert f"6.41x [{another.low:.2f}, {another.high:.2f}]" in printed()
+
+
+def test_a_verdict_alone_works_and_is_not_timed() -> None:
+    asked = verdict(make_record())
+    console = Console(file=io.StringIO(), width=100)
+    console.print(render_results([asked], CELLS))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "works, not timed" in text
+    assert "None" not in text
+    (row,) = (row for row in compat_rows([asked], cells=CELLS) if row.recorded)
+    assert (row.status, row.speedup, row.passes, row.failure_class) == ("works", None, True, None)
+    assert cell_view(row, None).text == "works, not timed"
+    entry = recorded(asked).entry
+    assert (entry.values, entry.compiled_s, entry.calibration) == ({}, None, None)
 
 
 def test_everything_fits_into_80_columns() -> None:

@@ -165,6 +165,7 @@ class Places:
         answers = (
             is_final(record.failure)
             and not record.uncommitted
+            and not record.conditions.quick
             and record.cell.lock_sha256 == lock.sha256
             and record.workload_version == first.workload_version
             and not differences(first, record, axis)

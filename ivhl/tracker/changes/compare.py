@@ -20,7 +20,7 @@ from ivhl.tracker.changes.kinds import KINDS
 from ivhl.tracker.store.metrics import student
 from ivhl.tracker.store.records import newest_by
 from ivhl.tracker.support.compat import python_key, release_key
-from ivhl.tracker.wording import counted, failed_as, marked, times
+from ivhl.tracker.wording import NOT_TIMED, counted, failed_as, marked, times
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -356,7 +356,7 @@ def _result(record: RunRecord | None) -> str:
         return ""
     if record.failure is not None:
         return marked(failed_as(record.failure), record)
-    return marked(times(record.speedup.value), record) if record.speedup else ""
+    return marked(times(record.speedup.value) if record.speedup else NOT_TIMED, record)
 
 
 def _order(place: tuple[str, ...]) -> tuple[object, ...]:

@@ -177,7 +177,8 @@ class CaseChange(NamedTuple):
             return "faster"
         if eager == "regressed":
             return "eager slower"
-        return "inconclusive" if speedup == "inconclusive" else "unchanged"
+        # Without a speedup, one of the runs was not timed.
+        return "inconclusive" if speedup in {None, "inconclusive"} else "unchanged"
 
     @property
     def reason(self) -> str:

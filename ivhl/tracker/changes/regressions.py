@@ -471,7 +471,7 @@ def _steps(
         ran = [
             i
             for i, point in enumerate(segment)
-            if point.entry.failure_class is None and point.entry.id not in disturbed
+            if "speedup" in point.entry.values and point.entry.id not in disturbed
         ]
         metrics: tuple[Metric, ...] = ("speedup",)
         if all(segment[i].entry.calibration for i in ran):

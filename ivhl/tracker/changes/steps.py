@@ -230,7 +230,7 @@ def find_steps(
         every: Places at which nothing moved, too.
         disturbed: Ids of entries that are passed over, too (``disturbed_of``).
     """
-    timed = [entry for entry in entries if entry.failure_class is None]
+    timed = [entry for entry in entries if "speedup" in entry.values]
     found: list[_Candidate] = []
     for along in ("torch", "python"):
         found += _candidates(timed, along, spreads, disturbed)

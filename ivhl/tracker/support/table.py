@@ -18,6 +18,8 @@ from ivhl.tracker.wording import (
     EXPECTED_MARK,
     FIXED_MARK,
     FIXED_MEANING,
+    NOT_TIMED,
+    QUICK_MEANING,
     REFERENCE_MARKS,
     REFERENCE_MEANINGS,
     STATUS_WORDS,
@@ -70,7 +72,7 @@ class ResultsTable:
             yield Text(f"speedup over eager on {machine or 'no machine yet'}, {device}", "bold")
             yield _blocks(rows, reasons, options.max_width)
         if any(row.quick for row in self._rows):
-            yield Text("quick runs: few samples, wide intervals", style="bright_black")
+            yield Text(f"quick runs: {QUICK_MEANING}", style="bright_black")
         for reference in dict.fromkeys(row.reference for row in self._rows):
             if reference is not None and (mark := REFERENCE_MARKS[reference]):
                 yield Text(f"{mark}: {REFERENCE_MEANINGS[reference]}", style="bright_black")
@@ -191,6 +193,8 @@ def _entry(row: Row, reasons: dict[str, int]) -> Segment:
         word = f" {STATUS_WORDS[row.status]}" if row.status in ("slow", "noisy") else ""
         interval = f"[{row.speedup_low:.2f}, {row.speedup_high:.2f}]"
         return Segment(f"{row.speedup:.2f}x {interval}{word}{_mark(row)}", style)
+    if row.failure_class is None:
+        return Segment(f"{NOT_TIMED}{_mark(row)}", style)
     reason = f"{row.failure_class}: {row.exception}{': ' if row.exception else ''}"
     reason += short_message(row.message)
     if row.expectation is not None:

@@ -15,6 +15,7 @@ from ivhl.tracker.wording import (
     ENGINE_WORDS,
     FIRST_CALL_WORDS,
     PASSES_WORDS,
+    QUICK_MEANING,
     REFERENCE_MEANINGS,
     UNCOMMITTED_MARK,
     UNCOMMITTED_MEANING,
@@ -182,7 +183,7 @@ def _run(record: RunRecord) -> Iterable[Fact]:
     yield Fact("duration", seconds(record.duration_s))
     if is_existing(record):
         yield Fact("environment", "existing, without a lock")
-    yield Fact("kind of run", "quick: few samples" if conditions.quick else "full")
+    yield Fact("kind of run", f"quick: {QUICK_MEANING}" if conditions.quick else "full")
     yield Fact("engine", ENGINE_WORDS.get(record.engine, record.engine))
     yield Fact("mode, dtype", f"{record.mode}, {record.dtype}")
     yield Fact("device", conditions.device)

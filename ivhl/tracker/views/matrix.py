@@ -27,6 +27,8 @@ from ivhl.tracker.wording import (
     EXPECTED_MEANING,
     FIXED_MARK,
     FIXED_MEANING,
+    NOT_TIMED,
+    QUICK_MEANING,
     REFERENCE_MARKS,
     REFERENCE_MEANINGS,
     STATUS_MEANINGS,
@@ -217,7 +219,7 @@ def _notes(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
         UNCOMMITTED_MARK: UNCOMMITTED_MEANING,
         EXPECTED_MARK: EXPECTED_MEANING,
         FIXED_MARK: FIXED_MEANING,
-        "quick": "few samples: the interval is wider",
+        "quick": QUICK_MEANING,
         "existing": "measured in an existing environment, which no lock describes",
     }
     used = {note for row in rows for note in notes_of(row)}
@@ -274,7 +276,7 @@ def cell_view(row: Row | None, before: Row | None) -> MatrixCell:
     return MatrixCell(
         status=row.status,
         word=word,
-        text=word if row.speedup is None else times(row.speedup),
+        text=times(row.speedup) if row.speedup else NOT_TIMED if row.passes else word,
         move=move,
         was=was,
         shade=shade_of(row.speedup),

@@ -10,7 +10,7 @@ from ivhl.instrument import describe_instrument
 from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.support.timings import PHASES
 from ivhl.tracker.views.source import PageView, Place, Source, environment_page, run_page
-from ivhl.tracker.wording import memory, seconds
+from ivhl.tracker.wording import QUICK_MEANING, memory, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -149,7 +149,7 @@ def _conditions(held: Sequence[HeldValues], loads: Sequence[float]) -> Iterable[
         ("instrument", (describe_instrument(one.instrument) for one in held)),
         ("device", (one.device for one in held)),
         ("threads, clock", (f"{one.threads}, {one.clock}" for one in held)),
-        ("kind of run", ("quick: few samples" if one.quick else "full" for one in held)),
+        ("kind of run", (f"quick: {QUICK_MEANING}" if one.quick else "full" for one in held)),
         ("container image", (one.image or "none" for one in held)),
     )
     for name, values in found:
