@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ from ivhl.tracker.views.facts import error_lines, fact_groups, signed_by
 from ivhl.tracker.views.incidents import IncidentView, incident_views
 from ivhl.tracker.views.matrix import MatrixCell, before_of, cell_view, notes_of
 from ivhl.tracker.views.source import (
-    PageView,
     Place,
     Source,
     beside,
@@ -105,7 +104,6 @@ class CaseView:
         command: Repeats the newest record, that of the cell ``newest``.
     """
 
-    page: PageView
     place: Place
     href: str
     workload: str
@@ -145,7 +143,6 @@ def case_view(source: Source, series: CaseInCell) -> CaseView:
     releases = tuple(sorted({row.torch for row in rows}, key=release_key, reverse=True))
     curves, breaks = _over_releases(source, rows)
     return CaseView(
-        page=page,
         place=place,
         href=case_page(series),
         workload=series.workload,
@@ -366,13 +363,12 @@ def cell_details(source: Source, row: Row) -> dict[str, Any]:
         "upstream": [[issue.url, issue.title] for issue in issues_of(record)],
         "command": cut(row.command or ""),
         "groups": [
-            {"title": group.title, "facts": [[fact.label, fact.value] for fact in group.facts]}
-            for group in (
-                *fact_groups(record, source.state.spreads),
-                *signed_by(record, source.provenance),
-            )
+            {"title": title, "facts": facts}
+            for title, facts in (
+                fact_groups(record, source.state.spreads) | signed_by(record, source.provenance)
+            ).items()
         ],
-        "errors": [asdict(line) for line in error_lines(record)],
+        "errors": error_lines(record),
         "counted": {
             "Graph breaks": _counted(compiled.graph_breaks if compiled else ()),
             "Recompiles": _counted(compiled.recompiles if compiled else ()),

@@ -14,7 +14,7 @@ from ivhl.tracker.support.compat import is_free_threaded, newest_release, python
 from ivhl.tracker.support.grid import GridCell, grid_cell, matched_cases
 from ivhl.tracker.support.spans import cases_run, spans, spans_sentence, words_of_cells
 from ivhl.tracker.views.incidents import IncidentView, incident_view
-from ivhl.tracker.views.source import PageView, Place, Source, front_page, matrix_page
+from ivhl.tracker.views.source import Place, Source, front_page, matrix_page
 from ivhl.tracker.wording import STATUS_WORDS, STATUSES, times
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ class FrontView:
         older: Number of older releases that the grid leaves out.
     """
 
-    page: PageView
     place: Place
     href: str
     matrix: str
@@ -98,7 +97,6 @@ def front_view(source: Source, place: Place) -> FrontView:
     incidents = source.incidents_at(place)
     worse = [one for one in incidents if one.worse]
     return FrontView(
-        page=page,
         place=place,
         href=front_page(place, page.main),
         matrix=matrix,
