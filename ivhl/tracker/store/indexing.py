@@ -64,29 +64,6 @@ CREATE INDEX run_of_file ON run (file);
 CREATE INDEX run_of_time ON run (recorded_at);
 CREATE TABLE answer (question TEXT PRIMARY KEY, lasts INTEGER, text TEXT);
 """
-_COLUMNS: Final = (
-    *("file", "line", "start", "length", "cases", '"commit"', "recorded_at", "subject", "made"),
-    *(
-        "failure_class",
-        "exception",
-        "compiled_s",
-        "facts",
-        "errors",
-        *VALUES,
-        "shown",
-        "point",
-        "duration_s",
-        "load",
-        "phase_s",
-        "held",
-        "facts_of_row",
-    ),
-)
-_INSERT: Final = (
-    f"INSERT INTO run ({', '.join(_COLUMNS)}) "  # noqa: S608  (names of this file)
-    f"VALUES ({', '.join('?' * len(_COLUMNS))})"
-)
-
 _NAMED: Final = "SELECT 1 FROM problem WHERE file = ?"
 
 # Within a file the later line counts, between files the later time: as in ``tracker.store``.
@@ -277,7 +254,11 @@ class Update:
         self._room -= len(data) - start
         kept = self._parsed if self._room >= 0 else {}
         rows, problems = _rows(data, (start, lines), (number, path), ids, kept)
-        self._db.executemany(_INSERT, (row.values for row in rows))
+        if rows:
+            marks = ", ".join("?" * len(rows[0].values))
+            # All columns but ``id`` and ``latest``, in their order.
+            insert = f"INSERT INTO run VALUES (NULL, {marks}, 1)"  # noqa: S608  (only marks)
+            self._db.executemany(insert, (row.values for row in rows))
         self._db.executemany("INSERT INTO problem VALUES (?, ?, ?)", problems)
         return touched | {(row.case, row.commit) for row in rows}
 

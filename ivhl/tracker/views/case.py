@@ -287,7 +287,8 @@ def _over_releases(source: Source, rows: Sequence[Row]) -> tuple[dict[str, Any],
         at = {row.torch: row for row in rows if row.python == python}
         if not any(row.speedup is not None for row in at.values()):
             continue
-        entries = [source.entry(at[torch]) if torch in at else None for torch in releases]
+        along = [at.get(torch) for torch in releases]
+        entries = [row.recorded.entry if row and row.recorded else None for row in along]
         marks = _marks(entries, "torch")
         breaks += [
             f"Python {python}, before {releases[i]}: {'; '.join(text)}"
@@ -297,7 +298,7 @@ def _over_releases(source: Source, rows: Sequence[Row]) -> tuple[dict[str, Any],
             {
                 "name": f"Python {python}",
                 "marks": sorted(marks),
-                **_curves(entries, [at.get(t) for t in releases]),
+                **_curves(entries, along),
             }
         )
     return {"x": list(releases), "lines": lines}, tuple(breaks)
