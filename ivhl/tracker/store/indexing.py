@@ -6,6 +6,7 @@ import json
 import sqlite3
 from functools import cache, lru_cache
 from hashlib import sha256
+from operator import attrgetter
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -32,6 +33,7 @@ _MOST_PARSED = 64 << 20
 # table beside it, both are made again.
 _PACKAGE: Final = Path(__file__).parents[2]
 _SOURCES: Final = ("records", "tracker")
+_OF_INTERVAL: Final = attrgetter("value", "low", "high", "confidence", "n")
 _QUANTITIES: Final = (*METRICS, "calibration")
 VALUES: Final = (
     *(f"{one}{end}" for one in _QUANTITIES for end in ("", "_error")),
@@ -314,14 +316,6 @@ class _Ids:
         return number
 
 
-def _row_json(record: RunRecord) -> str:
-    facts = row_facts_of(record)
-    intervals = (
-        one and (one.value, one.low, one.high, one.confidence, one.n) for one in facts[1:3]
-    )
-    return json.dumps((facts.message, *intervals, *facts[3:]))
-
-
 @lru_cache(maxsize=1024)
 def _json_of(part: Made | HeldValues | Shown) -> str:
     """Return JSON of what many records share."""
@@ -381,6 +375,6 @@ def _row(record: RunRecord, place: tuple[object, ...], ids: _Ids) -> _Row:
         entry.failure_class, entry.exception, entry.compiled_s, entry.facts, entry.errors,
         *values, _json_of(entry.shown), point_of(entry),
         ran.duration_s, ran.load, json.dumps(ran.phase_s), ids.of("held", (_json_of(ran.held),)),
-        _row_json(record),
+        json.dumps(row_facts_of(record), default=_OF_INTERVAL),
     )  # fmt: skip
     return _Row(case, entry.commit, columns)

@@ -377,7 +377,7 @@ def _expected_cells(
         pythons: Likewise.
     """
     names = {cell.id: (cell.python, cell.torch) for cell in cells}
-    locked = {*names}
+    locked = {*names, *(entry.case.cell for entry in newest if not entry.case.existing)}
     for entry in newest:
         names.setdefault(entry.case.cell, (entry.python, entry.torch))
     in_cells = {_place_of(entry) for entry in newest if not entry.case.existing}
@@ -385,7 +385,6 @@ def _expected_cells(
     for entry in newest:
         tried[*_place_of(entry), entry.case.workload, entry.case.size].add(entry.torch)
     has_run = {(*_place_of(entry), entry.python) for entry in newest}
-    locked.update(entry.case.cell for entry in newest if not entry.case.existing)
     ordered = sorted(
         names.items(), key=lambda item: (python_key(item[1][0]), release_key(item[1][1]), item[0])
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ivhl.tracker.changes.comparable import builds_beside, differences
 from ivhl.tracker.changes.disturbed import left_out
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ivhl.tracker.support.expectations import Expectation
     from ivhl.tracker.views.source import Links
 
+K = TypeVar("K")
 # More text of one record is in its line of the results only.
 MOST_TEXT = 20_000
 # The details have the newest points of a course: so many, if there are, and less than twice as many.
@@ -180,28 +181,29 @@ def _age(row: Row) -> tuple[object, ...]:
 
 def _upstream(rows: Iterable[Row]) -> Iterator[tuple[Issue, str]]:
     """Yield the reports on failures of the rows, with Python and releases of each."""
-    found: dict[Issue, dict[str, list[str]]] = {}
-    for row in sorted(rows, key=_gates_last):
-        for issue in issues_of(row.record) if row.failure_class and row.record else ():
-            found.setdefault(issue, {}).setdefault(row.python, []).append(row.torch)
-    for issue, pythons in found.items():
-        yield (
-            issue,
-            "; ".join(f"{python}: PyTorch {', '.join(t)}" for python, t in pythons.items()),
-        )
+    failed = [row for row in sorted(rows, key=_gates_last) if row.failure_class]
+    pairs = ((row, row.record) for row in failed)
+    return _where((issue, row) for row, one in pairs if one for issue in issues_of(one))
 
 
 def _expected(rows: Iterable[Row]) -> Iterator[tuple[Expectation, str, str]]:
     """Yield what the known failures of the project say of the rows, as ``_upstream``."""
-    found: dict[tuple[Expectation, str], dict[str, list[str]]] = {}
-    for row in sorted(rows, key=_gates_last):
-        if row.expectation is not None:
-            mark = FIXED_MARK if row.is_fixed else EXPECTED_MARK
-            cells = found.setdefault((row.expectation, mark), {})
-            cells.setdefault(row.python, []).append(row.torch)
-    for (entry, mark), pythons in found.items():
-        where = "; ".join(f"{python}: PyTorch {', '.join(t)}" for python, t in pythons.items())
+    marked = (
+        ((row.expectation, FIXED_MARK if row.is_fixed else EXPECTED_MARK), row)
+        for row in sorted(rows, key=_gates_last)
+        if row.expectation is not None
+    )
+    for (entry, mark), where in _where(marked):
         yield entry, mark, where
+
+
+def _where(found: Iterable[tuple[K, Row]]) -> Iterator[tuple[K, str]]:
+    """Yield each key once, with Python and releases of its rows as text."""
+    cells: dict[K, dict[str, list[str]]] = {}
+    for key, row in found:
+        cells.setdefault(key, {}).setdefault(row.python, []).append(row.torch)
+    for key, pythons in cells.items():
+        yield key, "; ".join(f"{python}: PyTorch {', '.join(t)}" for python, t in pythons.items())
 
 
 def _gates_last(row: Row) -> tuple[object, ...]:

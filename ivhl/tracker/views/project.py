@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.spec import CellSpec, Matrix
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.changes.regressions import Detect, History
+    from ivhl.tracker.changes.regressions import History
     from ivhl.tracker.store.entries import Recorded
     from ivhl.tracker.support.compat import Row
     from ivhl.tracker.support.expectations import Expectations
@@ -47,7 +47,6 @@ class State:
             they have a record; see ``compat_rows``.
         commit_order: Commits up to HEAD, oldest first.
         spreads: Learnt differences between runs, by machine and kind of case.
-        detect: Finds the steps of long series.
         pythons: Pythons of the default tier; ``None`` without a matrix.
         known_releases: All PyTorch releases of the matrix, so that one that was not run is a gap.
         root: Folder of the project, for its locks.
@@ -66,7 +65,6 @@ class State:
     cases: tuple[Case, ...]
     commit_order: tuple[str, ...]
     spreads: Spreads = SHIPPED
-    detect: Detect | None = None
     pythons: tuple[str, ...] | None = None
     known_releases: tuple[str, ...] = ()
     root: Path | None = None
@@ -123,7 +121,6 @@ def load_state(root: Path, results: Path, *, history: bool = True) -> State:
         cases=_cases(workloads, found),
         commit_order=order,
         spreads=index.spreads,
-        detect=index.detect,
         known_releases=matrix.every_release if matrix else (),
         root=root,
         history=index,

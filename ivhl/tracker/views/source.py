@@ -274,9 +274,7 @@ class Source:
     def changes(self) -> tuple[Change, ...]:
         """Everything that changed, along commits, releases and Pythons."""
         order, wanted = self.state.commit_order, self._is_declared
-        found = changes_of(
-            self.history, self.state.spreads, order, wanted=wanted, detect=self.state.detect
-        )
+        found = changes_of(self.history, self.state.spreads, order, wanted=wanted)
         return with_confirmed(found, self.known.confirmations, self.history, order, wanted=wanted)
 
     @cached_property
