@@ -204,8 +204,7 @@ def _view_foreign(conf: Any) -> Iterator[Path]:  # noqa: ANN401
 def _changes(state: State, results: Path) -> tuple[Change, ...]:
     """Return what ``ivhl regressions`` lists."""
     index, order = state.history, state.commit_order
-    assert index is not None  # noqa: S101  (load_state sets both)
-    assert state.detect is not None  # noqa: S101
+    assert index is not None  # noqa: S101  (load_state sets it)
     found = changes_of(index, state.spreads, order)
     every = with_confirmed(found, load_confirmations(results), index, order)
     incidents = incidents_of(change for change in every if change.kind in WORSE)

@@ -186,7 +186,7 @@ def _case(source: Source, series: CaseInCell) -> Iterator[SiteFile]:
 def _regressions(source: Source) -> Iterator[SiteFile]:
     view = regressions_view(source)
     yield _page(source, "regressions.html", "regressions.html", view=view)
-    yield SiteFile("feed.xml", partial(feed, view))
+    yield SiteFile("feed.xml", partial(feed, source.page, view))
 
 
 def _comparison(source: Source) -> Iterator[SiteFile]:

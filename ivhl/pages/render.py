@@ -6,29 +6,20 @@ import hashlib
 import json
 import math
 import re
-import sys
-from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-import jinja2
-from jinja2 import BytecodeCache, Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from ivhl.errors import ResultsError
-from ivhl.records.files import write_whole
 from ivhl.records.text import visible, visible_json
-from ivhl.tracker.store.index import cache_folder
 from ivhl.tracker.views.source import slug
 from ivhl.tracker.wording import times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from importlib.resources.abc import Traversable
-    from pathlib import Path
-
-    from jinja2.bccache import Bucket
 
     from ivhl.tracker.views.incidents import RegressionsView
     from ivhl.tracker.views.source import PageView
@@ -111,37 +102,8 @@ def _data_block(data: object) -> Markup:
     return Markup(text.replace("<", "\\u003c"))  # noqa: S704  (escaped here)
 
 
-class _Compiled(BytecodeCache):
-    """Keeps the compiled templates in the user's cache: making them takes a fifth of a second."""
-
-    def load_bytecode(self, bucket: Bucket) -> None:
-        """Take what is kept, if it is whole and of this template, code, Jinja and Python."""
-        with suppress(OSError, RuntimeError):  # a user without a home has no cache
-            data = _compiled_file(bucket).read_bytes()
-            if data.startswith(head := _digest_of(bucket, data[_DIGEST:])):
-                bucket.bytecode_from_string(data[len(head) :])
-
-    def dump_bytecode(self, bucket: Bucket) -> None:
-        """Keep it, where that is possible."""
-        code = bucket.bytecode_to_string()
-        with suppress(OSError, RuntimeError, ResultsError):
-            path = _compiled_file(bucket)
-            write_whole(path, _digest_of(bucket, code) + code, path.parent)
-
-
-_DIGEST: Final = 32
 # Packages and modules that decide what is in a file of the site.
 _SOURCES: Final = ("pages", "tracker", "records", "instrument.py", "workload.py")
-
-
-def _compiled_file(bucket: Bucket) -> Path:
-    return cache_folder() / "templates" / f"{bucket.key}-{sys.implementation.cache_tag}"
-
-
-def _digest_of(bucket: Bucket, code: bytes) -> bytes:
-    """Return a digest of compiled code and of what it is made from."""
-    made_from = (jinja2.__version__, sys.version, bucket.checksum, code_digest())
-    return hashlib.sha256(repr(made_from).encode() + code).digest()
 
 
 @cache
@@ -169,7 +131,6 @@ _TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
     finalize=_finalize,
-    bytecode_cache=_Compiled(),
 )
 _TEMPLATES.filters |= {
     "slug": slug,
@@ -226,9 +187,9 @@ def render(template: str, page: PageView, path: str, **values: object) -> bytes:
     return html.encode("utf-8", "backslashreplace")
 
 
-def feed(view: RegressionsView) -> bytes:
+def feed(page: PageView, view: RegressionsView) -> bytes:
     """Return the incidents as an Atom feed; its links are relative to it."""
-    text = _TEMPLATES.get_template("feed.xml").render(view=view)
+    text = _TEMPLATES.get_template("feed.xml").render(page=page, view=view)
     return text.encode("utf-8", "backslashreplace")
 
 

@@ -14,7 +14,6 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
-import jinja2
 import pytest
 
 from ivhl.errors import ResultsError
@@ -660,42 +659,6 @@ def test_a_file_is_made_again_only_if_what_it_is_made_from_changed(
     monkeypatch.setattr("ivhl.pages.build.code_digest", lambda: "another")
     site("six", "five")
     assert len(made) == len([path for path in kept if path.startswith("data/")])
-
-
-def test_compiled_templates_are_kept_and_whatever_is_not_whole_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compiled: list[object] = []
-    alone = jinja2.Environment.compile
-
-    def counted(*arguments: Any, **more: Any) -> Any:  # noqa: ANN401
-        compiled.append(arguments)
-        return alone(*arguments, **more)
-
-    def chip() -> str:
-        """Return what a template gives in a process that has not read it yet."""
-        macros: Any = _TEMPLATES.overlay().get_template("parts.html").module
-        return str(macros.chip("slow", "slow"))
-
-    monkeypatch.setattr("jinja2.Environment.compile", counted)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    said = chip()
-    assert len(compiled) == 1
-    assert chip() == said
-    assert len(compiled) == 1
-    (kept,) = (tmp_path / "cache" / "ivhl" / "templates").iterdir()
-    whole = kept.read_bytes()
-    for damaged in (b"", whole[:20], whole[:-1], whole[:40] + b"?" + whole[41:], whole[32:]):
-        kept.write_bytes(damaged)
-        assert chip() == said
-    assert len(compiled) == 6
-    assert kept.read_bytes() == whole
-    monkeypatch.setattr("ivhl.pages.render.code_digest", lambda: "another")
-    assert chip() == said
-    assert len(compiled) == 7
-    monkeypatch.setenv("XDG_CACHE_HOME", str(kept))  # where no folder can be
-    assert chip() == said
-    assert len(compiled) == 8
 
 
 def test_vendored_files_match_the_readme() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
-from typing import get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 from rich.console import Console
@@ -17,7 +17,7 @@ from ivhl.tracker.store.entries import recorded
 from ivhl.tracker.store.spread import SHIPPED
 from ivhl.tracker.support.compat import compat_rows
 from ivhl.tracker.support.expectations import Expectation, Expectations
-from ivhl.tracker.support.table import ResultsTable, render_results
+from ivhl.tracker.support.table import ResultsTable
 from ivhl.tracker.views.case import cell_details
 from ivhl.tracker.views.matrix import cell_view, matrix_views, notes_of
 from ivhl.tracker.views.project import State
@@ -31,9 +31,25 @@ from ivhl.tracker.wording import (
 )
 from tests.builders.records import Known, make_failure, make_record, verdict, whole
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ivhl.records.record import RunRecord
+
 TORCHES = ("2.4.1", "2.5.1", "2.6.0", "2.9.1", "2.10.0")
 CELLS = [CellSpec("3.12", torch) for torch in TORCHES]
 DECISIVE = "CppCompileError: C++ compile error: " + "fatal error: Python.h: No such file; " * 6
+
+
+def render_results(
+    records: Sequence[RunRecord],
+    cells: Sequence[CellSpec],
+    **more: Any,  # noqa: ANN401
+) -> ResultsTable:
+    """Return the table of the newest record of each case in some cells."""
+    shown = {cell.id for cell in cells}
+    records = [record for record in records if record.cell.id in shown]
+    return ResultsTable(compat_rows(records, cells=cells, **more))
 
 
 def printed(width: int = 80) -> str:

@@ -684,8 +684,7 @@ def test_the_page_of_a_case_on_a_gpu_has_its_kernels() -> None:
     kernels = Kernels(eager=30, compiled=1, eager_s=56e-6, compiled_s=4e-6)
     record = replace(make_record(), kernels=kernels)
     assert read_record(to_json(record).encode()).kernels == kernels
-    groups = {group.title: group.facts for group in fact_groups(record, SHIPPED)}
-    facts = {fact.label: fact.value for fact in groups["Run on the GPU by a call"]}
+    facts = dict(fact_groups(record, SHIPPED)["Run on the GPU by a call"])
     assert facts == {"eager": "30 kernels, 56 µs", "compiled": "1 kernel, 4 µs"}
     assert "kernels" not in json.loads(to_json(make_record()))
 
@@ -693,13 +692,13 @@ def test_the_page_of_a_case_on_a_gpu_has_its_kernels() -> None:
 def facts_of(record: RunRecord) -> dict[str, str]:
     """Return the page's facts about a record, by label."""
     return {
-        fact.label: fact.value for group in fact_groups(record, SHIPPED) for fact in group.facts
+        label: value for facts in fact_groups(record, SHIPPED).values() for label, value in facts
     }
 
 
 def test_outputs_are_called_judged_only_where_there_were_any() -> None:
     def facts(record: RunRecord) -> set[str]:
-        return {fact.label for group in fact_groups(record, SHIPPED) for fact in group.facts}
+        return {label for facts in fact_groups(record, SHIPPED).values() for label, _ in facts}
 
     assert "outputs" in facts(make_record())
     assert "outputs" in facts(make_failure("wrong", phase="accuracy"))

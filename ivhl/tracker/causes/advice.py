@@ -148,43 +148,44 @@ def advise(
         (other, python): compare_rows(cells[other], cells[python], spreads, disturbed)
         for other, python in permutations(cells, 2)
     }
-    eligible = [python for python in cells if not is_free_threaded(python)]
-    if not any(_passed(cells[python]) for python in eligible):
-        eligible = [*cells]
-    costs = {
-        python: "; ".join(
-            cost
-            for other in eligible
-            if other != python and (cost := _cost(*compared[other, python], other))
-        )
-        for python in eligible
-    }
+    costs = _costs(cells, compared)
     free = [python for python, cost in costs.items() if not cost]
-    python = free[-1] if free else max(eligible, key=lambda name: (_passed(cells[name]), name))
+    python = free[-1] if free else max(costs, key=lambda name: (_passed(cells[name]), name))
     others = [other for other in cells if other != python]
-    newest = release_key(torch)
-    earlier = [
-        row
-        for row in run
-        # What could not be installed was not mended by a release that can.
-        if row.python == python and release_key(row.torch) < newest and row.status != "unavailable"
-    ]
+    here = [row for row in run if row.python == python]
+    # The means are in the reasons, the other way round.
+    against = {other: _cost(compared[python, other][0], None, python) for other in others}
     return Advice(
         python=python,
         torch=torch,
         worth=worth_of(cells[python], matched_cases(rows)),
         reasons=tuple(_reason(*compared[other, python], other) for other in others),
-        # The means are in the reasons, the other way round.
-        against={
-            other: cost
-            for other in others
-            if (cost := _cost(compared[python, other][0], None, python))
-        },
-        changed=_changed(earlier, cells[python], spreads, disturbed),
+        against={other: cost for other, cost in against.items() if cost},
+        changed=_changed(here, torch, spreads, disturbed),
         cost=costs[python],
         builds=_builds(cells),
         beside={other: _beside(*compared[other, python]) for other in others},
     )
+
+
+def _costs(
+    cells: Mapping[str, Sequence[Row]],
+    compared: Mapping[tuple[str, str], tuple[Sequence[Comparison], Mean | None]],
+) -> dict[str, str]:
+    """Return what each Python that may be taken costs compared with the others of these.
+
+    Args:
+        cells: Python to its rows.
+        compared: Another Python and the one that is compared with it, to ``compare_rows``.
+    """
+    eligible = [python for python in cells if not is_free_threaded(python)]
+    if not any(_passed(cells[python]) for python in eligible):
+        eligible = [*cells]
+    costs = {}
+    for python in eligible:
+        found = [_cost(*compared[other, python], other) for other in eligible if other != python]
+        costs[python] = "; ".join(filter(None, found))
+    return costs
 
 
 def _enough(rows: Iterable[Row]) -> list[Row]:
@@ -273,14 +274,25 @@ def _builds(cells: Mapping[str, Sequence[Row]]) -> str:
 
 
 def _changed(
-    earlier: Sequence[Row], now: Sequence[Row], spreads: Spreads, disturbed: Collection[AtCommit]
+    rows: Sequence[Row], torch: str, spreads: Spreads, disturbed: Collection[AtCommit]
 ) -> str:
-    """Return what a release changed compared with the newest one tried before it."""
+    """Return what a release changed on a Python compared with the newest one tried before it."""
+    newest = release_key(torch)
+    # What could not be installed was not mended by a release that can.
+    tried = {row.torch for row in rows if row.status != "unavailable"}
+    earlier = [one for one in tried if release_key(one) < newest]
     if not earlier:
         return ""
-    last = max((row.torch for row in earlier), key=release_key)
-    before = _records([row for row in earlier if row.torch == last])
-    found = compare(before, _records(now), "torch", spreads, (disturbed, disturbed))
+    last = max(earlier, key=release_key)
+    before, now = (
+        _records(
+            row
+            for row in rows
+            if row.torch == one and (one == torch or row.status != "unavailable")
+        )
+        for one in (last, torch)
+    )
+    found = compare(before, now, "torch", spreads, (disturbed, disturbed))
     parts = [
         f"{counted(len(names), 'case')} {what}: {_some(names)}"
         for kind, what in (("fails", "fail now"), ("slower", "slower"), ("fixed", "fixed"))

@@ -25,7 +25,7 @@ from ivhl.tracker.changes.compare import session_reach
 from ivhl.tracker.changes.kinds import largest_significant
 from ivhl.tracker.store.metrics import difference, is_calibrated, measured
 from ivhl.tracker.store.records import case_name
-from ivhl.tracker.wording import short_message
+from ivhl.tracker.wording import failed_as
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -218,14 +218,7 @@ def attribute(
                 middle = sum(weight * known[setting] for setting, weight in weights.items())
                 noise = math.hypot(*(w * scales[setting] for setting, w in weights.items()))
                 effects.append(_effect(names, metric, middle, max(scores) * noise, held))
-    return Attributed(
-        base.machine.name,
-        base.conditions.device.split()[0],
-        case_name(base),
-        {corner: _outcome(record) for corner, record in records.items()},
-        tuple(effect for effect in effects if not effect.held),
-        local=tuple(effect for effect in effects if effect.held),
-    )
+    return _attributed(records, effects, in_turns=False)
 
 
 def attribute_rounds(
@@ -244,7 +237,6 @@ def attribute_rounds(
         noise_of: Returns the noise that is expected of a weighted sum of runs.
     """
     last = rounds[-1]
-    (base, *_) = last.values()
     effects: list[Effect] = []
     for metric in ATTRIBUTED:
         table: list[dict[Setting, float]] = []
@@ -260,14 +252,22 @@ def attribute_rounds(
                 runs = {c.setting: r for c, r in records.items()}
                 noises.append(noise_of(metric, [runs[s] for s in weights], [*weights.values()]))
             effects.append(_effect(names, metric, *reach_of(moves, noises), held))
+    return _attributed(last, effects, in_turns=True)
+
+
+def _attributed(
+    records: Mapping[Corner, RunRecord], effects: Iterable[Effect], *, in_turns: bool
+) -> Attributed:
+    (base, *_) = records.values()
+    effects = tuple(effects)
     return Attributed(
         base.machine.name,
         base.conditions.device.split()[0],
         case_name(base),
-        {corner: _outcome(record) for corner, record in last.items()},
+        {corner: _outcome(record) for corner, record in records.items()},
         tuple(effect for effect in effects if not effect.held),
-        in_turns=True,
-        local=tuple(effect for effect in effects if effect.held),
+        in_turns,
+        tuple(effect for effect in effects if effect.held),
     )
 
 
@@ -291,10 +291,8 @@ def every_contrast(
     factors: Sequence[Factor],
 ) -> list[tuple[tuple[Factor, ...], Held, dict[Setting, float]]]:
     """Return the weights of all effects, those over all corners first."""
-    whole: list[tuple[tuple[Factor, ...], Held, dict[Setting, float]]] = [
-        (names, (), weights) for names, weights in contrasts(factors)
-    ]
-    return whole + local_contrasts(factors)
+    whole = ((names, (), weights) for names, weights in contrasts(factors))
+    return [*whole, *local_contrasts(factors)]
 
 
 def judge_together(found: Sequence[Attributed]) -> list[Attributed]:
@@ -389,7 +387,4 @@ def _effect(
 
 
 def _outcome(record: RunRecord) -> str:
-    if record.failure is None:
-        return "works"
-    message = short_message(record.failure.message)
-    return f"{record.failure.failure_class}: {message}".removesuffix(": ")
+    return "works" if record.failure is None else failed_as(record.failure)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import NormalDist, fmean, stdev
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -23,7 +24,7 @@ from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.wording import NOT_TIMED, counted, failed_as, marked, times
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from ivhl.records.identity import AtCommit, CaseInCell
     from ivhl.records.record import RunRecord
@@ -41,6 +42,12 @@ BETWEEN_SESSIONS: Final[dict[Metric, float]] = {
     "speedup": 0.019, "eager": 0.086, "compiled": 0.093, "cold": 0.145, "warm": 0.127,
 }  # fmt: skip
 PAIRS_OF_SESSIONS: Final = 11
+_VALUE: Final[dict[Axis, Callable[[Entry], str]]] = {
+    "commit": attrgetter("commit"),
+    "torch": attrgetter("torch"),
+    "python": attrgetter("python"),
+    "machine": attrgetter("case.machine"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +143,9 @@ def axis_of(names: Sequence[str], entries: Iterable[Entry]) -> Axis | None:
 
 def values_of(entries: Iterable[Entry]) -> dict[Axis, set[str]]:
     """Return the releases, Pythons and machines that entries have."""
-    known: dict[Axis, set[str]] = {"torch": set(), "python": set(), "machine": set()}
-    for entry in entries:
-        known["torch"].add(entry.torch)
-        known["python"].add(entry.python)
-        known["machine"].add(entry.case.machine)
-    return known
+    entries = tuple(entries)
+    axes: tuple[Axis, ...] = ("torch", "python", "machine")
+    return {axis: {*map(_VALUE[axis], entries)} for axis in axes}
 
 
 def choose(entries: Iterable[Entry], axis: Axis, wanted: Collection[str]) -> tuple[Entry, ...]:
@@ -152,7 +156,7 @@ def choose(entries: Iterable[Entry], axis: Axis, wanted: Collection[str]) -> tup
         axis: What is compared.
         wanted: Values of that field; for commits, every hash of the same code.
     """
-    return tuple(entry for entry in entries if axis == "results" or _value(entry, axis) in wanted)
+    return tuple(e for e in entries if axis == "results" or _VALUE[axis](e) in wanted)
 
 
 def compare(
@@ -245,7 +249,7 @@ def summarise(comparisons: Iterable[Comparison]) -> tuple[Summary, ...]:
             {kind: n for kind in KINDS if (n := sum(one.kind == kind for one in group))},
             _apart(group),
         )
-        for place, group in sorted(groups.items(), key=lambda item: _order(item[0]))
+        for place, group in sorted(groups.items(), key=lambda item: place_order(item[1][0].case))
     )
 
 
@@ -327,16 +331,6 @@ def _order_of(one: Comparison) -> tuple[int, float, CaseInCell]:
     return KINDS.index(one.kind), effect, one.case
 
 
-def _value(entry: Entry, axis: Axis) -> str:
-    values = {
-        "commit": entry.commit,
-        "torch": entry.torch,
-        "python": entry.python,
-        "machine": entry.case.machine,
-    }
-    return values[axis]
-
-
 def _kind_of(found: CaseChange, side: str) -> tuple[Kind, str]:
     """Return the kind and the reason.
 
@@ -359,13 +353,7 @@ def _result(record: RunRecord | None) -> str:
     return marked(times(record.speedup.value) if record.speedup else NOT_TIMED, record)
 
 
-def _order(place: tuple[str, ...]) -> tuple[object, ...]:
-    """Sort Pythons and releases by number."""
-    return tuple(
-        (python_key(part[7:]), part)
-        if part.startswith("Python ")
-        else (release_key(part[8:]), part)
-        if part.startswith("PyTorch ")
-        else ((), part)
-        for part in place
-    )
+def place_order(case: CaseInCell) -> tuple[object, ...]:
+    """Return a key that sorts by machine and device, then Pythons and releases by number."""
+    cell = python_key(case.python), release_key(case.torch)
+    return case.machine, case.device, *cell, case.existing

@@ -15,7 +15,7 @@ from ivhl.tracker.store.kept import keep_lines, load_lines
 from ivhl.tracker.store.records import case_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from ivhl.tracker.changes.regressions import History
@@ -153,36 +153,41 @@ def with_confirmed(
         (one.machine, one.python, one.torch, one.case, one.base, one.head): one
         for one in confirmations
     }
-    more = []
+    more: list[Change] = []
     for one in newest.values():
-        # That head is listed against whatever commit precedes it in the history.
-        if one.verdict in ("unchanged", "inconclusive") or any(
-            replace(one, base=change.before).is_of(change) for change in changes
+        # That head is listed against whatever commit precedes it in the history. Of a base that does
+        # not precede the head, the same rounds say the opposite, or nothing.
+        if (
+            one.verdict not in ("unchanged", "inconclusive")
+            and not any(replace(one, base=change.before).is_of(change) for change in changes)
+            and _leads(one.base, one.head, commit_order)
         ):
-            continue
-        course = [e for e in history.entries if _is_measured_by(e, one) and wanted(e)]
-        at_head = [entry for entry in course if entry.commit == one.head]
-        # Of a base that does not precede the head, the same rounds say the opposite, or nothing.
-        if not at_head or not _leads(one.base, one.head, commit_order):
-            continue
+            course = [e for e in history.entries if _is_measured_by(e, one) and wanted(e)]
+            more += _shown_by(one, course, history, commit_order)
+    return (*changes, *more)
+
+
+def _shown_by(
+    one: Confirmation, course: Sequence[Entry], history: History, commit_order: Sequence[str]
+) -> Iterator[Change]:
+    """Yield the change that a confirmation shows, if the runs of its case have one at its head."""
+    at_head = [entry for entry in course if entry.commit == one.head]
+    if at_head:
         entry = max(at_head, key=recorded_rank)
         later = commit_order[commit_order.index(one.head) + 1 :]
         (record,) = history.read([entry])
-        more.append(
-            Change(
-                along="commit",
-                case=entry.case,
-                before=one.base,
-                place=one.head,
-                kind=next(kind for kind in KINDS if kind == one.verdict),
-                reason="the records of both commits alone do not show it",
-                effect=None,
-                state="persists" if any(e.commit in later for e in course) else "suspected",
-                at=entry.recorded_at,
-                command=record.command,
-            )
+        yield Change(
+            along="commit",
+            case=entry.case,
+            before=one.base,
+            place=one.head,
+            kind=next(kind for kind in KINDS if kind == one.verdict),
+            reason="the records of both commits alone do not show it",
+            effect=None,
+            state="persists" if any(e.commit in later for e in course) else "suspected",
+            at=entry.recorded_at,
+            command=record.command,
         )
-    return (*changes, *more)
 
 
 def _leads(base: str, head: str, commit_order: Sequence[str]) -> bool:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from ivhl.records.identity import case_of
-from ivhl.tracker.changes.compare import compare
+from ivhl.tracker.changes.compare import compare, place_order
 from ivhl.tracker.changes.kinds import KINDS, MEANINGS, Kind
 from ivhl.tracker.store.spread import SHIPPED, Spreads
-from ivhl.tracker.support.compat import NONE_EXPECTED, python_key, release_key, retired
+from ivhl.tracker.support.compat import NONE_EXPECTED, retired
 from ivhl.tracker.support.expectations import EXPECTATIONS
 
 if TYPE_CHECKING:
@@ -170,6 +170,4 @@ def _hides_changes(found: Comparison) -> bool:
 
 
 def _order(found: Comparison) -> tuple[object, ...]:
-    case = found.case
-    place = (case.machine, case.device, python_key(case.python), release_key(case.torch))
-    return (KINDS.index(found.kind), *place, case)
+    return KINDS.index(found.kind), *place_order(found.case)[:-1], found.case

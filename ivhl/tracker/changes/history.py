@@ -15,7 +15,7 @@ from ivhl.tracker.store.index import Index
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ivhl.tracker.changes.regressions import Detect, History
+    from ivhl.tracker.changes.regressions import History
     from ivhl.tracker.changes.series import Along
     from ivhl.tracker.store.entries import Entry
     from ivhl.tracker.store.spread import Spreads
@@ -28,22 +28,19 @@ def changes_of(
     along: Iterable[Along] = ALONG,
     *,
     wanted: Callable[[Entry], bool] = lambda _: True,
-    detect: Detect | None = None,
 ) -> tuple[Change, ...]:
     """Return ``find_changes``; of an index with its own spreads, what it keeps of them.
 
     Args:
         history: Entries and their records.
-        spreads: As for ``find_changes``, as are ``commit_order``, ``along``, ``wanted`` and
-            ``detect``.
+        spreads: As for ``find_changes``, as are ``commit_order``, ``along`` and ``wanted``.
         commit_order: Commits up to HEAD, oldest first.
         along: The fields.
         wanted: Which entries count.
-        detect: Finds the steps of long segments; by default ``changepoints.detect_all``.
     """
     along = tuple(along)
     if not isinstance(history, Index) or spreads is not history.spreads:
-        detect = detect or detect_all
+        detect = history.detect if isinstance(history, Index) else detect_all
         return find_changes(history, spreads, commit_order, along, wanted=wanted, detect=detect)
     numbers = array("q", (entry.id for entry in history.entries if wanted(entry)))
     asked = sha256(numbers.tobytes() + "\0".join((*along, *commit_order)).encode()).hexdigest()

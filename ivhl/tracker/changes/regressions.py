@@ -13,7 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import NormalDist, median
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ivhl.records.age import rank_of
 from ivhl.tracker.changes.compare import session_reach
@@ -41,8 +41,13 @@ if TYPE_CHECKING:
     from ivhl.tracker.changes.kinds import QuantityChange, Tested
     from ivhl.tracker.changes.series import Along, Point, Series
     from ivhl.tracker.detection.changepoints import Searched
-    from ivhl.tracker.store.entries import Entry, Ran
+    from ivhl.tracker.store.entries import Entry
+    from ivhl.tracker.store.index import Index
+    from ivhl.tracker.store.memory_history import MemoryHistory
     from ivhl.tracker.store.spread import Spreads
+
+    # All runs of a project.
+    History = Index | MemoryHistory
 
     # As ``changepoints.detect_all``: many series to the first index of each level.
     Detect = Callable[[Sequence[Searched]], Sequence[Sequence[int]]]
@@ -123,33 +128,6 @@ def detect_all(series: Sequence[Searched]) -> Sequence[Sequence[int]]:
     from ivhl.tracker.detection import changepoints  # noqa: PLC0415
 
     return changepoints.detect_all(series)
-
-
-class History(Protocol):
-    """All runs of a project: the index of a folder of records."""
-
-    @property
-    def token(self) -> str:
-        """Another one for each history in which an id of an entry may mean another record.
-
-        Empty where ids mean something within this process only.
-        """
-
-    @property
-    def entries(self) -> Sequence[Entry]:
-        """The latest entry of each key."""
-
-    def read(self, entries: Iterable[Entry]) -> tuple[RunRecord, ...]:
-        """Return the records of entries, in their order."""
-
-    def points(self, entries: Iterable[Entry]) -> list[str]:
-        """Return the points of entries in a course (``course.point_of``)."""
-
-    def durations(self) -> Mapping[int, float]:
-        """Return how long each case took, by the ids of the entries."""
-
-    def ran(self, entries: Iterable[Entry]) -> list[Ran]:
-        """Return what pages of runs show of entries."""
 
 
 def find_changes(

@@ -14,7 +14,7 @@ from ivhl.tracker.changes.kinds import judge_changes
 from ivhl.tracker.store.entries import code_of
 from ivhl.tracker.store.facts import changed_facts
 from ivhl.tracker.support.compat import status_of
-from ivhl.tracker.wording import STATUS_WORDS, short_message
+from ivhl.tracker.wording import STATUS_WORDS, failed_as
 
 if TYPE_CHECKING:
     from ivhl.records.record import Machine, RunRecord
@@ -83,8 +83,7 @@ def outcome_of(record: RunRecord) -> str:
     """Return the status of a record with its number or its failure."""
     word = STATUS_WORDS[status_of(record)]
     if record.failure is not None:
-        message = short_message(record.failure.message)
-        return f"{record.failure.failure_class}: {message}".removesuffix(": ")
+        return failed_as(record.failure)
     return word if record.speedup is None else f"{word}, {record.speedup.value:.2f}x"
 
 

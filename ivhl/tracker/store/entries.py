@@ -258,11 +258,11 @@ def row_facts_of(record: RunRecord) -> RowFacts:
 def shown_of(record: RunRecord) -> Shown:
     """Return what pages show of a record beside its quantities."""
     facts = record.compile
-    counted = facts is not None and facts.graphs is not None
+    counts = counts_of(facts) if facts is not None and facts.graphs is not None else None
     errors = [one.eager_rmse for one in record.accuracy if one.eager_rmse is not None]
     return Shown(
-        breaks=sum(one.count for one in facts.graph_breaks) if facts and counted else None,
-        recompiles=sum(one.count for one in facts.recompiles) if facts and counted else None,
+        breaks=counts and counts.graph_breaks,
+        recompiles=counts and counts.recompiles,
         eager_peak=record.memory.eager_peak if record.memory else None,
         eager_error=max(errors, default=None),
         reference=record.reference,

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from functools import cache, lru_cache
 from hashlib import sha256
+from operator import attrgetter
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -32,6 +33,7 @@ _MOST_PARSED = 64 << 20
 # table beside it, both are made again.
 _PACKAGE: Final = Path(__file__).parents[2]
 _SOURCES: Final = ("records", "tracker")
+_OF_INTERVAL: Final = attrgetter("value", "low", "high", "confidence", "n")
 _QUANTITIES: Final = (*METRICS, "calibration")
 VALUES: Final = (
     *(f"{one}{end}" for one in _QUANTITIES for end in ("", "_error")),
@@ -64,29 +66,6 @@ CREATE INDEX run_of_file ON run (file);
 CREATE INDEX run_of_time ON run (recorded_at);
 CREATE TABLE answer (question TEXT PRIMARY KEY, lasts INTEGER, text TEXT);
 """
-_COLUMNS: Final = (
-    *("file", "line", "start", "length", "cases", '"commit"', "recorded_at", "subject", "made"),
-    *(
-        "failure_class",
-        "exception",
-        "compiled_s",
-        "facts",
-        "errors",
-        *VALUES,
-        "shown",
-        "point",
-        "duration_s",
-        "load",
-        "phase_s",
-        "held",
-        "facts_of_row",
-    ),
-)
-_INSERT: Final = (
-    f"INSERT INTO run ({', '.join(_COLUMNS)}) "  # noqa: S608  (names of this file)
-    f"VALUES ({', '.join('?' * len(_COLUMNS))})"
-)
-
 _NAMED: Final = "SELECT 1 FROM problem WHERE file = ?"
 
 # Within a file the later line counts, between files the later time: as in ``tracker.store``.
@@ -277,7 +256,11 @@ class Update:
         self._room -= len(data) - start
         kept = self._parsed if self._room >= 0 else {}
         rows, problems = _rows(data, (start, lines), (number, path), ids, kept)
-        self._db.executemany(_INSERT, (row.values for row in rows))
+        if rows:
+            marks = ", ".join("?" * len(rows[0].values))
+            # All columns but ``id`` and ``latest``, in their order.
+            insert = f"INSERT INTO run VALUES (NULL, {marks}, 1)"  # noqa: S608  (only marks)
+            self._db.executemany(insert, (row.values for row in rows))
         self._db.executemany("INSERT INTO problem VALUES (?, ?, ?)", problems)
         return touched | {(row.case, row.commit) for row in rows}
 
@@ -331,14 +314,6 @@ class _Ids:
             assert found is not None  # noqa: S101  (for the type checker: it was an INSERT)
             number = known[values] = found
         return number
-
-
-def _row_json(record: RunRecord) -> str:
-    facts = row_facts_of(record)
-    intervals = (
-        one and (one.value, one.low, one.high, one.confidence, one.n) for one in facts[1:3]
-    )
-    return json.dumps((facts.message, *intervals, *facts[3:]))
 
 
 @lru_cache(maxsize=1024)
@@ -400,6 +375,6 @@ def _row(record: RunRecord, place: tuple[object, ...], ids: _Ids) -> _Row:
         entry.failure_class, entry.exception, entry.compiled_s, entry.facts, entry.errors,
         *values, _json_of(entry.shown), point_of(entry),
         ran.duration_s, ran.load, json.dumps(ran.phase_s), ids.of("held", (_json_of(ran.held),)),
-        _row_json(record),
+        json.dumps(row_facts_of(record), default=_OF_INTERVAL),
     )  # fmt: skip
     return _Row(case, entry.commit, columns)

@@ -6,6 +6,7 @@ import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from packaging.version import Version
@@ -283,24 +284,14 @@ def compat_rows(
     spreads: Spreads = SHIPPED,
     expectations: Expectations = NONE_EXPECTED,
 ) -> tuple[Row, ...]:
-    """Return a row per expected case and cell: its newest record, or the status ``not_run``.
+    """Return a row per expected case (``_wanted``) and cell (``_expected_cells``).
 
-    Expected are, for each machine and device with records and for each cell:
-
-    - every case that the machine ran in some cell;
-    - those of ``cases`` that apply to the device, if the machine ran the workload; if no machine
-      did, they are expected of the one that ran most on that device: 150 machines with a record
-      each are not 150 times all that was never run.
-
-    A release outside ``releases`` gets rows only for a workload and size that the machine ran with
-    it, a Python outside ``pythons`` only if the machine ran something with it. A cell with records
-    that is no longer in the matrix keeps its rows. A machine and device that measured in existing
-    environments only have rows for what was measured there.
+    It has the newest record, or the status ``not_run``.
 
     Args:
         records: Records of any commits.
         cells: Cells of the matrix.
-        releases: PyTorch releases for which all cases are expected; ``None`` means all.
+        releases: Releases for which all cases are expected; ``None`` means all.
         pythons: Pythons that every machine is expected to have; ``None`` means all.
         unavailable: Cell id to why nothing can be installed; a record takes precedence.
         cases: Cases that should have been run.
@@ -313,26 +304,21 @@ def compat_rows(
     declared = declared_cases(workloads)
     kept = (one for one in found if is_declared(one.entry.case, declared))
     newest = latest_of_cases(kept, lambda one: one.entry.case, commit_order)
-    names = {cell.id: (cell.python, cell.torch) for cell in cells}
-    for one in newest:
-        names.setdefault(one.entry.case.cell, (one.entry.python, one.entry.torch))
+    entries = [one.entry for one in newest]
+    expected = _expected_cells(entries, cells, releases, pythons)
     # A locked cell takes precedence over an existing environment: it can be reproduced anywhere.
-    locked_last = sorted(newest, key=lambda one: one.entry.case.existing, reverse=True)
     of_series: dict[CaseInCell, dict[str, Recorded]] = defaultdict(dict)
-    for one in locked_last:
+    for one in sorted(newest, key=lambda one: one.entry.case.existing, reverse=True):
         of_series[one.entry.case.row][one.entry.case.cell] = one
-    expected = _expected_cells([one.entry for one in newest], cells, names, releases, pythons)
-    for series in _wanted([one.entry for one in newest], cases):
+    for series in _wanted(entries, cases):
         of_series.setdefault(series, {})
-    rows = []
-    for series in sorted(of_series):
-        known = of_series[series]
+    rows: list[Row] = []
+    for series, known in sorted(of_series.items(), key=itemgetter(0)):
         for name in expected(series):
             if (here := known.get(name.cell)) is not None:
                 rows.append(_with_expectation(_row(here, series, spreads), expectations))
             elif name.is_expected:
-                reason = (unavailable or {}).get(name.cell)
-                rows.append(_empty_row(name, series, reason))
+                rows.append(_empty_row(name, series, (unavailable or {}).get(name.cell)))
     return tuple(rows)
 
 
@@ -346,7 +332,12 @@ class _CellOfSeries(NamedTuple):
 
 
 def _wanted(newest: Sequence[Entry], cases: Iterable[Case]) -> Iterator[CaseInCell]:
-    """Yield the series of the cases that should have been run, machine by machine."""
+    """Yield the series of the cases that should have been run, machine by machine.
+
+    Those that apply to the device, if the machine ran the workload; if no machine did, they are
+    expected of the one that ran most on that device: 150 machines with a record each are not 150
+    times all that was never run.
+    """
     places = sorted({_place_of(entry) for entry in newest}) or [("", "cpu")]
     in_cells = {_place_of(entry) for entry in newest if not entry.case.existing}
     ran = {(*_place_of(entry), entry.case.workload) for entry in newest}
@@ -369,26 +360,31 @@ def _wanted(newest: Sequence[Entry], cases: Iterable[Case]) -> Iterator[CaseInCe
 def _expected_cells(
     newest: Sequence[Entry],
     cells: Iterable[CellSpec],
-    names: Mapping[str, tuple[str, str]],
     releases: Collection[str] | None,
     pythons: Collection[str] | None,
 ) -> Callable[[CaseInCell], Sequence[_CellOfSeries]]:
     """Return what returns the cells in which a series may have a row, by Python and release.
 
+    A release outside ``releases`` gets rows only for a workload and size that the machine ran with
+    it, a Python outside ``pythons`` only if the machine ran something with it. A cell with records
+    that is no longer in the matrix keeps its rows. A machine and device that measured in existing
+    environments only have rows for what was measured there.
+
     Args:
         newest: What was measured.
         cells: Cells of the matrix.
-        names: Python and release of each cell.
         releases: As for ``compat_rows``.
-        pythons: As for ``compat_rows``.
+        pythons: Likewise.
     """
+    names = {cell.id: (cell.python, cell.torch) for cell in cells}
+    locked = {*names, *(entry.case.cell for entry in newest if not entry.case.existing)}
+    for entry in newest:
+        names.setdefault(entry.case.cell, (entry.python, entry.torch))
     in_cells = {_place_of(entry) for entry in newest if not entry.case.existing}
     tried: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for entry in newest:
         tried[*_place_of(entry), entry.case.workload, entry.case.size].add(entry.torch)
     has_run = {(*_place_of(entry), entry.python) for entry in newest}
-    locked = {cell.id for cell in cells}
-    locked.update(entry.case.cell for entry in newest if not entry.case.existing)
     ordered = sorted(
         names.items(), key=lambda item: (python_key(item[1][0]), release_key(item[1][1]), item[0])
     )

@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from ivhl.errors import SpecError
 from ivhl.matrix.spec import toml_text
@@ -22,8 +22,6 @@ from ivhl.tracker.wording import CLASS_MEANINGS, short_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-
-    from packaging.version import Version
 
     from ivhl.records.record import FailureClass
 from ivhl.tracker.support.compat import Row
@@ -168,24 +166,16 @@ _Range = tuple[tuple[str, str, bool | None], frozenset[tuple[str, str]]]
 
 # From wide to narrow: which names an entry for a row may have, and how many different names of what
 # must fail alike before it may be so wide.
-_Wide = tuple["Callable[[Row], _Names]", "Callable[[Row], str]", int]
+_Wide = tuple["Callable[[Row], tuple[str, ...]]", Literal["workload", "variant"], int]
 _LEVELS: Final[tuple[_Wide, ...]] = (
-    (lambda _: _Names("*", "*"), lambda row: row.workload, _MANY_WORKLOADS),
-    (lambda row: _Names("*", _suffix(row.variant)), lambda row: row.workload, _MANY_WORKLOADS),
-    (lambda row: _Names("*", row.variant), lambda row: row.workload, _MANY_WORKLOADS),
-    (lambda row: _Names(row.workload, "*"), lambda row: row.variant, _MANY_VARIANTS),
-    (
-        lambda row: _Names(row.workload, _suffix(row.variant)),
-        lambda row: row.variant,
-        _MANY_VARIANTS,
-    ),
-    (lambda row: _Names(row.workload, row.variant), lambda row: row.variant, 1),
-    (lambda row: _Names(row.workload, row.variant, row.size), lambda row: row.variant, 1),
-    (
-        lambda row: _Names(row.workload, row.variant, row.size, row.machine),
-        lambda row: row.variant,
-        1,
-    ),
+    (lambda _: ("*", "*"), "workload", _MANY_WORKLOADS),
+    (lambda row: ("*", _suffix(row.variant)), "workload", _MANY_WORKLOADS),
+    (lambda row: ("*", row.variant), "workload", _MANY_WORKLOADS),
+    (lambda row: (row.workload, "*"), "variant", _MANY_VARIANTS),
+    (lambda row: (row.workload, _suffix(row.variant)), "variant", _MANY_VARIANTS),
+    (lambda row: (row.workload, row.variant), "variant", 1),
+    (lambda row: (row.workload, row.variant, row.size), "variant", 1),
+    (lambda row: (row.workload, row.variant, row.size, row.machine), "variant", 1),
 )
 
 
@@ -204,9 +194,10 @@ def _entries(
         here = [row for row in measured if row.device == device]
         left = [row for row in failed if row.device == device]
         for names_of, counted_by, least in _LEVELS:
-            for names in dict.fromkeys(names_of(row) for row in left):
+            for wide in dict.fromkeys(names_of(row) for row in left):
+                names = _Names(*wide)
                 wanted = [row for row in left if names.match(row)]
-                if names_of(wanted[0]) != names:
+                if names_of(wanted[0]) != wide:
                     continue
                 among = [row for row in here if names.match(row)]
                 passed = {_cell(row) for row in among if row.failure_class is None}
@@ -220,12 +211,12 @@ def _entries(
 
 
 def _wide_enough(
-    rows: Iterable[Row], counted_by: Callable[[Row], str], least: int
+    rows: Iterable[Row], counted_by: Literal["workload", "variant"], least: int
 ) -> set[tuple[str, str]]:
     """Return the cells in which so many different ones failed."""
     names: dict[tuple[str, str], set[str]] = defaultdict(set)
     for row in rows:
-        names[_cell(row)].add(counted_by(row))
+        names[_cell(row)].add(getattr(row, counted_by))
     return {cell for cell, found in names.items() if len(found) >= least}
 
 
@@ -247,26 +238,11 @@ def _ranges(
         rivals = {cell for cell in passed if cell[0].endswith("t") == freed}
         boxes = _boxes(mine, rivals, {cell for cell in tried if cell[0].endswith("t") == freed})
         others = {cell for cell in passed if cell[0].endswith("t") != freed}
-        for pythons, releases in boxes:
-            inside = any(
-                _between(
-                    python.removesuffix("t"), [p.removesuffix("t") for p in pythons], python_key
-                )
-                and _between(torch, releases, release_key)
-                for python, torch in others
-            )
-            where = (
-                _range([p.removesuffix("t") for p in pythons]),
-                _range(releases),
-                freed if freed or inside else None,
-            )
-            failed = frozenset(
-                cell
-                for cell in mine
-                if _between(cell[0], pythons, python_key)
-                and _between(cell[1], releases, release_key)
-            )
-            yield where, failed
+        for box in boxes:
+            bare = [python.removesuffix("t") for python in box[0]]
+            inside = any(_is_in((p.removesuffix("t"), t), (bare, box[1])) for p, t in others)
+            where = _range(bare), _range(box[1]), freed if freed or inside else None
+            yield where, frozenset(cell for cell in mine if _is_in(cell, box))
 
 
 def _boxes(
@@ -289,10 +265,7 @@ def _boxes(
     for pythons, releases in boxes:
         for i, (theirs, shared) in enumerate(joined):
             hull = ([*theirs, *pythons], sorted({*shared, *releases}, key=release_key))
-            if not any(
-                _between(python, hull[0], python_key) and _between(torch, hull[1], release_key)
-                for python, torch in passed
-            ):
+            if not any(_is_in(cell, hull) for cell in passed):
                 joined[i] = hull
                 break
         else:
@@ -300,11 +273,12 @@ def _boxes(
     return joined
 
 
-def _between(
-    name: str, ends: Sequence[str], key: Callable[[str], tuple[bool, Version, str]]
-) -> bool:
-    keys = sorted(map(key, ends))
-    return keys[0] <= key(name) <= keys[-1]
+def _is_in(cell: tuple[str, str], box: tuple[Sequence[str], Sequence[str]]) -> bool:
+    """Return whether a rectangle of Pythons and releases has a cell."""
+    pythons = sorted(map(python_key, box[0]))
+    releases = sorted(map(release_key, box[1]))
+    python, torch = python_key(cell[0]), release_key(cell[1])
+    return pythons[0] <= python <= pythons[-1] and releases[0] <= torch <= releases[-1]
 
 
 def _range(names: Iterable[str]) -> str:

@@ -11,8 +11,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from ivhl.tracker.store.spread import SHIPPED, Spreads
-from ivhl.tracker.support.compat import NONE_EXPECTED, compat_rows, python_key, release_key
+from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.wording import (
     ANOTHER_RUN,
     EXPECTED_MARK,
@@ -29,14 +28,11 @@ from ivhl.tracker.wording import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
-    from ivhl.matrix.spec import CellSpec
-    from ivhl.records.record import RunRecord
     from ivhl.tracker.support.compat import Row
-    from ivhl.tracker.support.expectations import Expectations
     from ivhl.tracker.wording import Status
 
 STYLES: dict[Status, str] = {
@@ -89,34 +85,6 @@ class ResultsTable:
         if any(row.speedup is not None for row in self._rows):
             yield Text(f"in brackets: {ANOTHER_RUN}", style="bright_black")
         yield _legend(reasons)
-
-
-def render_results(
-    records: Iterable[RunRecord],
-    cells: Sequence[CellSpec],
-    *,
-    unavailable: Mapping[str, str] | None = None,
-    spreads: Spreads = SHIPPED,
-    expectations: Expectations = NONE_EXPECTED,
-) -> RenderableType:
-    """Return the records as tables: speedup with interval, or the failure class and its reason.
-
-    Args:
-        records: Records of any commits; the newest of each case is shown.
-        cells: The columns; sorted by Python and PyTorch.
-        unavailable: Cell id to why nothing can be installed.
-        spreads: Learnt differences between runs.
-        expectations: Known failures.
-    """
-    shown = {cell.id for cell in cells}
-    rows = compat_rows(
-        [record for record in records if record.cell.id in shown],
-        cells=cells,
-        unavailable=unavailable,
-        spreads=spreads,
-        expectations=expectations,
-    )
-    return ResultsTable(rows)
 
 
 def _blocks(rows: Sequence[Row], reasons: dict[str, int], width: int) -> RenderableType:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ivhl.tracker.changes.comparable import builds_beside, differences
 from ivhl.tracker.changes.disturbed import left_out
@@ -18,7 +18,6 @@ from ivhl.tracker.views.facts import error_lines, fact_groups, signed_by
 from ivhl.tracker.views.incidents import IncidentView, incident_views
 from ivhl.tracker.views.matrix import MatrixCell, before_of, cell_view, notes_of
 from ivhl.tracker.views.source import (
-    PageView,
     Place,
     Source,
     beside,
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from ivhl.tracker.support.expectations import Expectation
     from ivhl.tracker.views.source import Links
 
+K = TypeVar("K")
 # More text of one record is in its line of the results only.
 MOST_TEXT = 20_000
 # The details have the newest points of a course: so many, if there are, and less than twice as many.
@@ -105,7 +105,6 @@ class CaseView:
         command: Repeats the newest record, that of the cell ``newest``.
     """
 
-    page: PageView
     place: Place
     href: str
     workload: str
@@ -145,7 +144,6 @@ def case_view(source: Source, series: CaseInCell) -> CaseView:
     releases = tuple(sorted({row.torch for row in rows}, key=release_key, reverse=True))
     curves, breaks = _over_releases(source, rows)
     return CaseView(
-        page=page,
         place=place,
         href=case_page(series),
         workload=series.workload,
@@ -183,28 +181,29 @@ def _age(row: Row) -> tuple[object, ...]:
 
 def _upstream(rows: Iterable[Row]) -> Iterator[tuple[Issue, str]]:
     """Yield the reports on failures of the rows, with Python and releases of each."""
-    found: dict[Issue, dict[str, list[str]]] = {}
-    for row in sorted(rows, key=_gates_last):
-        for issue in issues_of(row.record) if row.failure_class and row.record else ():
-            found.setdefault(issue, {}).setdefault(row.python, []).append(row.torch)
-    for issue, pythons in found.items():
-        yield (
-            issue,
-            "; ".join(f"{python}: PyTorch {', '.join(t)}" for python, t in pythons.items()),
-        )
+    failed = [row for row in sorted(rows, key=_gates_last) if row.failure_class]
+    pairs = ((row, row.record) for row in failed)
+    return _where((issue, row) for row, one in pairs if one for issue in issues_of(one))
 
 
 def _expected(rows: Iterable[Row]) -> Iterator[tuple[Expectation, str, str]]:
     """Yield what the known failures of the project say of the rows, as ``_upstream``."""
-    found: dict[tuple[Expectation, str], dict[str, list[str]]] = {}
-    for row in sorted(rows, key=_gates_last):
-        if row.expectation is not None:
-            mark = FIXED_MARK if row.is_fixed else EXPECTED_MARK
-            cells = found.setdefault((row.expectation, mark), {})
-            cells.setdefault(row.python, []).append(row.torch)
-    for (entry, mark), pythons in found.items():
-        where = "; ".join(f"{python}: PyTorch {', '.join(t)}" for python, t in pythons.items())
+    marked = (
+        ((row.expectation, FIXED_MARK if row.is_fixed else EXPECTED_MARK), row)
+        for row in sorted(rows, key=_gates_last)
+        if row.expectation is not None
+    )
+    for (entry, mark), where in _where(marked):
         yield entry, mark, where
+
+
+def _where(found: Iterable[tuple[K, Row]]) -> Iterator[tuple[K, str]]:
+    """Yield each key once, with Python and releases of its rows as text."""
+    cells: dict[K, dict[str, list[str]]] = {}
+    for key, row in found:
+        cells.setdefault(key, {}).setdefault(row.python, []).append(row.torch)
+    for key, pythons in cells.items():
+        yield key, "; ".join(f"{python}: PyTorch {', '.join(t)}" for python, t in pythons.items())
 
 
 def _gates_last(row: Row) -> tuple[object, ...]:
@@ -290,7 +289,8 @@ def _over_releases(source: Source, rows: Sequence[Row]) -> tuple[dict[str, Any],
         at = {row.torch: row for row in rows if row.python == python}
         if not any(row.speedup is not None for row in at.values()):
             continue
-        entries = [source.entry(at[torch]) if torch in at else None for torch in releases]
+        along = [at.get(torch) for torch in releases]
+        entries = [row.recorded.entry if row and row.recorded else None for row in along]
         marks = _marks(entries, "torch")
         breaks += [
             f"Python {python}, before {releases[i]}: {'; '.join(text)}"
@@ -300,7 +300,7 @@ def _over_releases(source: Source, rows: Sequence[Row]) -> tuple[dict[str, Any],
             {
                 "name": f"Python {python}",
                 "marks": sorted(marks),
-                **_curves(entries, [at.get(t) for t in releases]),
+                **_curves(entries, along),
             }
         )
     return {"x": list(releases), "lines": lines}, tuple(breaks)
@@ -366,13 +366,12 @@ def cell_details(source: Source, row: Row) -> dict[str, Any]:
         "upstream": [[issue.url, issue.title] for issue in issues_of(record)],
         "command": cut(row.command or ""),
         "groups": [
-            {"title": group.title, "facts": [[fact.label, fact.value] for fact in group.facts]}
-            for group in (
-                *fact_groups(record, source.state.spreads),
-                *signed_by(record, source.provenance),
-            )
+            {"title": title, "facts": facts}
+            for title, facts in (
+                fact_groups(record, source.state.spreads) | signed_by(record, source.provenance)
+            ).items()
         ],
-        "errors": [asdict(line) for line in error_lines(record)],
+        "errors": error_lines(record),
         "counted": {
             "Graph breaks": _counted(compiled.graph_breaks if compiled else ()),
             "Recompiles": _counted(compiled.recompiles if compiled else ()),

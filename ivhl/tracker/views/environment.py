@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from ivhl.errors import LockError, SpecError
 from ivhl.matrix.diff import diff_locks
-from ivhl.matrix.locks import LockState, lock_state
+from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX
 from ivhl.matrix.spec import CellSpec, Matrix, load_matrix
 from ivhl.records.age import recorded_rank
 from ivhl.tracker.store.facts import warnings_of
 from ivhl.tracker.support.compat import python_key, release_key
-from ivhl.tracker.views.source import PageView, Source, beside, environment_page
+from ivhl.tracker.views.source import Source, beside, environment_page
 from ivhl.tracker.wording import STATUS_WORDS, STATUSES, short_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from ivhl.matrix.locks import LockState, Pin
     from ivhl.records.record import RunRecord, Wheel
     from ivhl.tracker.wording import Status
 
 _MOST_WARNINGS = 20
 _MOST_INSTALLED = 6
-
-
-@dataclass(frozen=True, slots=True)
-class PinView:
-    """A package of the lock."""
-
-    name: str
-    version: str
-    hashes: tuple[str, ...]
-    via: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +72,16 @@ class EnvironmentView:
         more: How many other Pythons of its release are not among the neighbours.
     """
 
-    page: PageView
     href: str
     cell: str
-    python: str = ""
-    torch: str = ""
+    python: str
+    torch: str
     kind: str
     lock: str
     message: str
-    pins: tuple[PinView, ...]
-    neighbours: tuple[Neighbour, ...] = ()
-    more: int = 0
+    pins: tuple[Pin, ...]
+    neighbours: tuple[Neighbour, ...]
+    more: int
     installed: tuple[Installed, ...]
     left_out: int
     warnings: tuple[tuple[int, str], ...]
@@ -117,10 +108,33 @@ def environment_views(source: Source) -> tuple[EnvironmentView, ...]:
     for cell in ordered:
         python, torch = cells[cell]
         others, left = beside(pythons[torch], cell)
-        view = _view(source, cell, locks.states.get(cell), records[cell], counts[cell])
-        neighbours = tuple(_neighbours(cell, [*_around(releases[python], cell), *others], locks))
-        view = replace(view, python=python, torch=torch, neighbours=neighbours, more=left)
-        views.append(view)
+        state = locks.states.get(cell)
+        installed = tuple(_installed(records[cell]))
+        warned = Counter[str]()
+        for warning in chain.from_iterable(map(warnings_of, records[cell])):
+            warned[short_message(warning.text)] += warning.count
+        views.append(
+            EnvironmentView(
+                href=environment_page(cell),
+                cell=cell,
+                python=python,
+                torch=torch,
+                kind=state.kind if state else "missing",
+                lock=(state.sha256 or "") if state else "",
+                message=state.message if state else "",
+                pins=state.pins if state else (),
+                neighbours=tuple(
+                    _neighbours(cell, [*_around(releases[python], cell), *others], locks)
+                ),
+                more=left,
+                installed=installed[:_MOST_INSTALLED],
+                left_out=max(0, len(installed) - _MOST_INSTALLED),
+                warnings=tuple((n, text) for text, n in warned.most_common(_MOST_WARNINGS)),
+                counts=", ".join(
+                    f"{counts[cell][s]} {STATUS_WORDS[s]}" for s in STATUSES if counts[cell][s]
+                ),
+            )
+        )
     return tuple(views)
 
 
@@ -144,36 +158,6 @@ def _locks(source: Source, cells: Mapping[str, tuple[str, str]]) -> _Locks:
         except (LockError, SpecError):
             continue
     return _Locks(matrix, locks)
-
-
-def _view(
-    source: Source,
-    cell: str,
-    state: LockState | None,
-    records: Sequence[RunRecord],
-    counts: Counter[Status],
-) -> EnvironmentView:
-    installed = tuple(_installed(records))
-    warned = Counter[str]()
-    for record in records:
-        for warning in warnings_of(record):
-            warned[short_message(warning.text)] += warning.count
-    return EnvironmentView(
-        page=source.page,
-        href=environment_page(cell),
-        cell=cell,
-        kind=state.kind if state else "missing",
-        lock=(state.sha256 or "") if state else "",
-        message=state.message if state else "",
-        pins=tuple(
-            PinView(pin.name, pin.version, pin.hashes, ", ".join(pin.via))
-            for pin in (state.pins if state else ())
-        ),
-        installed=installed[:_MOST_INSTALLED],
-        left_out=max(0, len(installed) - _MOST_INSTALLED),
-        warnings=tuple((n, text) for text, n in warned.most_common(_MOST_WARNINGS)),
-        counts=", ".join(f"{counts[s]} {STATUS_WORDS[s]}" for s in STATUSES if counts[s]),
-    )
 
 
 def _around(releases: Sequence[str], cell: str) -> Sequence[str]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ivhl.instrument import describe_instrument
 from ivhl.tracker.store.metrics import measured
@@ -34,70 +33,47 @@ if TYPE_CHECKING:
     from ivhl.tracker.store.spread import Spreads
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """A label and its value, e.g. ``cold`` and ``6.4 s``."""
-
-    label: str
-    value: str
+# A label and its value, e.g. ``cold`` and ``6.4 s``.
+Fact: TypeAlias = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class FactGroup:
-    """Facts that belong together."""
-
-    title: str
-    facts: tuple[Fact, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorLine:
-    """Error of one output against the float64 reference."""
-
-    output: str
-    eager: str
-    compiled: str
-    limit: str
-    verdict: str
+def fact_groups(record: RunRecord, spreads: Spreads) -> dict[str, list[Fact]]:
+    """Return what a record says of speed, compiling, memory and its run, by title."""
+    groups = {
+        "Verdict": [*_verdict(record)],
+        "Speed": [*_speed(record, spreads)],
+        "Compiling": [*_compiling(record)],
+        "Peak memory of a call": [*_memory(record)],
+        "Run on the GPU by a call": [*_kernels(record)],
+        "Run": [*_run(record)],
+    }
+    return {title: facts for title, facts in groups.items() if facts}
 
 
-def fact_groups(record: RunRecord, spreads: Spreads) -> tuple[FactGroup, ...]:
-    """Return what a record says of speed, compiling, memory and its run."""
-    groups = (
-        FactGroup("Verdict", tuple(_verdict(record))),
-        FactGroup("Speed", tuple(_speed(record, spreads))),
-        FactGroup("Compiling", tuple(_compiling(record))),
-        FactGroup("Peak memory of a call", tuple(_memory(record))),
-        FactGroup("Run on the GPU by a call", tuple(_kernels(record))),
-        FactGroup("Run", tuple(_run(record))),
-    )
-    return tuple(group for group in groups if group.facts)
-
-
-def signed_by(record: RunRecord, provenance: Mapping[str, Provenance]) -> tuple[FactGroup, ...]:
+def signed_by(record: RunRecord, provenance: Mapping[str, Provenance]) -> dict[str, list[Fact]]:
     """Return which workflow signed a record that was imported; nothing for any other."""
     found = provenance.get(digest_of(record)) if provenance else None
     if found is None:
-        return ()
-    facts = (
-        Fact("workflow", found.workflow),
-        Fact("at commit", found.commit),
-        Fact("run", found.run),
-        Fact("checked at import", found.at),
-    )
-    return (FactGroup("Signed by", facts),)
+        return {}
+    facts = [
+        ("workflow", found.workflow),
+        ("at commit", found.commit),
+        ("run", found.run),
+        ("checked at import", found.at),
+    ]
+    return {"Signed by": facts}
 
 
 def _verdict(record: RunRecord) -> Iterable[Fact]:
     # Of a case that failed before its outputs, nothing was judged.
     if record.failure is None or record.failure.failure_class == "wrong":
-        yield Fact("outputs", REFERENCE_MEANINGS[record.reference])
+        yield ("outputs", REFERENCE_MEANINGS[record.reference])
     if record.leaves is not None:
-        yield Fact("outputs judged", f"{record.leaves}, of which the worst are listed")
+        yield ("outputs judged", f"{record.leaves}, of which the worst are listed")
     if record.passes is not None:
-        yield Fact("what a call does", PASSES_WORDS[record.passes])
+        yield ("what a call does", PASSES_WORDS[record.passes])
     if record.uncommitted:
-        yield Fact(UNCOMMITTED_MARK, UNCOMMITTED_MEANING)
+        yield (UNCOMMITTED_MARK, UNCOMMITTED_MEANING)
 
 
 def _speed(record: RunRecord, spreads: Spreads) -> Iterable[Fact]:
@@ -107,15 +83,13 @@ def _speed(record: RunRecord, spreads: Spreads) -> Iterable[Fact]:
         if another is not None:
             learnt = spreads.of(record).origin
             text = f"{format_speedup(another)} (from {learnt})"
-            yield Fact("speedup, expected for another run", text)
-        yield Fact(f"speedup, {percent} interval within this run", format_speedup(record.speedup))
-        yield Fact("pairs of samples", str(record.speedup.n))
+            yield ("speedup, expected for another run", text)
+        yield (f"speedup, {percent} interval within this run", format_speedup(record.speedup))
+        yield ("pairs of samples", str(record.speedup.n))
     if record.aa:
-        yield Fact("eager over eager (noise)", format_speedup(record.aa))
+        yield ("eager over eager (noise)", format_speedup(record.aa))
     if record.formulation_speedup:
-        yield Fact(
-            "speedup over the same source, eager", format_speedup(record.formulation_speedup)
-        )
+        yield ("speedup over the same source, eager", format_speedup(record.formulation_speedup))
     arms: tuple[tuple[str, Arm | None, Metric | None], ...] = (
         ("eager", record.eager, "eager"),
         (_arm_word(record), record.compiled, "compiled"),
@@ -123,11 +97,11 @@ def _speed(record: RunRecord, spreads: Spreads) -> Iterable[Fact]:
     )
     for label, arm, metric in arms:
         if arm is not None and arm.samples_s:
-            yield Fact(f"{label}, median call", seconds(median(arm.samples_s)))
+            yield (f"{label}, median call", seconds(median(arm.samples_s)))
         found = measured(record, metric) if metric is not None else None
         # As ivhl course and the curves have it: one process that was slow counts as one.
         if found is not None:
-            yield Fact(f"{label}, mean of the processes' medians", seconds(found.value))
+            yield (f"{label}, mean of the processes' medians", seconds(found.value))
 
 
 def _compiling(record: RunRecord) -> Iterable[Fact]:
@@ -136,21 +110,21 @@ def _compiling(record: RunRecord) -> Iterable[Fact]:
         return
     first = FIRST_CALL_WORDS.get(record.engine, "first call")
     if facts.cold_s is not None:
-        yield Fact(first, seconds(facts.cold_s))
+        yield (first, seconds(facts.cold_s))
     if facts.cold_cpu_s is not None:
-        yield Fact("its CPU time, all processes", seconds(facts.cold_cpu_s))
+        yield ("its CPU time, all processes", seconds(facts.cold_cpu_s))
     if facts.cold_at is not None:
-        yield Fact("its time of measurement", facts.cold_at)
+        yield ("its time of measurement", facts.cold_at)
     if record.engine in INDUCTOR_ENGINES:
         warm = "not measured" if facts.warm_s is None else seconds(facts.warm_s)
-        yield Fact("warm compile, cache on disk", warm)
+        yield ("warm compile, cache on disk", warm)
     if facts.graphs is None:  # the engine does not use Dynamo
         return
-    yield Fact("frames compiled", f"{facts.frames_ok} of {facts.frames_total}")
-    yield Fact("graphs", str(facts.graphs))
-    yield Fact("operations captured", str(facts.calls_captured))
-    yield Fact("graph breaks", str(sum(c.count for c in facts.graph_breaks)))
-    yield Fact("recompiles", str(sum(c.count for c in facts.recompiles)))
+    yield ("frames compiled", f"{facts.frames_ok} of {facts.frames_total}")
+    yield ("graphs", str(facts.graphs))
+    yield ("operations captured", str(facts.calls_captured))
+    yield ("graph breaks", str(sum(c.count for c in facts.graph_breaks)))
+    yield ("recompiles", str(sum(c.count for c in facts.recompiles)))
 
 
 def _arm_word(record: RunRecord) -> str:
@@ -163,54 +137,54 @@ def _memory(record: RunRecord) -> Iterable[Fact]:
     if held is None:
         return
     if held.eager_peak is not None:
-        yield Fact("eager", memory(held.eager_peak))
+        yield ("eager", memory(held.eager_peak))
     if held.compiled_peak is not None:
-        yield Fact(_arm_word(record), memory(held.compiled_peak))
+        yield (_arm_word(record), memory(held.compiled_peak))
 
 
 def _kernels(record: RunRecord) -> Iterable[Fact]:
     ran = record.kernels
     if ran is None:
         return
-    yield Fact("eager", f"{counted(ran.eager, 'kernel')}, {seconds(ran.eager_s)}")
-    yield Fact(_arm_word(record), f"{counted(ran.compiled, 'kernel')}, {seconds(ran.compiled_s)}")
+    yield ("eager", f"{counted(ran.eager, 'kernel')}, {seconds(ran.eager_s)}")
+    yield (_arm_word(record), f"{counted(ran.compiled, 'kernel')}, {seconds(ran.compiled_s)}")
 
 
 def _run(record: RunRecord) -> Iterable[Fact]:
     conditions, machine = record.conditions, record.machine
-    yield Fact("commit", record.commit)
-    yield Fact("recorded", record.recorded_at)
-    yield Fact("duration", seconds(record.duration_s))
+    yield ("commit", record.commit)
+    yield ("recorded", record.recorded_at)
+    yield ("duration", seconds(record.duration_s))
     if is_existing(record):
-        yield Fact("environment", "existing, without a lock")
-    yield Fact("kind of run", f"quick: {QUICK_MEANING}" if conditions.quick else "full")
-    yield Fact("engine", ENGINE_WORDS.get(record.engine, record.engine))
-    yield Fact("mode, dtype", f"{record.mode}, {record.dtype}")
-    yield Fact("device", conditions.device)
+        yield ("environment", "existing, without a lock")
+    yield ("kind of run", f"quick: {QUICK_MEANING}" if conditions.quick else "full")
+    yield ("engine", ENGINE_WORDS.get(record.engine, record.engine))
+    yield ("mode, dtype", f"{record.mode}, {record.dtype}")
+    yield ("device", conditions.device)
     if conditions.image is not None:
-        yield Fact("container image", conditions.image)
-    yield Fact("instrument", describe_instrument(conditions.instrument))
-    yield Fact("threads, clock", f"{conditions.threads}, {conditions.clock}")
+        yield ("container image", conditions.image)
+    yield ("instrument", describe_instrument(conditions.instrument))
+    yield ("threads, clock", f"{conditions.threads}, {conditions.clock}")
     if conditions.load_average is not None:
-        yield Fact("load before the case", f"{conditions.load_average:.2f}")
+        yield ("load before the case", f"{conditions.load_average:.2f}")
     for one in conditions.stability or ():
         mark = "" if one.level == "ok" else f" ({one.level})"
-        yield Fact(f"{one.check} before the run", f"{one.seen}{mark}")
-    yield Fact("machine", f"{machine.name}: {machine.cpu}, {machine.n_cpus} CPUs")
-    yield Fact("memory, system", f"{memory(machine.memory_bytes)}, {machine.system}")
+        yield (f"{one.check} before the run", f"{one.seen}{mark}")
+    yield ("machine", f"{machine.name}: {machine.cpu}, {machine.n_cpus} CPUs")
+    yield ("memory, system", f"{memory(machine.memory_bytes)}, {machine.system}")
     built = f", built with {conditions.python_build}" if conditions.python_build else ""
-    yield Fact("Python", f"{conditions.python_full}{built}")
+    yield ("Python", f"{conditions.python_full}{built}")
     if conditions.torch_full is not None:
-        yield Fact("PyTorch", conditions.torch_full)
+        yield ("PyTorch", conditions.torch_full)
     for wheel in conditions.wheels or ():
-        yield Fact(f"{wheel.name} wheel", _wheel(wheel))
+        yield (f"{wheel.name} wheel", _wheel(wheel))
     if conditions.gil is not None:
-        yield Fact("global interpreter lock", "on" if conditions.gil else "off")
+        yield ("global interpreter lock", "on" if conditions.gil else "off")
     if record.sources is not None:
-        yield Fact("sources that the case reaches", record.sources[:12])
+        yield ("sources that the case reaches", record.sources[:12])
     if record.benchmark is not None:
-        yield Fact("sources of the benchmark", record.benchmark[:12])
-    yield Fact("workload version", str(record.workload_version))
+        yield ("sources of the benchmark", record.benchmark[:12])
+    yield ("workload version", str(record.workload_version))
 
 
 def _wheel(wheel: Wheel) -> str:
@@ -218,24 +192,24 @@ def _wheel(wheel: Wheel) -> str:
     return f"{build}{', '.join(wheel.tags)}, files {(wheel.record_sha256 or 'unknown')[:12]}"
 
 
-def error_lines(record: RunRecord) -> tuple[ErrorLine, ...]:
+def error_lines(record: RunRecord) -> list[dict[str, str]]:
     """Return the errors of the outputs against the float64 reference."""
     verdicts = {True: "passed", False: "exceeded", None: "not judged"}
-    return tuple(
-        ErrorLine(
-            error.output,
-            _number(error.eager_rmse)
+    return [
+        {
+            "output": error.output,
+            "eager": _number(error.eager_rmse)
             + (
                 ""
                 if error.anchor_rmse is None
                 else f"; {_number(error.anchor_rmse)} in {record.dtype}"
             ),
-            _number(error.compiled_rmse),
-            _number(error.limit_rmse),
-            verdicts[error.passed],
-        )
+            "compiled": _number(error.compiled_rmse),
+            "limit": _number(error.limit_rmse),
+            "verdict": verdicts[error.passed],
+        }
         for error in record.accuracy
-    )
+    ]
 
 
 def _number(value: float | None) -> str:

@@ -14,7 +14,7 @@ from ivhl.tracker.support.compat import is_free_threaded, newest_release, python
 from ivhl.tracker.support.grid import GridCell, grid_cell, matched_cases
 from ivhl.tracker.support.spans import cases_run, spans, spans_sentence, words_of_cells
 from ivhl.tracker.views.incidents import IncidentView, incident_view
-from ivhl.tracker.views.source import PageView, Place, Source, front_page, matrix_page
+from ivhl.tracker.views.source import Place, Source, front_page, matrix_page
 from ivhl.tracker.wording import STATUS_WORDS, STATUSES, times
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ class FrontView:
         older: Number of older releases that the grid leaves out.
     """
 
-    page: PageView
     place: Place
     href: str
     matrix: str
@@ -89,16 +88,18 @@ def front_view(source: Source, place: Place) -> FrontView:
     # The newest first: a narrow window shows the beginning of a line.
     shown = releases[-MOST_RELEASES:][::-1]
     pythons = sorted({row.python for row in rows}, key=python_key)
-    cells: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in rows:
-        cells[row.python, row.torch].append(row)
+    cells = by_cell(rows)
     matrix = matrix_page(place, page.main)
     newest = _newest(rows)
     advice = advise(rows, source.state.spreads, source.disturbed_keys)
     incidents = source.incidents_at(place)
     worse = [one for one in incidents if one.worse]
+
+    def line(python: str) -> GridLine:
+        there = ((f"{matrix}#python={python}&torch={t}", cells[python, t]) for t in shown)
+        return GridLine(python, tuple(grid_cell(here, href, matched) for href, here in there))
+
     return FrontView(
-        page=page,
         place=place,
         href=front_page(place, page.main),
         matrix=matrix,
@@ -106,9 +107,7 @@ def front_view(source: Source, place: Place) -> FrontView:
         load=_load(rows),
         advice=advice,
         why=_why(advice, rows) if advice else "",
-        supported=tuple(
-            (p, spans_sentence(found)) for p, found in supported(source, rows).items()
-        ),
+        supported=tuple((p, spans_sentence(s)) for p, s in supported(source, rows).items()),
         supported_over=supported_over(rows),
         newest=newest,
         worth=tuple(
@@ -123,18 +122,7 @@ def front_view(source: Source, place: Place) -> FrontView:
         n_incidents=len(source.incidents),
         releases=shown,
         older=len(releases) - len(shown),
-        lines=tuple(
-            GridLine(
-                python,
-                tuple(
-                    grid_cell(
-                        cells[python, torch], f"{matrix}#python={python}&torch={torch}", matched
-                    )
-                    for torch in shown
-                ),
-            )
-            for python in pythons
-        ),
+        lines=tuple(map(line, pythons)),
         tallies=tuple((status, STATUS_WORDS[status]) for status in STATUSES),
     )
 
@@ -183,10 +171,14 @@ def supported_over(rows: Iterable[Row]) -> int:
 
 
 def _compiled_cells(rows: Iterable[Row]) -> Mapping[tuple[str, str], Sequence[Row]]:
+    return by_cell(r for r in rows if r.status != "not_run" and r.engine in ("", "compile"))
+
+
+def by_cell(rows: Iterable[Row]) -> Mapping[tuple[str, str], Sequence[Row]]:
+    """Return the rows of each Python and release; none for others."""
     cells: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
-        if row.status != "not_run" and row.engine in ("", "compile"):
-            cells[row.python, row.torch].append(row)
+        cells[row.python, row.torch].append(row)
     return cells
 
 

@@ -11,8 +11,9 @@ from ivhl.tracker.changes.confirmations import confirmation_of
 from ivhl.tracker.changes.disturbed import left_out
 from ivhl.tracker.changes.incidents import STATES, counts_of_changes
 from ivhl.tracker.changes.kinds import WORSE
+from ivhl.tracker.store.course import HASH
 from ivhl.tracker.store.metrics import WORDS
-from ivhl.tracker.views.source import MOST_INCIDENTS, PageView, case_page
+from ivhl.tracker.views.source import MOST_INCIDENTS, case_page
 from ivhl.tracker.wording import counted, short_message, times
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.views.source import Source
 
 _ALONG = {"commit": "Commit", "torch": "PyTorch", "python": "Python"}
-_HASH = 8
 # An incident lists so many cases; `ivhl regressions --all` has all.
 MOST_CASES = 40
 _LONGEST_REASON = 300
@@ -95,7 +95,6 @@ class RegressionsView:
         disturbed: Which runs are in no step in time, as a sentence; empty if none is left out.
     """
 
-    page: PageView
     incidents: tuple[IncidentView, ...]
     left_out: int
     disturbed: str
@@ -111,7 +110,7 @@ def regressions_view(source: Source) -> RegressionsView:
     views = incident_views(source, shown, MOST_CHANGES)
     loud = [entry for entry in source.history.entries if entry.id in source.disturbed]
     return RegressionsView(
-        source.page, views, len(source.incidents) - len(shown), left_out(loud) if loud else ""
+        views, len(source.incidents) - len(shown), left_out(loud) if loud else ""
     )
 
 
@@ -177,7 +176,7 @@ def _id(incident: Incident) -> str:
 
 
 def _short(incident: Incident, name: str) -> str:
-    return name[:_HASH] if incident.along == "commit" else name
+    return name[:HASH] if incident.along == "commit" else name
 
 
 def _change_view(source: Source, change: Change) -> ChangeView:

@@ -13,7 +13,6 @@ from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.support.spans import spans_of, spans_sentence
 from ivhl.tracker.views.project import retired_cases
 from ivhl.tracker.views.source import (
-    PageView,
     Place,
     Source,
     case_page,
@@ -114,7 +113,6 @@ class MatrixView:
         parts: Address and text of each part; one if the table is not divided.
     """
 
-    page: PageView
     place: Place
     href: str
     others: tuple[tuple[str, str], ...]
@@ -171,7 +169,6 @@ def _view(
     parts: tuple[tuple[str, str], ...],
     number: int,
 ) -> MatrixView:
-    page = source.page
     rows = source.by_place.get(place, ())
     ids = {cell for *_, cell in columns}
     known = source.releases(rows)
@@ -192,7 +189,6 @@ def _view(
         )
     counts = Counter(row.status for row in rows if row.cell in ids)
     return MatrixView(
-        page=page,
         place=place,
         href=parts[number - 1][0],
         others=source.other_places(place, matrix_page),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.spec import CellSpec, Matrix
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.changes.regressions import Detect, History
+    from ivhl.tracker.changes.regressions import History
     from ivhl.tracker.store.entries import Recorded
     from ivhl.tracker.support.compat import Row
     from ivhl.tracker.support.expectations import Expectations
@@ -47,7 +47,6 @@ class State:
             they have a record; see ``compat_rows``.
         commit_order: Commits up to HEAD, oldest first.
         spreads: Learnt differences between runs, by machine and kind of case.
-        detect: Finds the steps of long series.
         pythons: Pythons of the default tier; ``None`` without a matrix.
         known_releases: All PyTorch releases of the matrix, so that one that was not run is a gap.
         root: Folder of the project, for its locks.
@@ -66,7 +65,6 @@ class State:
     cases: tuple[Case, ...]
     commit_order: tuple[str, ...]
     spreads: Spreads = SHIPPED
-    detect: Detect | None = None
     pythons: tuple[str, ...] | None = None
     known_releases: tuple[str, ...] = ()
     root: Path | None = None
@@ -99,11 +97,41 @@ def load_state(root: Path, results: Path, *, history: bool = True) -> State:
     index = open_index(results)
     problems = [str(problem.seen_from(results.parent)) for problem in index.problems]
     found = index.every() if history else index.newest(order)
-    name, cells, workloads, repository = root.name, _NO_CELLS, _NO_WORKLOADS, ""
-    releases: tuple[str, ...] | None = None
-    pythons: tuple[str, ...] | None = None
-    known: tuple[str, ...] = ()
-    unavailable: dict[str, str] = {}
+    name, workloads, repository = _project(root, problems)
+    matrix, expectations = None, NONE_EXPECTED
+    try:
+        matrix = load_matrix(root / MATRIX)
+    except SpecError as error:
+        problems.append(str(error))
+    try:
+        expectations = load_expectations(root)
+    except SpecError as error:
+        problems += str(error).splitlines()
+    cells = _cells(matrix, found) if matrix else _NO_CELLS
+    unavailable = _unavailable(root, cells, problems)
+    return State(
+        name=name,
+        recorded=found,
+        problems=tuple(problems),
+        cells=cells,
+        releases=matrix.releases("default") if matrix else None,
+        pythons=matrix.pythons_of("default") if matrix else None,
+        unavailable=unavailable,
+        workloads=workloads,
+        cases=_cases(workloads, found),
+        commit_order=order,
+        spreads=index.spreads,
+        known_releases=matrix.every_release if matrix else (),
+        root=root,
+        history=index,
+        expectations=expectations,
+        repository=repository,
+    )
+
+
+def _project(root: Path, problems: list[str]) -> tuple[str, tuple[Workload, ...], str]:
+    """Return name, workloads and repository of the project; name what cannot be read."""
+    name, workloads, repository = root.name, _NO_WORKLOADS, ""
     try:
         project = load_project(root)
         name, repository = project.name, project.repository
@@ -111,18 +139,12 @@ def load_state(root: Path, results: Path, *, history: bool = True) -> State:
         problems += [f"left out: {problem}" for problem in broken_benchmarks(project.workloads)]
     except SpecError as error:
         problems.append(f"{error}; next: {error.hint}" if error.hint else str(error))
-    try:
-        matrix = load_matrix(root / MATRIX)
-        cells, releases = _cells(matrix, found), matrix.releases("default")
-        pythons = matrix.pythons_of("default")
-        known = matrix.every_release
-    except SpecError as error:
-        problems.append(str(error))
-    expectations = NONE_EXPECTED
-    try:
-        expectations = load_expectations(root)
-    except SpecError as error:
-        problems += str(error).splitlines()
+    return name, workloads, repository
+
+
+def _unavailable(root: Path, cells: Iterable[CellSpec], problems: list[str]) -> dict[str, str]:
+    """Return why nothing can be installed in a cell, by its id; name locks that cannot be read."""
+    found: dict[str, str] = {}
     for cell in cells:
         try:
             state = lock_state(root, cell)
@@ -130,26 +152,8 @@ def load_state(root: Path, results: Path, *, history: bool = True) -> State:
             problems.append(str(error))
         else:
             if state.kind == "unavailable":
-                unavailable[cell.id] = state.message
-    return State(
-        name=name,
-        recorded=found,
-        problems=tuple(problems),
-        cells=cells,
-        releases=releases,
-        pythons=pythons,
-        unavailable=unavailable,
-        workloads=workloads,
-        cases=_cases(workloads, found),
-        commit_order=order,
-        spreads=index.spreads,
-        detect=index.detect,
-        known_releases=known,
-        root=root,
-        history=index,
-        expectations=expectations,
-        repository=repository,
-    )
+                found[cell.id] = state.message
+    return found
 
 
 def rows_of(state: State) -> tuple[Row, ...]:

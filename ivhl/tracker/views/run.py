@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ivhl.instrument import describe_instrument
 from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.support.timings import PHASES
-from ivhl.tracker.views.source import PageView, Place, Source, environment_page, run_page
+from ivhl.tracker.views.source import Place, Source, environment_page, run_page
 from ivhl.tracker.wording import QUICK_MEANING, memory, seconds
 
 if TYPE_CHECKING:
@@ -62,7 +62,6 @@ class RunLine:
 class RunView:
     """The page of a run."""
 
-    page: PageView
     line: RunLine
     machine: str
     cells: tuple[RunCell, ...]
@@ -107,7 +106,6 @@ def run_view(source: Source, line: RunLine) -> RunView:
         cells[run.entry.python, run.entry.torch, run.entry.case.cell].append(run)
     machine = max(runs, key=lambda run: run.entry.recorded_at).ran.held
     return RunView(
-        page=source.page,
         line=line,
         machine=f"{machine.cpu}, {machine.n_cpus} CPUs, {memory(machine.memory_bytes)}, "
         f"{machine.system}",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ivhl.records.age import recorded_rank
 from ivhl.tracker.changes.compare import SUMMARISED, session_reach
-from ivhl.tracker.store.course import short
+from ivhl.tracker.store.course import HASH, short
 from ivhl.tracker.store.entries import code_of
 from ivhl.tracker.store.metrics import SECONDS
 from ivhl.tracker.store.spread import VERDICT_CONFIDENCE
@@ -36,7 +36,6 @@ MOST_COMMITS: Final = 1000
 _MOST_SUBJECTS = 3
 _MEASURED: Final[tuple[Metric, ...]] = ("speedup", "eager", "compiled", "cold", "memory")
 JUDGED: Final[tuple[Metric, ...]] = ("speedup", "eager", "compiled")
-_HASH = 8
 
 
 def side_data(place: Place, cell: str, which: str) -> str:
@@ -68,7 +67,7 @@ def choices(source: Source, sides: Sides) -> dict[str, Any]:
 
 def _in_order(source: Source, commits: Collection[str]) -> list[str]:
     """Return shortened commits, oldest first; those of other branches are the last."""
-    known = [commit[:_HASH] for commit in source.state.commit_order]
+    known = [commit[:HASH] for commit in source.state.commit_order]
     return [*(c for c in known if c in commits), *sorted({*commits} - {*known})]
 
 
@@ -122,7 +121,7 @@ def _case(entry: Entry, spreads: Spreads) -> list[Any]:
         f"instrument {made.instrument}, {made.threads} threads, {made.clock}, {entry.dtype}, {how}"
     )
     return [
-        entry.commit[:_HASH],
+        entry.commit[:HASH],
         f"failed: {entry.failure_class}" if entry.failure_class else "measured",
         *(None if found is None else short(found.value) for found in values),
         shown.breaks,
@@ -158,7 +157,7 @@ def sides_of(source: Source) -> Sides:
             by_cell[case.machine, case.device, case.cell].append(entry)
     commits: dict[Place, set[str]] = defaultdict(set)
     for (machine, device, _), entries in by_cell.items():
-        commits[Place(machine, device)] |= {entry.commit[:_HASH] for entry in entries}
+        commits[Place(machine, device)] |= {entry.commit[:HASH] for entry in entries}
     shown = {place: {*_in_order(source, all_)[-MOST_COMMITS:]} for place, all_ in commits.items()}
     sides: dict[tuple[Place, str], Mapping[str, Sequence[Entry]]] = {}
     for (machine, device, cell), entries in by_cell.items():
@@ -166,8 +165,8 @@ def sides_of(source: Source) -> Sides:
         by_commit: dict[str, list[Entry]] = defaultdict(list)
         newest: dict[CaseInCell, dict[object, Entry]] = defaultdict(dict)
         for entry in entries:
-            if entry.commit[:_HASH] in shown[place]:
-                by_commit[entry.commit[:_HASH]].append(entry)
+            if entry.commit[:HASH] in shown[place]:
+                by_commit[entry.commit[:HASH]].append(entry)
         for entry in reversed(entries):
             subjects = newest[entry.case]
             if len(subjects) < _MOST_SUBJECTS:

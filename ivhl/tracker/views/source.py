@@ -220,8 +220,14 @@ class Source:
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
         """The runs of cases that the project still has."""
-        declared = declared_cases(self.state.workloads)
-        return tuple(entry for entry in self.history.entries if is_declared(entry.case, declared))
+        return tuple(filter(self._is_declared, self.history.entries))
+
+    def _is_declared(self, entry: Entry) -> bool:
+        return is_declared(entry.case, self._declared)
+
+    @cached_property
+    def _declared(self) -> frozenset[tuple[str, int, str, str]]:
+        return declared_cases(self.state.workloads)
 
     @cached_property
     def disturbed(self) -> frozenset[int]:
@@ -248,10 +254,6 @@ class Source:
             return ()
         return self._by_key.get(row.recorded.entry.case, ())
 
-    def entry(self, row: Row) -> Entry | None:
-        """Return what the history has of a row's record; ``None`` if the case was not run."""
-        return None if row.recorded is None else row.recorded.entry
-
     def points_of(self, course: Iterable[Entry]) -> list[str]:
         """Return the points of runs in a course, each as JSON (``course.point_of``)."""
         return self.history.points(course)
@@ -271,15 +273,8 @@ class Source:
     @cached_property
     def changes(self) -> tuple[Change, ...]:
         """Everything that changed, along commits, releases and Pythons."""
-        declared = declared_cases(self.state.workloads)
-        order = self.state.commit_order
-
-        def wanted(entry: Entry) -> bool:
-            return is_declared(entry.case, declared)
-
-        found = changes_of(
-            self.history, self.state.spreads, order, wanted=wanted, detect=self.state.detect
-        )
+        order, wanted = self.state.commit_order, self._is_declared
+        found = changes_of(self.history, self.state.spreads, order, wanted=wanted)
         return with_confirmed(found, self.known.confirmations, self.history, order, wanted=wanted)
 
     @cached_property
@@ -304,12 +299,11 @@ class Source:
         changed: dict[Along, set[CaseInCell]] = defaultdict(set)
         for change in self.changes:
             changed[change.along].add(change.case.row)
-        declared = declared_cases(self.state.workloads)
         for along, cases in changed.items():
             entries = (
                 entry
                 for key, group in self._by_key.items()
-                if key.row in cases and is_declared(key, declared)
+                if key.row in cases and is_declared(key, self._declared)
                 for entry in group
             )
             for one in series_of(entries, along, self.state.commit_order):
