@@ -221,11 +221,16 @@ def narrow(
             chosen = recorded(kind, texts, known, commands.get(kind))
             found = tuple(item for item in found if _value(item, field) in chosen)
     if items and not found:
-        raise ResultsError(
-            "no record matches all of these options",
-            hint="leave out an option; ivhl results lists the records",
-        )
+        raise nothing_left()
     return found
+
+
+def nothing_left() -> ResultsError:
+    """Return the error of a command whose options leave no record."""
+    return ResultsError(
+        "no record matches all of these options",
+        hint="leave out an option; ivhl results lists the records",
+    )
 
 
 def _value(item: object, field: str) -> str:

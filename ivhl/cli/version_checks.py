@@ -62,7 +62,8 @@ def version_checks_command(
     found = find_checks(path)
     state = load_state(root, results_folder(results, root), history=False)
     warn_unread(map(printable, state.problems), results)
-    evidence = evidence_of(rows_of(state))
+    rows = rows_of(state)
+    evidence = evidence_of(rows)
     if run is not None:
         asked = _Asked(
             tuple(test or ()), tuple(python or ()), tuple(torch or ()), tuple(extra or ())
@@ -89,12 +90,14 @@ def version_checks_command(
     if as_json:
         print_json(SCHEMA, checks=[_as_dict(*one) for one in judged])
         return
+    machines = len({row.machine for row in rows if row.recorded})
     contradicted = sum(one.standing == "contradicted" for _, one in judged)
     with screen(every=every) as console:
         console.print(
             Text(
                 f"{counted(len(found.checks), 'version check')} around compiled code in "
-                f"{counted(found.files, 'file')}: {contradicted} contradicted by the records; "
+                f"{counted(found.files, 'file')}: {contradicted} contradicted by the records of "
+                f"{counted(machines, 'machine')}; "
                 f"{counted(len(found.others), 'other condition')} on versions",
                 "bold",
             )

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rich.console import Group
-from rich.table import Table
 
+from ivhl.tracker.terminal import Columns
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
@@ -56,10 +56,9 @@ def render_timings(records: Sequence[RunRecord], *, wall_s: float) -> Group:
     known = [name for name in PHASES if name in total]
     phases = [*known, *sorted(total.keys() - set(PHASES))]
     n = sum(bool(record.phase_s) for record in records)
-    table = Table(box=None, pad_edge=False)
-    table.add_column("seconds in")
+    table = Columns("seconds in")
     for name in ("all cells", "share", *(cell.replace("-", "\n", 1) for cell in cells)):
-        table.add_column(name, justify="right", vertical="bottom")
+        table.add_column(name, justify="right", vertical="bottom", overflow="fold")
     everything = total.total()
     for name in phases:
         table.add_row(
