@@ -69,12 +69,11 @@ def parse_shard(text: str) -> Shard:
     return Shard(int(match[1]), int(match[2]))
 
 
-def in_turns(commits: Sequence[str], at_most: int | None = None) -> tuple[str, ...]:
+def in_turns(commits: Sequence[str]) -> tuple[str, ...]:
     """Return commits in the order in which a range tells most: newest, oldest, middle, quarters, ...
 
     Args:
         commits: In the order of the history.
-        at_most: How many to return, spread over the range; ``None`` means all.
     """
     order = dict.fromkeys((*commits[:1], *commits[-1:]))
     gaps = deque([(0, len(commits) - 1)])
@@ -84,7 +83,7 @@ def in_turns(commits: Sequence[str], at_most: int | None = None) -> tuple[str, .
             middle = (low + high) // 2
             order[commits[middle]] = None
             gaps += [(low, middle), (middle, high)]
-    return tuple(order)[:at_most]
+    return tuple(order)
 
 
 def records_at(root: Path, commit: str) -> tuple[RunRecord, ...]:

@@ -54,7 +54,6 @@ def bench_command(
     size: options.OneSize = None,
     variant: options.Variants = None,
     commit: options.Commits = None,
-    at_most: options.AtMost = None,
     machine: options.OneMachine = None,
     results: options.Results = None,
     device: options.Device = "cpu",
@@ -72,7 +71,6 @@ def bench_command(
     every: options.Every = False,
     force: options.Force = False,
     in_docker: options.Docker = False,
-    cpus: options.Cpus = "",
     no_publish: options.NoPublish = False,
 ) -> None:
     """Measure cells, publish the site and print the table.
@@ -101,7 +99,7 @@ def bench_command(
         flags=_flags(flag or (), root, results),
     )
     share = None if shard is None else parse_shard(shard)
-    names = _commits(root, commit or ["HEAD"], at_most)
+    names = _commits(root, commit or ["HEAD"])
     if len(names) > 1:
         how = "newest, oldest, middle first"
         console.print(f"{counted(len(names), 'commit')} of {' '.join(commit or ())}, {how}")
@@ -124,7 +122,7 @@ def bench_command(
         for name, version in product(names, pythons)
     ]
     with _telling_how_to_go_on(context, console, force=force):
-        done, failed = _measure(requests, console, in_docker=in_docker, cpus=cpus)
+        done, failed = _measure(requests, console, in_docker=in_docker)
     if share is not None and not any(one.cells for one in done):
         console.print(f"share {shard} has no work for Python {', '.join(python or ['any'])}")
         return
@@ -187,35 +185,31 @@ def _flags(texts: Sequence[str], root: Path, results: Path | None) -> tuple[str,
     return tuple(str(parse_flag(text)) for text in texts)
 
 
-def _commits(root: Path, texts: Sequence[str], at_most: int | None) -> tuple[str, ...]:
+def _commits(root: Path, texts: Sequence[str]) -> tuple[str, ...]:
     """Return the commits to measure, in this order.
 
     Raises:
-        SpecError: If git does not know a commit, or one is to be thinned out.
+        SpecError: If git does not know a commit.
     """
     if len(texts) == 1 and ".." not in texts[0] and texts[0] != "tags":
-        if at_most is not None:
-            raise SpecError(
-                "--at-most: needs several commits", hint="e.g. --commit A..B --at-most 9"
-            )
         return (texts[0],)
     found = [
         name
         for text in texts
         for name in (commits_of_range(root, text) if ".." in text or text == "tags" else [text])
     ]
-    return in_turns(found, at_most)
+    return in_turns(found)
 
 
 def _measure(
-    requests: Sequence[Request], console: Terminal, *, in_docker: bool, cpus: str
+    requests: Sequence[Request], console: Terminal, *, in_docker: bool
 ) -> tuple[list[Done], dict[str, IvhlError]]:
     """Return what was done, and what failed: one commit of many must not cost the others.
 
     Raises:
         IvhlError: If every one failed.
     """
-    executor = DockerExecutor(requests[0].root, cpus=cpus) if in_docker else None
+    executor = DockerExecutor(requests[0].root) if in_docker else None
     done: list[Done] = []
     failed: dict[str, IvhlError] = {}
     for request in requests:

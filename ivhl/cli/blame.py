@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from ivhl.tracker.store.index import Index
     from ivhl.tracker.store.spread import Spreads
 
+# Beside the failure classes, what can be sought.
+_SYMPTOMS = ("failure", "slowdown", "graph-break")
 # Of what was tried, for JSON.
 _TRIED = "outcome text compiled_s breaks"
 
@@ -54,8 +56,7 @@ def blame_command(
     python: options.OnePython = None,
     torch: options.OneRelease = None,
     good: options.Good = None,
-    sought: options.For = "failure",
-    symptom: options.Symptom = None,
+    sought: options.AnySymptom = "failure",
     machine: options.OneMachine = None,
     commit: options.OneCommit = "HEAD",
     device: options.Device = "cpu",
@@ -81,7 +82,8 @@ def blame_command(
             hint="name a variant of the engine compile",
         )
     python = the_one("Python", python or matrix.pythons[0], matrix.pythons)
-    symptom = symptom and the_one("failure class", symptom, FAILURE_CLASSES)
+    sought = the_one("symptom", sought, (*_SYMPTOMS, *FAILURE_CLASSES))
+    symptom = sought if sought in FAILURE_CLASSES else None
     index = open_index(results_folder(results, root))
     machines = {entry.case.machine for entry in index.entries}
     here = {the_one("machine", machine, machines)} if machine else machines
@@ -100,7 +102,8 @@ def blame_command(
     if sought == "slowdown":
         bad_release, good_release = _slower(_runs(index, entries), index.spreads, *ends, one.name)
     else:
-        bad_release, good_release = _releases(records, *ends, sought, one.name)
+        shown = "graph-break" if sought == "graph-break" else "failure"
+        bad_release, good_release = _releases(records, *ends, shown, one.name)
     if bad_release == good_release:
         raise SpecError(
             f"--torch and --good are the same release, {bad_release}",
@@ -130,7 +133,7 @@ def blame_command(
         )
     )
     found = blame(root, asked, console)
-    command = _again(asked, sought, symptom)
+    command = _again(asked, sought)
     known = {release: _seen(record) for release, record in records.items()}
     report = write_report(root, asked, found, known, command)
     if as_json:
@@ -139,14 +142,13 @@ def blame_command(
         _print(console, found, report)
 
 
-def _again(asked: Suspicion, sought: str, symptom: str | None) -> str:
+def _again(asked: Suspicion, sought: str) -> str:
     """Return the command that asks the same again, with all that its trials depend on."""
     good, effort = asked.good, asked.effort
     return (
         f"ivhl blame {asked.case.name} --python {asked.bad.python} --torch {asked.bad.torch}"
         f"{f' --good {good.torch}' if good is not None else ''}"
         f"{f' --for {sought}' if sought != 'failure' else ''}"
-        f"{f' --symptom {symptom}' if symptom else ''}"
         f"{f' --device {effort.device}' if effort.device != 'cpu' else ''}"
         f"{f' --threads {effort.threads}' if effort.threads != 1 else ''}"
         f" --commit {asked.commit[:12]}"
@@ -185,7 +187,7 @@ def _releases(
     if bad is None:
         raise SpecError(
             f"no record of {case} on this Python shows a {sought}",
-            hint="name the release: --torch RELEASE, and --symptom CLASS if it has no record",
+            hint="name the release: --torch RELEASE, and --for CLASS if it has no record",
         )
     if good is None:
         works = [release for release, shown in shows.items() if not shown and release != bad]
@@ -252,7 +254,7 @@ def _symptom(sought: str, given: str | None, record: RunRecord | None, case: str
     if not found or found == "graph-break":
         raise SpecError(
             f"no record says how {case} fails there",
-            hint="--symptom wrong, compile, backend_compile or another class (docs/measuring.md)",
+            hint="--for wrong, compile, backend_compile or another class (docs/measuring.md)",
         )
     return found
 

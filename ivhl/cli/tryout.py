@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -54,16 +55,17 @@ def try_command(
     device: options.Device = "cpu",
     threads: options.Threads = 1,
     deadline: options.Deadline = DEADLINE_S,
-    logs: options.Logs = None,
     inputs: options.Inputs = None,
     step: options.Step = False,
     requirement: options.With = None,
     network: options.Network = False,
+    every: options.Every = False,
     as_json: options.Json = False,
 ) -> None:
     """Run cases, or a function or model by its name, in one cell. No record.
 
-    Cases are those of the uncommitted tree, with full tracebacks.
+    Cases are those of the uncommitted tree, with full tracebacks. --all prints all that the process
+    prints, with the logs that the variable TORCH_LOGS names.
 
     Defaults: the newest Python that is here, the newest PyTorch release of the default tier. Exit
     code 7 if a case has no speedup, or a target does not work.
@@ -75,7 +77,7 @@ def try_command(
         try_target(
             targets[0], effort, inputs=inputs or (), step=step, requirements=requirement or (),
             pythons=(python,) if python else (), releases=(torch,) if torch else (),
-            network=network, logs=logs is not None, as_json=as_json,
+            network=network, logs=every, as_json=as_json,
         )  # fmt: skip
         return
     root, matrix = load()
@@ -90,14 +92,15 @@ def try_command(
     console.print(f"{counted(len(cases), 'case')} in {cell.id}, {tree}")
     failed = []
     for case in cases:
+        logs = os.environ.get("TORCH_LOGS", "none") if every else None
         trial = Trial(root=root, cell=cell, case=case, effort=effort, logs=logs)
         done = try_case(trial, console)
         console.print(Text(f"{case.name}: {done.verdict}", "red" if done.code else "green"))
         brief = done.told[-_SHOWN:] if done.code or len(cases) == 1 else ()
-        shown = brief if logs is None else done.told
+        shown = done.told if every else brief
         if len(shown) < len(done.told):
             hidden = counted(len(done.told) - len(shown), "line")
-            console.print(f"  ({hidden} before: --logs none)", style="bright_black")
+            console.print(f"  ({hidden} before: --all)", style="bright_black")
         for line in shown:
             console.print(line)
         failed += [f"{case.name}: {done.verdict}"] if done.code else []
@@ -107,7 +110,7 @@ def try_command(
         raise NoSpeedupError(
             f"{len(failed)} of {counted(len(cases), 'case')} without a speedup, which is exit code "
             f"{NoSpeedupError.exit_code}",
-            hint="--logs none prints all that the process prints; --logs recompiles adds PyTorch's",
+            hint="--all prints all that the process prints; TORCH_LOGS=recompiles adds PyTorch's",
         )
     console.print(Text(f"{counted(len(cases), 'case')} with a speedup over eager", "green"))
 

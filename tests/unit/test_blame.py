@@ -399,7 +399,7 @@ def test_records_name_the_release_and_a_mended_one_beside_it() -> None:
     assert _releases({}, "2.6.0", None, "failure", "c") == ("2.6.0", None)
     with pytest.raises(SpecError, match="no record says how c fails there") as told:
         _symptom("failure", None, None, "c")
-    assert "--symptom wrong" in told.value.hint
+    assert "--for wrong" in told.value.hint
 
 
 def test_the_largest_step_between_releases_is_the_slowdown() -> None:
@@ -756,15 +756,15 @@ def test_a_bisector_that_met_its_deadline_is_printed_with_what_to_do(tmp_path: P
 def test_the_command_of_a_report_has_threads_and_device(tmp_path: Path) -> None:
     asked = suspicion(tmp_path, good=CellSpec("3.12", "2.6.0"))
     plain = f"ivhl blame {asked.case.name} --python 3.12 --torch 2.5.1 --good 2.6.0"
-    assert _again(asked, "failure", None) == f"{plain} --commit {'ab' * 6}"
+    assert _again(asked, "failure") == f"{plain} --commit {'ab' * 6}"
     other = replace(asked, good=None, effort=Effort(device="cuda", threads=2))
-    assert _again(other, "graph-break", "wrong") == (
+    assert _again(other, "graph-break") == (
         f"ivhl blame {asked.case.name} --python 3.12 --torch 2.5.1 --for graph-break "
-        f"--symptom wrong --device cuda --threads 2 --commit {'ab' * 6}"
+        f"--device cuda --threads 2 --commit {'ab' * 6}"
     )
 
 
-@pytest.mark.parametrize("command", ["blame ops.two --symptom wrong", "try ops.two"])
+@pytest.mark.parametrize("command", ["blame ops.two --for wrong", "try ops.two"])
 def test_a_release_that_does_not_exist_is_named_as_it_was_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:

@@ -96,7 +96,7 @@ def recorded_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("blame OPS.T", "case 'OPS.T' is part of 2 names"),
         ("blame two --python 3", "Python '3' is part of 2 names"),
         ("blame two --machine nope", "unknown machine 'nope'"),
-        ("blame two --symptom COMP", "failure class 'COMP' is part of 5 names"),
+        ("blame two --for COMP", "symptom 'COMP' is part of 5 names"),
         ("attribute torch2.5 torch2.6.0", "cell 'torch2.5' is part of 2 names"),
         ("attribute 12-TORCH2.5 12-torch2.6 --case OPS.T", "case 'OPS.T' is part of 2 names"),
         ("attribute 12-torch2.5 12-torch2.6 --machine nope", "unknown machine 'nope'"),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from click.testing import Result
+    from typer.testing import Result
 
 LONG = f"ops.{'w' * 84}"
 VARIANT = f"{'v' * 79}-compiled"
