@@ -774,8 +774,7 @@ def test_a_release_that_does_not_exist_is_named_as_it_was_given(
     def no_such(_: Path, __: Matrix, cell: CellSpec) -> None:
         raise UnknownNameError("PyTorch release", cell.torch, ["2.6.0"])
 
-    for module in ("blame", "tryout"):
-        monkeypatch.setattr(f"ivhl.cli.{module}.ensure_lock", no_such)
+    monkeypatch.setattr("ivhl.cli.declared.ensure_lock", no_such)
     found = CliRunner().invoke(app, [*command.split(), "--torch", "9"]).exception
     assert isinstance(found, SpecError)
     assert (str(found), found.hint) == ("unknown PyTorch release '9'", "known: 2.6.0")
