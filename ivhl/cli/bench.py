@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +30,6 @@ from ivhl.tracker.store.records import case_name
 from ivhl.tracker.support.compat import NONE_EXPECTED, compat_rows
 from ivhl.tracker.support.expectations import load_expectations
 from ivhl.tracker.support.table import ResultsTable
-from ivhl.tracker.support.timings import recorded_since, render_timings
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
@@ -68,7 +66,6 @@ def bench_command(
     *,
     suite: options.Suite = None,
     cold: options.Cold = False,
-    every: options.Every = False,
     force: options.Force = False,
     in_docker: options.Docker = False,
     no_publish: options.NoPublish = False,
@@ -77,8 +74,7 @@ def bench_command(
 
     --commit takes a commit (default: HEAD), several, a range A..B, or tags; of several, the newest,
     the oldest and the middle are measured first. --machine is the name in the results (default: the
-    host name). --flag needs --results. --all also prints the seconds of each phase. Exit code 7 if
-    every case failed.
+    host name). --flag needs --results. Exit code 7 if every case failed.
     """
     root = find_root()
     if executor == "slurm":
@@ -103,7 +99,6 @@ def bench_command(
     if len(names) > 1:
         how = "newest, oldest, middle first"
         console.print(f"{counted(len(names), 'commit')} of {' '.join(commit or ())}, {how}")
-    began = datetime.now(UTC)
     matrix = load_matrix(root / MATRIX)
     pythons = all_named("Python", python, matrix.pythons) or matrix.pythons_of(tier)
     requests = [
@@ -132,7 +127,7 @@ def bench_command(
         expectations = load_expectations(root)
     except SpecError as error:  # what was measured is shown anyway
         unread = str(error).splitlines()
-    rows = _show(console, done, index, effort, expectations, began if every else None)
+    rows = _show(console, done, index, effort, expectations)
     if missing := [case for one in done for case in one.missing]:
         raise ResultsError(
             f"{counted(len(missing), 'case')} without a record: {'; '.join(missing[:5])}",
@@ -232,9 +227,8 @@ def _show(
     index: Index,
     effort: Effort,
     expectations: Expectations,
-    began: datetime | None,
 ) -> list[Row]:
-    """Print a table for each commit and Python, and the seconds of its phases since ``began``.
+    """Print a table for each commit and Python.
 
     Returns:
         The rows of the tables that have a record.
@@ -263,8 +257,6 @@ def _show(
             f"commit {one.commit[:8]}, {counted(len(one.cells), 'cell')}, {one.seconds:.0f} s",
             highlight=False,
         )
-        if began is not None:
-            console.print(render_timings(recorded_since(records, began), wall_s=one.seconds))
     return every
 
 

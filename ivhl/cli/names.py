@@ -69,10 +69,10 @@ def _only(kind: str, text: str, found: Sequence[str]) -> str:
     return found[0]
 
 
-def some(names: Sequence[str], most: int) -> str:
+def some(names: Sequence[str], most: int, between: str = ", ") -> str:
     """Return names as a list, of which the first are named and the rest are counted."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return between.join(names[:most]) + more
 
 
 def all_named(kind: str, texts: Iterable[str] | None, known: Collection[str]) -> tuple[str, ...]:
