@@ -14,6 +14,7 @@ from ivhl.cli import app, options
 from ivhl.cli.complete import complete_from
 from ivhl.cli.declared import declared, interpreter_of, locked
 from ivhl.cli.names import selection_of, the_one
+from ivhl.cli.screen import LINES
 from ivhl.cli.target import check_no_case, try_target
 from ivhl.errors import NoSpeedupError
 from ivhl.git import changed_files, find_commit
@@ -91,18 +92,20 @@ def try_command(
     )
     console.print(f"{counted(len(cases), 'case')} in {cell.id}, {tree}")
     failed = []
+    room = LINES - 4 - len(cases)  # beside a line for each case, the first and the last ones
     for case in cases:
         logs = os.environ.get("TORCH_LOGS", "none") if every else None
         trial = Trial(root=root, cell=cell, case=case, effort=effort, logs=logs)
         done = try_case(trial, console)
         console.print(Text(f"{case.name}: {done.verdict}", "red" if done.code else "green"))
-        brief = done.told[-_SHOWN:] if done.code or len(cases) == 1 else ()
-        shown = done.told if every else brief
-        if len(shown) < len(done.told):
+        most = min(_SHOWN, room - 1) if done.code or len(cases) == 1 else 0
+        shown = done.told if every else done.told[-most:] if most > 0 else ()
+        if shown and len(shown) < len(done.told):
             hidden = counted(len(done.told) - len(shown), "line")
             console.print(f"  ({hidden} before: --all)", style="bright_black")
         for line in shown:
             console.print(line)
+        room -= len(shown) + bool(shown)
         failed += [f"{case.name}: {done.verdict}"] if done.code else []
     console.print("no record was written; ivhl bench measures commits")
     if failed:
