@@ -442,7 +442,7 @@ def _rate(asked: Suspicion, runner: _Runner, first: Tried, above: float) -> tupl
         raise SpecError(
             f"{asked.case.name} fails otherwise than with {asked.symptom} in {asked.bad.id}, in run "
             f"{len(seen)}: {seen[-1].text}",
-            hint="--symptom names another failure class; --force runs again what failed by chance",
+            hint="--for names another failure class; --force runs again what failed by chance",
         )
     return sum(one.outcome == "shows" for one in seen), len(seen)
 

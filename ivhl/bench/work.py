@@ -9,11 +9,12 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ivhl.errors import SpecError
-from ivhl.git import files_at
+from ivhl.git import commits_of_same_code, files_at
+from ivhl.matrix.locks import lock_state
 from ivhl.records.answers import is_final
 from ivhl.records.identity import case_of
 from ivhl.records.reader import records_in
-from ivhl.tracker.store.records import case_name, device_type, newest_by
+from ivhl.tracker.store.records import case_name, device_type, load_records, newest_by
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -69,12 +70,11 @@ def parse_shard(text: str) -> Shard:
     return Shard(int(match[1]), int(match[2]))
 
 
-def in_turns(commits: Sequence[str], at_most: int | None = None) -> tuple[str, ...]:
+def in_turns(commits: Sequence[str]) -> tuple[str, ...]:
     """Return commits in the order in which a range tells most: newest, oldest, middle, quarters, ...
 
     Args:
         commits: In the order of the history.
-        at_most: How many to return, spread over the range; ``None`` means all.
     """
     order = dict.fromkeys((*commits[:1], *commits[-1:]))
     gaps = deque([(0, len(commits) - 1)])
@@ -84,7 +84,7 @@ def in_turns(commits: Sequence[str], at_most: int | None = None) -> tuple[str, .
             middle = (low + high) // 2
             order[commits[middle]] = None
             gaps += [(low, middle), (middle, high)]
-    return tuple(order)[:at_most]
+    return tuple(order)
 
 
 def records_at(root: Path, commit: str) -> tuple[RunRecord, ...]:
@@ -228,3 +228,48 @@ def leave_out_measured(
             cases, times = zip(*kept, strict=True)
             left.append(replace(one, cases=cases, seconds=times))
     return tuple(left)
+
+
+def cases_to_measure(
+    root: Path,
+    cells: Sequence[CellSpec],
+    cases: Sequence[Case],
+    *,
+    shard: Shard | None,
+    stale: bool,
+    commit: str,
+    device: str,
+    machine: str | None,
+) -> dict[str, tuple[Case, ...]]:
+    """Return the cases to measure, per cell id.
+
+    Args:
+        root: Root of the project.
+        cells: Cells of all shares.
+        cases: Cases for each of them.
+        shard: The share; ``None`` for all of it.
+        stale: Whether to leave out cases with a final record of the commit.
+        commit: Full hash.
+        device: Device type.
+        machine: Whose records count as measured; ``None`` for those of any.
+
+    Raises:
+        SpecError: If git does not know the commit.
+    """
+    work = list_work(cells, cases, records_at(root, commit), device=device)
+    if shard is not None:
+        work = take_shard(work, shard)
+    if stale:
+        records = load_records(root / "results").records
+        work = leave_out_measured(
+            work,
+            records,
+            locks={cell.id: lock_state(root, cell).sha256 for cell in cells},
+            commits=commits_of_same_code(root, commit, {record.commit for record in records}),
+            device=device,
+            machine=machine,
+        )
+    found: dict[str, tuple[Case, ...]] = {}
+    for one in work:
+        found[one.cell.id] = found.get(one.cell.id, ()) + one.cases
+    return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from itertools import combinations
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -18,7 +17,7 @@ from ivhl.cli.declared import declared, folder_to_write, results_folder, warn, w
 from ivhl.cli.names import find_case, find_cell, some, the_one
 from ivhl.cli.screen import picked, print_json, screen
 from ivhl.errors import LockError, ResultsError, SpecError
-from ivhl.git import commits_of_same_code, find_commit
+from ivhl.git import find_commit
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load
@@ -29,17 +28,14 @@ from ivhl.tracker.causes.attribution import (
     FACTOR_WORDS,
     Treatment,
     attribute,
-    complete,
-    corners_of,
-    factors_of,
     judge_together,
     not_matched,
     overall,
     overall_local,
 )
+from ivhl.tracker.causes.factorial import factorial, recorded_corners
 from ivhl.tracker.causes.interaction import at_each_setting, is_everywhere, reported
 from ivhl.tracker.changes.comparable import builds_beside
-from ivhl.tracker.store.entries import code_of
 from ivhl.tracker.store.index import open_index
 from ivhl.tracker.store.records import case_name
 from ivhl.tracker.terminal import Terminal
@@ -53,8 +49,6 @@ if TYPE_CHECKING:
     from ivhl.records.record import RunRecord
     from ivhl.tracker.causes.attribution import Attributed, Corner
     from ivhl.tracker.causes.effects import Effect, Factor, Held
-    from ivhl.tracker.store.entries import Entry
-    from ivhl.tracker.store.index import Index
     from ivhl.tracker.store.metrics import Metric
 
 _NAMED = 3  # of cases that fail alike
@@ -111,10 +105,10 @@ def attribute_command(
         request = Request(root=root, python=matrix.pythons[0], machine=here, results=folder)
         runs = Runs(request, console)
         asked = _Asked(first, last or first, swap, flags, cases, rounds)
-        factorial = _measured(runs, matrix, asked)
+        done = _measured(runs, matrix, asked)
     else:
-        factorial = _recorded(root, matrix, (first, last or first), cases, machine, results)
-    ends, factors, corners, found, pairs = factorial
+        done = _recorded(root, matrix, (first, last or first), cases, machine, results)
+    ends, factors, corners, found, pairs = done
     found = judge_together(found)
     if as_json:
         print_json("ivhl.attribution/1", **_as_dict(ends, factors, found))
@@ -171,9 +165,9 @@ def _measured(runs: Runs, matrix: Matrix, asked: _Asked) -> _Factorial:
         swapped = swap_package(root, matrix, lock_state(root, CellSpec(*end[:2])), asked.swap)
         ends = end._replace(package=swapped.before), end._replace(package=swapped.after)
         found = measure_swap(runs, swapped, ends, asked.cases, rounds=asked.rounds)
-        return _Factorial(ends, *_factorial(*ends), found, pairs)
+        return _Factorial(ends, *factorial(*ends), found, pairs)
     ends = end, _end(root, matrix, asked.last, head)._replace(flags=asked.flags)
-    factors, corners = _factorial(*ends)
+    factors, corners = factorial(*ends)
 
     def check(records: Mapping[Corner, RunRecord]) -> None:
         _refuse(not_matched(records, factors, RecordedLocks(root, matrix)))
@@ -207,8 +201,11 @@ def _recorded(
         and not entry.case.existing
         and (not cases or case_name(entry.case) in cases)
     ]
-    ends, tables = _from_records(root, matrix, texts, index, entries)
-    factors, corners = _factorial(*ends)
+    named = any("@" in text for text in texts)
+    commit = find_commit(root, "HEAD") if named else ""
+    first, last = (_end(root, matrix, text, commit) for text in texts)
+    ends, tables = recorded_corners(root, (first, last), index, entries, named=named)
+    factors, corners = factorial(*ends)
     installed = RecordedLocks(root, matrix)
     reasons = {key: not_matched(one, factors, installed) for key, one in tables.items()}
     if all(reasons.values()):
@@ -240,16 +237,6 @@ def _flags(texts: Sequence[str], rounds: int, swap: str | None) -> tuple[str, ..
     return tuple(str(parse_flag(text)) for text in texts)
 
 
-def _factorial(first: Treatment, last: Treatment) -> tuple[tuple[Factor, ...], tuple[Corner, ...]]:
-    factors = factors_of(first, last)
-    if not factors:
-        raise SpecError(
-            "both cells are the same",
-            hint="name two that differ in Python, PyTorch or commit: CELL@COMMIT; or --flag",
-        )
-    return factors, corners_of(first, last)
-
-
 def _end(root: Path, matrix: Matrix, text: str, commit: str) -> Treatment:
     """Return the cell and commit that a text names.
 
@@ -266,90 +253,6 @@ def _end(root: Path, matrix: Matrix, text: str, commit: str) -> Treatment:
     cell_id, _, named = text.partition("@")
     cell = find_cell(matrix, cell_id)
     return Treatment(cell.python, cell.torch, find_commit(root, named) if named else commit)
-
-
-def _from_records(
-    root: Path, matrix: Matrix, texts: tuple[str, str], index: Index, entries: Sequence[Entry]
-) -> tuple[tuple[Treatment, Treatment], dict[tuple[str, str, str], dict[Corner, RunRecord]]]:
-    """Return both ends, and the records of the cases that every corner has.
-
-    Without a commit, it is the one of which most cases were measured in all corners, there or at
-    another commit with the same code of the case; of several, the newest.
-
-    Raises:
-        ResultsError: If there is no such case; names the corners without records.
-    """
-    named = any("@" in text for text in texts)
-    commit = find_commit(root, "HEAD") if named else ""
-    first, last = (_end(root, matrix, text, commit) for text in texts)
-    _, corners = _factorial(first, last)
-    if named:
-        hashes = {entry.commit for entry in entries}
-        same = {
-            like: corner.at.commit
-            for corner in corners
-            for like in commits_of_same_code(root, corner.at.commit, hashes)
-        }
-    else:
-        commit, entries = _of_best_commit(corners, entries)
-        first, last = first._replace(commit=commit), last._replace(commit=commit)
-        _, corners = _factorial(first, last)
-        same = {entry.commit: commit for entry in entries}
-    places = {corner.at for corner in corners}
-    mine = [e for e in entries if Treatment(e.python, e.torch, same.get(e.commit, "")) in places]
-    tables = complete(index.read(mine), corners, same)
-    if not tables:
-        there = {Treatment(e.python, e.torch, same[e.commit]) for e in mine}
-        lacking = [
-            f"py{at.python}-torch{at.torch}{f' at {at.commit[:8]}' if named else ''}"
-            for at in sorted(places - there)
-        ]
-        never = [
-            cell.id
-            for cell in dict.fromkeys(CellSpec(at.python, at.torch) for at in sorted(places))
-            if lock_state(root, cell).kind == "unavailable"
-        ]
-        raise ResultsError(
-            "no case has records in all cells of the factorial"
-            + (f"; none in {', '.join(lacking)}" if lacking else ""),
-            hint=f"{', '.join(never)} cannot be installed: name cells that differ in one axis, or "
-            "whose other corners can be"
-            if never
-            else "ivhl attribute ... --case NAME --rounds 3 measures them",
-        )
-    return (first, last), tables
-
-
-def _of_best_commit(
-    corners: Sequence[Corner], entries: Sequence[Entry]
-) -> tuple[str, list[Entry]]:
-    """Return the commit of which most cases have records in all cells, and the records of its code.
-
-    A record counts for each commit at which the case has the same code. Empty if there is none.
-    """
-    cells = {(corner.at.python, corner.at.torch) for corner in corners}
-    entries = [e for e in entries if (e.python, e.torch) in cells]
-    codes: dict[str, set[tuple[object, ...]]] = defaultdict(set)
-    for e in entries:
-        codes[e.commit].add(_code_of(e))
-    best, found, most = "", [], (-1, "")
-    for commit, mine in codes.items():
-        # What failed early may not say its code.
-        alike = [e for e in entries if e.commit == commit or _code_of(e) in mine]
-        there: dict[tuple[str, ...], set[tuple[str, str]]] = defaultdict(set)
-        for e in alike:
-            there[e.case.machine, e.case.device, case_name(e.case)].add((e.python, e.torch))
-        newest = max(e.recorded_at for e in alike if e.commit == commit)
-        size = sum(places == cells for places in there.values()), newest
-        if size > most:
-            best, found, most = commit, alike, size
-    return best, found
-
-
-def _code_of(entry: Entry) -> tuple[object, ...]:
-    """Return a case on a machine with its code."""
-    case = entry.case
-    return case.machine, case.device, case_name(case), entry.dtype, code_of(entry)
 
 
 def _refuse(reasons: Sequence[str]) -> None:

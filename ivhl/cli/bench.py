@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +30,6 @@ from ivhl.tracker.store.records import case_name
 from ivhl.tracker.support.compat import NONE_EXPECTED, compat_rows
 from ivhl.tracker.support.expectations import load_expectations
 from ivhl.tracker.support.table import ResultsTable
-from ivhl.tracker.support.timings import recorded_since, render_timings
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
@@ -54,7 +52,6 @@ def bench_command(
     size: options.OneSize = None,
     variant: options.Variants = None,
     commit: options.Commits = None,
-    at_most: options.AtMost = None,
     machine: options.OneMachine = None,
     results: options.Results = None,
     device: options.Device = "cpu",
@@ -69,18 +66,15 @@ def bench_command(
     *,
     suite: options.Suite = None,
     cold: options.Cold = False,
-    every: options.Every = False,
     force: options.Force = False,
     in_docker: options.Docker = False,
-    cpus: options.Cpus = "",
     no_publish: options.NoPublish = False,
 ) -> None:
     """Measure cells, publish the site and print the table.
 
     --commit takes a commit (default: HEAD), several, a range A..B, or tags; of several, the newest,
     the oldest and the middle are measured first. --machine is the name in the results (default: the
-    host name). --flag needs --results. --all also prints the seconds of each phase. Exit code 7 if
-    every case failed.
+    host name). --flag needs --results. Exit code 7 if every case failed.
     """
     root = find_root()
     if executor == "slurm":
@@ -101,11 +95,10 @@ def bench_command(
         flags=_flags(flag or (), root, results),
     )
     share = None if shard is None else parse_shard(shard)
-    names = _commits(root, commit or ["HEAD"], at_most)
+    names = _commits(root, commit or ["HEAD"])
     if len(names) > 1:
         how = "newest, oldest, middle first"
         console.print(f"{counted(len(names), 'commit')} of {' '.join(commit or ())}, {how}")
-    began = datetime.now(UTC)
     matrix = load_matrix(root / MATRIX)
     pythons = all_named("Python", python, matrix.pythons) or matrix.pythons_of(tier)
     requests = [
@@ -125,7 +118,7 @@ def bench_command(
     ]
     shown = None if results is not None or no_publish else root
     with _telling_how_to_go_on(context, console, shown, force=force):
-        done, failed = _measure(requests, console, in_docker=in_docker, cpus=cpus)
+        done, failed = _measure(requests, console, in_docker=in_docker)
     if share is not None and not any(one.cells for one in done):
         console.print(f"share {shard} has no work for Python {', '.join(python or ['any'])}")
         return
@@ -135,7 +128,7 @@ def bench_command(
         expectations = load_expectations(root)
     except SpecError as error:  # what was measured is shown anyway
         unread = str(error).splitlines()
-    rows = _show(console, done, index, effort, expectations, began if every else None)
+    rows = _show(console, done, index, effort, expectations)
     if missing := [case for one in done for case in one.missing]:
         raise ResultsError(
             f"{counted(len(missing), 'case')} without a record: {'; '.join(missing[:5])}",
@@ -188,35 +181,31 @@ def _flags(texts: Sequence[str], root: Path, results: Path | None) -> tuple[str,
     return tuple(str(parse_flag(text)) for text in texts)
 
 
-def _commits(root: Path, texts: Sequence[str], at_most: int | None) -> tuple[str, ...]:
+def _commits(root: Path, texts: Sequence[str]) -> tuple[str, ...]:
     """Return the commits to measure, in this order.
 
     Raises:
-        SpecError: If git does not know a commit, or one is to be thinned out.
+        SpecError: If git does not know a commit.
     """
     if len(texts) == 1 and ".." not in texts[0] and texts[0] != "tags":
-        if at_most is not None:
-            raise SpecError(
-                "--at-most: needs several commits", hint="e.g. --commit A..B --at-most 9"
-            )
         return (texts[0],)
     found = [
         name
         for text in texts
         for name in (commits_of_range(root, text) if ".." in text or text == "tags" else [text])
     ]
-    return in_turns(found, at_most)
+    return in_turns(found)
 
 
 def _measure(
-    requests: Sequence[Request], console: Terminal, *, in_docker: bool, cpus: str
+    requests: Sequence[Request], console: Terminal, *, in_docker: bool
 ) -> tuple[list[Done], dict[str, IvhlError]]:
     """Return what was done, and what failed: one commit of many must not cost the others.
 
     Raises:
         IvhlError: If every one failed.
     """
-    executor = DockerExecutor(requests[0].root, cpus=cpus) if in_docker else None
+    executor = DockerExecutor(requests[0].root) if in_docker else None
     done: list[Done] = []
     failed: dict[str, IvhlError] = {}
     for request in requests:
@@ -239,9 +228,8 @@ def _show(
     index: Index,
     effort: Effort,
     expectations: Expectations,
-    began: datetime | None,
 ) -> list[Row]:
-    """Print a table for each commit and Python, and the seconds of its phases since ``began``.
+    """Print a table for each commit and Python.
 
     Returns:
         The rows of the tables that have a record.
@@ -270,8 +258,6 @@ def _show(
             f"commit {one.commit[:8]}, {counted(len(one.cells), 'cell')}, {one.seconds:.0f} s",
             highlight=False,
         )
-        if began is not None:
-            console.print(render_timings(recorded_since(records, began), wall_s=one.seconds))
     return every
 
 

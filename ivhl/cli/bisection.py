@@ -192,58 +192,63 @@ def _positions(
         SpecError: If the ends are neither, the same, or in the wrong order; or if what is searched
             is also given as one.
     """
+    along: Literal["commit", "torch"] = "torch" if _are_releases(root, matrix, ends) else "commit"
     known = matrix.releases("extended")
-    if _are_releases(root, matrix, ends):
-        if torch is not None:
-            raise SpecError(
-                f"--torch {torch}: not between two releases, each of which is measured",
-                hint="leave --torch out, or name two commits",
-            )
+    word, words = ("release", "releases") if along == "torch" else ("commit", "commits")
+    if along == "commit":
+        for name, beside in (ends, ends[::-1]):
+            if newest_of(name, known) in known:
+                raise SpecError(
+                    f"{name} is a PyTorch release and {beside} is none",
+                    hint="name two commits, or two releases",
+                )
+    if given := torch if along == "torch" else commit:
+        raise SpecError(
+            f"--{along} {given}: not between two {words}, each of which is measured",
+            hint=f"leave --{along} out, or name two {'commits' if along == 'torch' else 'releases'}",
+        )
+    if along == "torch":
         first, last = (the_one(RELEASE, name, matrix.every_release) for name in ends)
-        if first == last:
-            raise SpecError(
-                f"{ends[0]} and {ends[1]} are the same release",
-                hint=f"name two of {', '.join(known)}",
-            )
-        if release_key(first) > release_key(last):
-            raise SpecError(
-                f"BEFORE must be older than AFTER (got {first} and {last})",
-                hint=f"ivhl bisect {last} {first}; releases: {', '.join(known)}",
-            )
-        between = {first, last, *matrix.releases(tier)}
-        releases = sorted(
-            (r for r in between if release_key(first) <= release_key(r) <= release_key(last)),
-            key=release_key,
-        )
-        measured = find_commit(root, commit or "HEAD")
-        return "torch", tuple(Position(r, f"PyTorch {r}", measured, r) for r in releases)
-    for name, beside in (ends, ends[::-1]):
-        if newest_of(name, known) in known:
-            raise SpecError(
-                f"{name} is a PyTorch release and {beside} is none",
-                hint="name two commits, or two releases",
-            )
-    if commit is not None:
+    else:
+        first, last = (find_commit(root, name) for name in ends)
+    if first == last:
         raise SpecError(
-            f"--commit {commit}: not between two commits, each of which is measured",
-            hint="leave --commit out, or name two releases",
+            f"{ends[0]} and {ends[1]} are the same {word}",
+            hint=f"name two of {', '.join(known)}" if along == "torch" else "e.g. v1.0 main",
         )
-    one, other = (find_commit(root, name) for name in ends)
-    if one == other:
-        raise SpecError(
-            f"{ends[0]} and {ends[1]} are the same commit", hint="name two, e.g. v1.0 main"
+    if along == "torch":
+        return along, _releases_between(
+            matrix, first, last, tier, find_commit(root, commit or "HEAD")
         )
     release = the_one(RELEASE, torch or matrix.releases()[-1], matrix.every_release)
-    if not leads_to(root, one, other):
+    return along, _commits_between(root, first, last, ends, release)
+
+
+def _releases_between(
+    matrix: Matrix, first: str, last: str, tier: Tier, commit: str
+) -> tuple[Position, ...]:
+    if release_key(first) > release_key(last):
+        raise SpecError(
+            f"BEFORE must be older than AFTER (got {first} and {last})",
+            hint=f"ivhl bisect {last} {first}; releases: {', '.join(matrix.releases('extended'))}",
+        )
+    releases = sorted({first, last, *matrix.releases(tier)}, key=release_key)
+    between = releases[releases.index(first) : releases.index(last) + 1]
+    return tuple(Position(one, f"PyTorch {one}", commit, one) for one in between)
+
+
+def _commits_between(
+    root: Path, first: str, last: str, ends: tuple[str, str], release: str
+) -> tuple[Position, ...]:
+    if not leads_to(root, first, last):
         raise SpecError(
             f"no commit leads from {ends[0]} to {ends[1]}",
             hint="BEFORE must be an ancestor of AFTER: is the order right? Of two branches, search "
             f"from where they part: git merge-base {ends[0]} {ends[1]}",
         )
-    newer = commits_of_range(root, f"{one}..{other}")
-    line = (one, *reversed(newer))
+    line = (first, *reversed(commits_of_range(root, f"{first}..{last}")))
     titles = commit_titles(root, line)
-    return "commit", tuple(Position(c, titles[c], c, release) for c in line)
+    return tuple(Position(one, titles[one], one, release) for one in line)
 
 
 def lacking_releases(releases: Sequence[str]) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,26 +21,20 @@ from ivhl.matrix.project import load
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import DEADLINE_S, Effort
 from ivhl.records.record import FAILURE_CLASSES
-from ivhl.tracker.causes.blame import breaks_in, symptom_in
-from ivhl.tracker.changes.kinds import judge_changes
+from ivhl.tracker.causes.suspects import by_release, runs_of, slower, suspected, symptom_of
 from ivhl.tracker.changes.repetition import outcome_of
 from ivhl.tracker.store.index import open_index
 from ivhl.tracker.store.metrics import measured
-from ivhl.tracker.store.records import case_name, newest_by
-from ivhl.tracker.support.compat import release_key
+from ivhl.tracker.store.records import case_name
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from ivhl.bench.blame import Blamed
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.changes.kinds import CaseChange
-    from ivhl.tracker.store.entries import Entry
-    from ivhl.tracker.store.index import Index
-    from ivhl.tracker.store.spread import Spreads
 
+# Beside the failure classes, what can be sought.
+_SYMPTOMS = ("failure", "slowdown", "graph-break")
 # Of what was tried, for JSON.
 _TRIED = "outcome text compiled_s breaks"
 
@@ -54,8 +47,7 @@ def blame_command(
     python: options.OnePython = None,
     torch: options.OneRelease = None,
     good: options.Good = None,
-    sought: options.For = "failure",
-    symptom: options.Symptom = None,
+    sought: options.AnySymptom = "failure",
     machine: options.OneMachine = None,
     commit: options.OneCommit = "HEAD",
     device: options.Device = "cpu",
@@ -81,7 +73,8 @@ def blame_command(
             hint="name a variant of the engine compile",
         )
     python = the_one("Python", python or matrix.pythons[0], matrix.pythons)
-    symptom = symptom and the_one("failure class", symptom, FAILURE_CLASSES)
+    sought = the_one("symptom", sought, (*_SYMPTOMS, *FAILURE_CLASSES))
+    symptom = sought if sought in FAILURE_CLASSES else None
     index = open_index(results_folder(results, root))
     machines = {entry.case.machine for entry in index.entries}
     here = {the_one("machine", machine, machines)} if machine else machines
@@ -94,13 +87,14 @@ def blame_command(
         and e.case.device.split()[0] == device
         and not e.case.existing
     ]
-    records = _by_release(index.read(entries))
+    records = by_release(index.read(entries))
     ends = torch and matrix.release(torch), good and matrix.release(good)
     good_release: str | None
     if sought == "slowdown":
-        bad_release, good_release = _slower(_runs(index, entries), index.spreads, *ends, one.name)
+        bad_release, good_release = slower(runs_of(index, entries), index.spreads, *ends, one.name)
     else:
-        bad_release, good_release = _releases(records, *ends, sought, one.name)
+        shown = "graph-break" if sought == "graph-break" else "failure"
+        bad_release, good_release = suspected(records, *ends, shown, one.name)
     if bad_release == good_release:
         raise SpecError(
             f"--torch and --good are the same release, {bad_release}",
@@ -114,7 +108,7 @@ def blame_command(
         case=one,
         bad=cells[0],
         good=cells[1] if good_release else None,
-        symptom=_symptom(sought, symptom, records.get(bad_release), one.name),
+        symptom=symptom_of(sought, symptom, records.get(bad_release), one.name),
         commit=find_commit(root, commit),
         effort=Effort(device=device, threads=threads, deadline_s=deadline),
         folder=folder_to_write(
@@ -130,7 +124,7 @@ def blame_command(
         )
     )
     found = blame(root, asked, console)
-    command = _again(asked, sought, symptom)
+    command = _again(asked, sought)
     known = {release: _seen(record) for release, record in records.items()}
     report = write_report(root, asked, found, known, command)
     if as_json:
@@ -139,122 +133,17 @@ def blame_command(
         _print(console, found, report)
 
 
-def _again(asked: Suspicion, sought: str, symptom: str | None) -> str:
+def _again(asked: Suspicion, sought: str) -> str:
     """Return the command that asks the same again, with all that its trials depend on."""
     good, effort = asked.good, asked.effort
     return (
         f"ivhl blame {asked.case.name} --python {asked.bad.python} --torch {asked.bad.torch}"
         f"{f' --good {good.torch}' if good is not None else ''}"
         f"{f' --for {sought}' if sought != 'failure' else ''}"
-        f"{f' --symptom {symptom}' if symptom else ''}"
         f"{f' --device {effort.device}' if effort.device != 'cpu' else ''}"
         f"{f' --threads {effort.threads}' if effort.threads != 1 else ''}"
         f" --commit {asked.commit[:12]}"
     )
-
-
-def _by_release(records: Iterable[RunRecord]) -> dict[str, RunRecord]:
-    """Return the newest record of each release, oldest release first."""
-    newest = newest_by(records, lambda record: record.cell.torch)
-    return {release: newest[release] for release in sorted(newest, key=release_key)}
-
-
-def _runs(index: Index, entries: Sequence[Entry]) -> list[dict[str, RunRecord]]:
-    """Return the newest record of each release, of each machine at each commit by itself."""
-    runs: dict[tuple[str, str], list[RunRecord]] = {}
-    for record in index.read(entries):
-        runs.setdefault((record.machine.name, record.commit), []).append(record)
-    return [*map(_by_release, runs.values())]
-
-
-def _releases(
-    records: Mapping[str, RunRecord], bad: str | None, good: str | None, sought: str, case: str
-) -> tuple[str, str | None]:
-    """Return the release that shows it and one that does not, by the records where not named.
-
-    Raises:
-        SpecError: If no record shows it and no release is named.
-    """
-    fewest = min(map(breaks_in, records.values()), default=0)
-    shows = {
-        release: record.failure is not None if sought == "failure" else breaks_in(record) > fewest
-        for release, record in records.items()
-    }
-    if bad is None:
-        bad = next((release for release in reversed(shows) if shows[release]), None)
-    if bad is None:
-        raise SpecError(
-            f"no record of {case} on this Python shows a {sought}",
-            hint="name the release: --torch RELEASE, and --symptom CLASS if it has no record",
-        )
-    if good is None:
-        works = [release for release, shown in shows.items() if not shown and release != bad]
-        key = release_key(bad)
-        later = [release for release in works if release_key(release) > key]
-        good = later[0] if later else (works[-1] if works else None)
-    return bad, good
-
-
-def _slower(
-    runs: Iterable[Mapping[str, RunRecord]],
-    spreads: Spreads,
-    bad: str | None,
-    good: str | None,
-    case: str,
-) -> tuple[str, str]:
-    """Return the releases of the largest slowdown between neighbours that were measured alike.
-
-    The largest by the lower end of its interval, of those that noise does not explain.
-
-    Raises:
-        SpecError: If no records show one and a release is not named.
-    """
-    if bad is not None and good is not None:
-        return bad, good
-    pairs: dict[tuple[int, str, str], tuple[RunRecord, RunRecord]] = {}
-    for number, records in enumerate(runs):
-        timed = [release for release, one in records.items() if measured(one, "compiled")]
-        for one, other in pairwise(timed):
-            if bad in (None, other) and good in (None, one):
-                pairs[number, one, other] = records[one], records[other]
-    steps = {
-        (one, other): _least(change)
-        for (_, one, other), change in judge_changes(pairs, spreads).items()
-        if change.kind == "slower"
-    }
-    if not steps:
-        raise SpecError(
-            f"no records of one machine and commit show that compiled code of {case} became slower "
-            "from a release to the next by more than noise",
-            hint="name both: --torch SLOWER --good FASTER",
-        )
-    before, after = max(steps, key=lambda step: steps[step])
-    return after, before
-
-
-def _least(change: CaseChange) -> float:
-    """Return by how much compiled code became slower at least, alone or against eager code."""
-    alone, beside = (change.changes.get(metric) for metric in ("compiled", "speedup"))
-    return max(alone.low if alone else 0.0, 1 / beside.high if beside else 0.0)
-
-
-def _symptom(sought: str, given: str | None, record: RunRecord | None, case: str) -> str:
-    """Return the failure class that is asked for.
-
-    Raises:
-        SpecError: If neither an option nor a record names it.
-    """
-    if sought == "slowdown":
-        return "slow"
-    found = given or (symptom_in(record) if record is not None else "")
-    if sought == "graph-break":
-        return "graph-break"
-    if not found or found == "graph-break":
-        raise SpecError(
-            f"no record says how {case} fails there",
-            hint="--symptom wrong, compile, backend_compile or another class (docs/measuring.md)",
-        )
-    return found
 
 
 def _seen(record: RunRecord) -> str:

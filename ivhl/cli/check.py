@@ -10,8 +10,8 @@ from rich.text import Text
 
 from ivhl.cli import app, options
 from ivhl.cli.declared import results_folder, warn_unread
-from ivhl.cli.names import matching
-from ivhl.cli.screen import brief, print_json, screen
+from ivhl.cli.names import all_named, some
+from ivhl.cli.screen import brief, picked, print_json, screen
 from ivhl.errors import FixedError
 from ivhl.init.check import check_project
 from ivhl.matrix.check import check_locks
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.support.expecting import Standing
     from ivhl.tracker.terminal import Terminal
 
-SCHEMA = "ivhl.check/1"
 # What can be checked: every file; the matrix and its locks alone; known failures beside the records.
 _WHAT = ("project", "locks", "expectations")
 # Cases that a line names; the rest are counted.
@@ -73,8 +72,7 @@ def check_command(
     the known failures with the records: what each entry covers, what is fixed, what fails without
     an entry. Exit code 11 if a case passes that an entry expects to fail.
     """
-    parts = [name for one in what or () for name in matching("part", one, _WHAT)]
-    parts += ["expectations"] if update else []
+    parts = [*all_named("part", what, _WHAT), *["expectations"] * update]
     root = find_root()
     found = _Inspection([], [], [])
     if not parts or "project" in parts:
@@ -90,12 +88,7 @@ def check_command(
     if "expectations" in parts:
         _compare(root, results, found, update=update)
     if as_json:
-        print_json(
-            SCHEMA,
-            problems=found.problems,
-            notes=found.notes,
-            **_as_dict(found.stood, found.news),
-        )
+        print_json("ivhl.check/1", **picked(found, "problems notes"), **_as_dict(found))
     else:
         with screen(every=every) as console:
             _print(console, found, with_records="expectations" in parts, every=every)
@@ -154,22 +147,25 @@ def _print_expectations(
     console.print(Text(f"{EXPECTATIONS}: {counted(len(stood), 'known failure')}", "bold"))
     for one in stood:
         console.print(Text(f"  {printable(one.entry.title)}"))
-        why = brief(printable(one.entry.why), console, every=every)
-        console.print(Text(f"    {why}", "bright_black"))
-        for rows, word, style in (
-            (one.occurs, "occurs", "green"),
-            (one.fixed, "fixed", "bold red"),
-            (one.otherwise, "fails in another way", "yellow"),
-        ):
-            if rows:
-                told = brief(f"{word}: {_some(rows)}", console, every=every)
-                console.print(Text(f"    {told}", style))
-        if one.is_unmatched:
-            console.print(Text("    never matches a measured case", "yellow"))
-    theirs = [row for row in news if row.failure_class not in OF_THE_PROJECT]
-    ours = [row for row in news if row.failure_class in OF_THE_PROJECT]
-    _print_news(console, theirs, "--update writes them")
-    _print_news(console, ours, "before anything is compiled: mend them, or write an entry by hand")
+        lines = [(printable(one.entry.why), "bright_black")]
+        lines += [
+            (f"{word}: {_some(rows)}", style)
+            for rows, word, style in (
+                (one.occurs, "occurs", "green"),
+                (one.fixed, "fixed", "bold red"),
+                (one.otherwise, "fails in another way", "yellow"),
+            )
+            if rows
+        ]
+        lines += [("never matches a measured case", "yellow")] if one.is_unmatched else []
+        for text, style in lines:
+            console.print(Text(f"    {brief(text, console, every=every)}", style))
+    for ours, what_next in (
+        (False, "--update writes them"),
+        (True, "before anything is compiled: mend them, or write an entry by hand"),
+    ):
+        mine = [row for row in news if (row.failure_class in OF_THE_PROJECT) == ours]
+        _print_news(console, mine, what_next)
 
 
 def _print_news(console: Terminal, news: Sequence[Row], what_next: str) -> None:
@@ -186,37 +182,29 @@ def _print_news(console: Terminal, news: Sequence[Row], what_next: str) -> None:
 
 
 def _some(rows: Sequence[Row]) -> str:
-    names = [f"{_name(row)} in {row.cell} on {row.machine}" for row in rows]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{counted(len(rows), 'case')}: {'; '.join(names[:_NAMED])}{more}"
+    names = [f"{row.series.name} in {row.cell} on {row.machine}" for row in rows]
+    return f"{counted(len(rows), 'case')}: {some(names, _NAMED, '; ')}"
 
 
-def _name(row: Row) -> str:
-    return f"{row.workload}/{row.size}/{row.variant}"
-
-
-def _as_dict(stood: Sequence[Standing], news: Sequence[Row]) -> dict[str, Any]:
+def _as_dict(found: _Inspection) -> dict[str, Any]:
     return {
         "expected": [
             {
                 **one.entry.model_dump(by_alias=True),
                 **{
                     word: [_place(row) for row in rows]
-                    for word, rows in (
-                        ("occurs", one.occurs),
-                        ("fixed", one.fixed),
-                        ("otherwise", one.otherwise),
-                    )
+                    for word, rows in picked(one, "occurs fixed otherwise").items()
                 },
                 "never_matches": one.is_unmatched,
             }
-            for one in stood
+            for one in found.stood
         ],
         "not_expected": [
-            {**_place(row), "class": row.failure_class, "message": row.message} for row in news
+            {**_place(row), "class": row.failure_class, "message": row.message}
+            for row in found.news
         ],
     }
 
 
 def _place(row: Row) -> dict[str, str]:
-    return {"case": _name(row), "cell": row.cell, "machine": row.machine, "device": row.device}
+    return {"case": row.series.name, **picked(row, "cell machine device")}

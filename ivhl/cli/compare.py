@@ -19,7 +19,7 @@ from ivhl.cli.declared import (
     results_folder,
     warn_unread,
 )
-from ivhl.cli.names import RELEASE, commands_of, narrow, recorded, the_one
+from ivhl.cli.names import RELEASE, commands_of, narrow, recorded, some, the_one
 from ivhl.cli.screen import brief, check_suffix, give, picked, screen
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.git import commits_of_same_code, find_commit
@@ -151,7 +151,9 @@ def _summarise_all(
     shown = [summary for summary in compared if every or summary in most]
     for summary in shown:
         console.print(Text(_sentence(*names, summary), "bold"))
-        console.print(_means(summary))
+        means = {WORDS[name]: _ratio(mean) for name, mean in summary.means.items()}
+        seconds = [f"{word} {text}" for word, text in means.items() if word != WORDS["speedup"]]
+        console.print(f"  {'; '.join([*seconds, counts_of(summary.counts)])}")
         if summary.apart and summary.means:
             apart = f"the mean says little of the others: {printable(summary.apart)}"
             console.print(Text(f"  {brief(apart, console, every=every)}", "yellow"))
@@ -159,9 +161,8 @@ def _summarise_all(
         more = counted(len(compared) - len(shown), "more place")
         console.print(f"{more}, with fewer cases: --all", style="bright_black")
     if alone := [summary for summary in summaries if not summary.on_both]:
-        named = "; ".join(", ".join(summary.place) for summary in alone[:_PLACES])
-        more = f"; {len(alone) - _PLACES} more" if len(alone) > _PLACES else ""
-        console.print(f"measured on one side only: {named}{more}", style="bright_black")
+        named = some([", ".join(summary.place) for summary in alone], _PLACES, "; ")
+        console.print(f"measured on one side only: {named}", style="bright_black")
 
 
 def _sides(
@@ -243,20 +244,20 @@ def _refuse(
     there = values_of(every)
     known = {axis: {*values, *commands.get(_SORTS[axis], ())} for axis, values in there.items()}
     meant = [newest_of(name, commands.get(RELEASE, ())) for name in names]
-    one, other = (_sort_of(root, name, known) for name in meant)
-    sort = one or other
+    sorts = [_sort_of(root, name, known) for name in meant]
+    sort = sorts[0] or sorts[1]
     if sort is None:
         raise SpecError(f"{what}: {unknown}", hint=_HINT)
-    if one is None or other is None:
-        named, unnamed = names if other is None else names[::-1]
-        if sort in known:
-            error = UnknownNameError(_SORTS[sort], unnamed, known[sort])
+    if sorts[0] != sorts[1]:
+        if None in sorts and sort in known:
+            error = UnknownNameError(_SORTS[sort], names[sorts.index(None)], known[sort])
             raise SpecError(f"{what}: {error}", hint=error.hint)
-        raise SpecError(f"{what}: {named} is a {_SORTS[sort]}, {unnamed!r} is none", hint=_HINT)
-    if one != other:
-        raise SpecError(
-            f"{what}: {names[0]} is a {_SORTS[one]}, {names[1]} is a {_SORTS[other]}", hint=_HINT
-        )
+        # That of which something is known first.
+        told = sorted(zip(names, sorts, strict=True), key=lambda one: one[1] is None)
+        texts = [
+            f"{name} is a {_SORTS[one]}" if one else f"{name!r} is none" for name, one in told
+        ]
+        raise SpecError(f"{what}: {', '.join(texts)}", hint=_HINT)
     for name in meant:
         recorded(_SORTS[sort], [name], there[sort], commands.get(_SORTS[sort]))
     without = [name for name in meant if name not in values_of(entries)[sort]]
@@ -294,15 +295,6 @@ def _ratio(mean: Mean) -> str:
     """Return e.g. ``1.02x [0.98, 1.06]``; of one case, which has no interval of cases, its ratio."""
     interval = f" [{mean.low:.2f}, {mean.high:.2f}]" if mean.cases > 1 else ""
     return f"{mean.ratio:.2f}x{interval}"
-
-
-def _means(summary: Summary) -> str:
-    seconds = [
-        f"{WORDS[metric]} {_ratio(mean)}"
-        for metric, mean in summary.means.items()
-        if metric != "speedup"
-    ]
-    return f"  {'; '.join([*seconds, counts_of(summary.counts)])}"
 
 
 def _list_all(console: Terminal, found: Sequence[Comparison], *, every: bool) -> None:

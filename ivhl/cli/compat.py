@@ -16,9 +16,8 @@ from ivhl.cli.declared import (
     results_folder,
     warn_unread,
 )
-from ivhl.cli.names import narrow
+from ivhl.cli.names import all_named, narrow, nothing_left
 from ivhl.cli.screen import check_suffix, give, screen
-from ivhl.errors import UnknownNameError
 from ivhl.matrix.project import find_root
 from ivhl.tracker.support.compat import (
     COMPAT_SCHEMA,
@@ -65,19 +64,19 @@ def compat_command(
     """
     check_suffix(output, ".csv", ".json")
     by_word = {word: name for name, word in STATUS_WORDS.items()}
-    status = [by_word.get(one, one) for one in status or ()]
-    for one in status:
-        if one not in STATUSES:
-            raise UnknownNameError("status", one, STATUSES)
+    words = all_named("status", status, {*by_word, *STATUSES})
+    wanted = {by_word.get(word, word) for word in words} or {*STATUSES}
     root = find_root()
     folder = results_folder(results, root)
     state = load_state(root, folder, history=False)
     warn_unread(state.problems, results)
     matrix = matrix_beside_records(root, is_named=True)  # by the state
     found = rows_of(state)
-    rows = narrow(found, matrix, status=status, **chosen)
+    rows = [row for row in narrow(found, matrix, **chosen) if row.status in wanted]
     if not any(row.recorded for row in found) and not retired_cases(state):
         raise no_records(folder)
+    if status and not rows:
+        raise nothing_left()
     if output is not None:
         listed = [row.to_dict() for row in rows]
         give(COMPAT_SCHEMA, output, listed, rows=listed)

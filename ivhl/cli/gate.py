@@ -19,7 +19,7 @@ from ivhl.cli.declared import (
     warn,
     warn_unread,
 )
-from ivhl.cli.markdown import code
+from ivhl.cli.markdown import code, table
 from ivhl.cli.names import RELEASE, all_named, recorded
 from ivhl.cli.screen import picked, print_json, screen
 from ivhl.cli.sides import times_table
@@ -355,19 +355,17 @@ def _verdict_markdown(verdict: Verdict, base: str, head: str) -> str:
     """Return the verdict as a Markdown comment; text from records is escaped."""
     lines = [f"### {_headline(verdict)}", "", f"`{head}` against `{base}`: {_counts(verdict)}."]
     for title, meaning, found in verdict.listed():
-        table = ["| machine | cell | case | |", "|---|---|---|---|"]
-        for one in found[:_ROWS_SHOWN]:
-            case = one.case
-            place = f"{case.machine}, {case.device}"
-            cells = (code(place), code(case.cell), code(case.name), code(one.reason))
-            table.append(f"| {' | '.join(cells)} |")
-        if len(found) > _ROWS_SHOWN:
-            table += ["", f"And {len(found) - _ROWS_SHOWN} more."]
+        rows = [
+            [*map(code, (f"{c.machine}, {c.device}", c.cell, c.name, one.reason))]
+            for one in found
+            for c in [one.case]
+        ]
+        shown = table(["machine", "cell", "case", ""], rows, _ROWS_SHOWN)
         heading = f"{title}: {meaning} ({len(found)})"
         if title in REGRESSIONS or any(one.is_outdated for one in found):
-            lines += ["", f"**{heading}**", "", *table]
+            lines += ["", f"**{heading}**", "", *shown]
         else:
-            lines += ["", f"<details><summary>{heading}</summary>", "", *table, "", "</details>"]
+            lines += ["", f"<details><summary>{heading}</summary>", "", *shown, "", "</details>"]
     lines += ["", *(f"- {code(text)}" for text in _elsewhere(verdict))]
     return "\n".join(lines).rstrip()
 

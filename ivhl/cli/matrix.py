@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from ivhl.bench.work import leave_out_measured, list_work, parse_shard, records_at, take_shard
+from ivhl.bench.work import cases_to_measure, parse_shard
 from ivhl.cli import app, options
 from ivhl.cli.complete import complete_cells
 from ivhl.cli.declared import declared, interpreter_of
@@ -18,12 +18,11 @@ from ivhl.cli.names import RELEASE, all_named, find_cell, selection_of, some
 from ivhl.cli.releases import show_new_releases
 from ivhl.cli.screen import picked, print_json, screen
 from ivhl.errors import InterpreterError, ResultsError, SpecError, UnknownNameError
-from ivhl.git import commits_of_same_code, find_commit
+from ivhl.git import find_commit
 from ivhl.matrix.diff import diff_cells
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load
-from ivhl.tracker.store.records import load_records
 from ivhl.tracker.terminal import Columns
 from ivhl.tracker.wording import counted
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from ivhl.bench.work import Shard as Share
     from ivhl.matrix.diff import CellDiff
     from ivhl.matrix.interpreter import Interpreter
     from ivhl.matrix.spec import CellSpec, Matrix
@@ -102,7 +100,7 @@ def matrix_command(
         selection = selection_of(workloads, workload, size, variant, suite)
         work: dict[str, tuple[Case, ...]] = {}
         if with_work:
-            work = _work(
+            work = cases_to_measure(
                 root,
                 matrix.cells((*matrix.pythons_of(tier), *pythons), torch or (), tier),
                 selection.choose(workloads, device),
@@ -144,37 +142,6 @@ def _check_found(matrix: Matrix, texts: Sequence[str], rows: Sequence[Mapping[st
         raise ResultsError("no cell matches all of these options", hint="leave out an option")
     if texts and not any(row["tier"] or row["lock"] != "missing" for row in rows):
         raise UnknownNameError(RELEASE, texts[0], matrix.every_release)
-
-
-def _work(
-    root: Path,
-    cells: Sequence[CellSpec],
-    cases: Sequence[Case],
-    *,
-    shard: Share | None,
-    stale: bool,
-    commit: str,
-    device: str,
-    machine: str | None,
-) -> dict[str, tuple[Case, ...]]:
-    """Return the cases to measure, per cell id."""
-    work = list_work(cells, cases, records_at(root, commit), device=device)
-    if shard is not None:
-        work = take_shard(work, shard)
-    if stale:
-        records = load_records(root / "results").records
-        work = leave_out_measured(
-            work,
-            records,
-            locks={cell.id: lock_state(root, cell).sha256 for cell in cells},
-            commits=commits_of_same_code(root, commit, {record.commit for record in records}),
-            device=device,
-            machine=machine,
-        )
-    found: dict[str, tuple[Case, ...]] = {}
-    for one in work:
-        found[one.cell.id] = found.get(one.cell.id, ()) + one.cases
-    return found
 
 
 def _facts(

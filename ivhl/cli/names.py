@@ -69,10 +69,10 @@ def _only(kind: str, text: str, found: Sequence[str]) -> str:
     return found[0]
 
 
-def some(names: Sequence[str], most: int) -> str:
+def some(names: Sequence[str], most: int, between: str = ", ") -> str:
     """Return names as a list, of which the first are named and the rest are counted."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return between.join(names[:most]) + more
 
 
 def all_named(kind: str, texts: Iterable[str] | None, known: Collection[str]) -> tuple[str, ...]:
@@ -221,11 +221,16 @@ def narrow(
             chosen = recorded(kind, texts, known, commands.get(kind))
             found = tuple(item for item in found if _value(item, field) in chosen)
     if items and not found:
-        raise ResultsError(
-            "no record matches all of these options",
-            hint="leave out an option; ivhl results lists the records",
-        )
+        raise nothing_left()
     return found
+
+
+def nothing_left() -> ResultsError:
+    """Return the error of a command whose options leave no record."""
+    return ResultsError(
+        "no record matches all of these options",
+        hint="leave out an option; ivhl results lists the records",
+    )
 
 
 def _value(item: object, field: str) -> str:

@@ -146,10 +146,6 @@ Rounds = Annotated[
 ]
 
 # Of bench alone, or nearly so.
-AtMost = Annotated[
-    int | None,
-    typer.Option("--at-most", min=1, help="With a range of commits: how many, spread evenly."),
-]
 MemoryLimit = Annotated[
     float | None,
     typer.Option(
@@ -180,17 +176,7 @@ Cold = Annotated[bool, typer.Option("--cold", help="Ignore the compile cache of 
 Docker = Annotated[
     bool, typer.Option("--docker", help="Measure in containers of the cells' images.")
 ]
-Cpus = Annotated[
-    str, typer.Option("--cpus", help="With --docker: CPUs of the container, e.g. 2-3.")
-]
 NoPublish = Annotated[bool, typer.Option("--no-publish", help="Do not build the site.")]
-Logs = Annotated[
-    str | None,
-    typer.Option(
-        "--logs",
-        help="Print what the process prints, with these TORCH_LOGS: e.g. recompiles, or none.",
-    ),
-]
 
 # Of scripts and targets outside of a project.
 Inputs = Annotated[
@@ -214,7 +200,6 @@ Network = Annotated[bool, typer.Option("--network", help="Let it use the network
 Along = Annotated[
     list[str] | None, typer.Option("--along", help="Only along this: commit, torch or python.")
 ]
-Better = Annotated[bool, typer.Option("--better", help="Improvements, too.")]
 Until = Annotated[
     str, typer.Option("--until", help="Release or Python from which it no longer holds.")
 ]
@@ -264,10 +249,11 @@ With = Annotated[
 ]
 
 # Of what explains, by measuring.
-For = Annotated[
-    Literal["slowdown", "failure", "wrong", "graph-break", "compile-time"],
-    typer.Option("--for", help="What changed, or is to blame."),
-]
+_FOR = typer.Option(
+    "--for", help="What changed, or is to blame; blame also takes a failure class, e.g. compile."
+)
+For = Annotated[Literal["slowdown", "failure", "wrong", "graph-break", "compile-time"], _FOR]
+AnySymptom = Annotated[str, _FOR]
 Side = Annotated[
     Literal["compiled", "eager", "speedup"] | None,
     typer.Option("--side", help="Whose seconds, for a slowdown (default: compiled)."),
@@ -283,9 +269,6 @@ Error = Annotated[
 ]
 Good = Annotated[
     str | None, typer.Option("--good", help="Release without it (default: by the records).")
-]
-Symptom = Annotated[
-    str | None, typer.Option("--symptom", help="Failure class, where no record has it.")
 ]
 Swap = Annotated[str | None, typer.Option("--swap", help="PACKAGE==VERSION to swap in the cell.")]
 Keep = Annotated[

@@ -43,14 +43,13 @@ def regressions_command(
     output: options.Output = None,
     *,
     chosen: options.Chosen,
-    better: options.Better = False,
     every: options.Every = False,
     as_json: options.Json = False,
 ) -> None:
     """List what newly failed, broke more graphs or got slower in the history.
 
-    Looks along commits, PyTorch releases and Pythons. Changes at one place are one incident.
-    --output writes the changes as .csv, or .json.
+    Looks along commits, PyTorch releases and Pythons. Changes at one place are one incident. --all
+    also lists improvements. --output writes the changes as .csv, or .json.
     """
     check_suffix(output, ".csv", ".json")
     root, folder, index = stored(results)
@@ -66,7 +65,7 @@ def regressions_command(
     known = known_changes(folder, root)
     if "commit" in fields:
         found = with_confirmed(found, known.confirmations, index, order, wanted=wanted)
-    incidents = incidents_of(change for change in found if better or change.kind in WORSE)
+    incidents = incidents_of(change for change in found if every or change.kind in WORSE)
     if as_json or output is not None:
         listed = [_as_dict(one, known) for one in incidents]
         rows = (change for one in listed for change in one["changes"])

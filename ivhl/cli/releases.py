@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ivhl.cli.lock import COLOURS
-from ivhl.cli.markdown import code
+from ivhl.cli.markdown import code, table
 from ivhl.cli.screen import print_json
 from ivhl.matrix.releases import find_new_releases, support_of
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ivhl.matrix.releases import WheelSupport
     from ivhl.matrix.spec import Matrix
     from ivhl.tracker.terminal import Terminal
-
-SCHEMA = "ivhl.releases/1"
 
 
 def show_new_releases(
@@ -44,15 +42,11 @@ def show_new_releases(
         for release in named or find_new_releases(root, matrix)
     }
     if as_json:
-        print_json(
-            SCHEMA,
-            releases={
-                release: {
-                    one.cell.python: {"lock": one.kind, "message": one.message} for one in row
-                }
-                for release, row in support.items()
-            },
-        )
+        found = {
+            release: {one.cell.python: {"lock": one.kind, "message": one.message} for one in row}
+            for release, row in support.items()
+        }
+        print_json("ivhl.releases/1", releases=found)
         return
     for release, row in support.items():
         if form == "github":
@@ -72,7 +66,14 @@ def show_new_releases(
 
 def _release_markdown(release: str, row: Sequence[WheelSupport], today: dt.date) -> str:
     words = {"locked": "yes", "unavailable": "no", "undecided": "unknown"}
-    table = [f"| {one.cell.python} | {words[one.kind]} | {_why(one)} |" for one in row]
+    rows = [
+        [
+            one.cell.python,
+            words[one.kind],
+            code(one.message.partition("\n")[0]) * bool(one.message),
+        ]
+        for one in row
+    ]
     measure = (
         f"set `exclude-newer` of `envs/matrix.toml` to {today.isoformat()}, add a `[[torch]]` row, "
         f"run `nox -s lock`, commit, `nox -s bench-{row[-1].cell.python} -- --torch {release}`"
@@ -81,14 +82,8 @@ def _release_markdown(release: str, row: Sequence[WheelSupport], today: dt.date)
         [
             f"PyTorch {release}: what `ivhl matrix --new` finds in the package registry.",
             "",
-            "| Python | can be installed | why not |",
-            "|---|---|---|",
-            *table,
+            *table(["Python", "can be installed", "why not"], rows),
             "",
             f"To see whether it compiles, measure it: {measure}.",
         ]
     )
-
-
-def _why(one: WheelSupport) -> str:
-    return code(one.message.partition("\n")[0]) if one.message else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ivhl.cli.markdown import code
+from ivhl.cli.markdown import code, table
 from ivhl.tracker.store.records import case_name, newest_by
 from ivhl.tracker.support.compat import release_key
 from ivhl.tracker.wording import NOT_TIMED, marked, seconds, times
@@ -39,29 +39,21 @@ def times_table(
         record = head[place]
         failed = record.failure.failure_class if record.failure else NOT_TIMED
         speedup = marked(times(record.speedup.value), record) if record.speedup else code(failed)
-        cells = (
-            code(record.cell.id),
-            code(case_name(record)),
-            _time(base[place].eager if place in base else None),
-            _time(record.eager),
-            _time(record.compiled),
-            speedup,
-        )
-        rows.append(f"| {' | '.join(cells)} |")
+        arms = (base[place].eager if place in base else None, record.eager, record.compiled)
+        names = code(record.cell.id), code(case_name(record))
+        rows.append([*names, *map(_time, arms), speedup])
     if not rows:
         return []
     machines = ", ".join(sorted({code(place[0]) for place in head}))
-    table = [
+    heads = ["cell", "case", "base eager", "head eager", "head compiled", "speedup"]
+    return [
         "",
         f"<details><summary>seconds per call on {machines}</summary>",
         "",
-        "| cell | case | base eager | head eager | head compiled | speedup |",
-        "|---|---|---|---|---|---|",
-        *rows[:_ROWS_SHOWN],
+        *table(heads, rows, _ROWS_SHOWN),
+        "",
+        "</details>",
     ]
-    if len(rows) > _ROWS_SHOWN:
-        table += ["", f"And {len(rows) - _ROWS_SHOWN} more."]
-    return [*table, "", "</details>"]
 
 
 def _place(record: RunRecord) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +14,7 @@ from ivhl.cli import app, options
 from ivhl.cli.complete import complete_from
 from ivhl.cli.declared import declared, interpreter_of, locked
 from ivhl.cli.names import selection_of, the_one
+from ivhl.cli.screen import LINES
 from ivhl.cli.target import check_no_case, try_target
 from ivhl.errors import NoSpeedupError, SpecError
 from ivhl.git import changed_files, find_commit
@@ -54,17 +56,18 @@ def try_command(
     device: options.Device = "cpu",
     threads: options.Threads = 1,
     deadline: options.Deadline = DEADLINE_S,
-    logs: options.Logs = None,
     inputs: options.Inputs = None,
     step: options.Step = False,
     requirement: options.With = None,
     network: options.Network = False,
     save: options.Save = False,
+    every: options.Every = False,
     as_json: options.Json = False,
 ) -> None:
     """Run cases, or a function or model by its name, in one cell. No record.
 
-    Cases are those of the uncommitted tree, with full tracebacks.
+    Cases are those of the uncommitted tree, with full tracebacks. --all prints all that the process
+    prints, with the logs that the variable TORCH_LOGS names.
 
     Defaults: the newest Python that is here, the newest PyTorch release of the default tier. Exit
     code 7 if a case has no speedup, or a target does not work.
@@ -76,7 +79,7 @@ def try_command(
         try_target(
             targets[0], effort, inputs=inputs or (), step=step, requirements=requirement or (),
             pythons=(python,) if python else (), releases=(torch,) if torch else (),
-            network=network, logs=logs is not None, as_json=as_json, save=save,
+            network=network, logs=every, as_json=as_json, save=save,
         )  # fmt: skip
         return
     if save:
@@ -95,17 +98,20 @@ def try_command(
     )
     console.print(f"{counted(len(cases), 'case')} in {cell.id}, {tree}")
     failed = []
+    room = LINES - 4 - len(cases)  # beside a line for each case, the first and the last ones
     for case in cases:
+        logs = os.environ.get("TORCH_LOGS", "none") if every else None
         trial = Trial(root=root, cell=cell, case=case, effort=effort, logs=logs)
         done = try_case(trial, console)
         console.print(Text(f"{case.name}: {done.verdict}", "red" if done.code else "green"))
-        brief = done.told[-_SHOWN:] if done.code or len(cases) == 1 else ()
-        shown = brief if logs is None else done.told
-        if len(shown) < len(done.told):
+        most = min(_SHOWN, room - 1) if done.code or len(cases) == 1 else 0
+        shown = done.told if every else done.told[-most:] if most > 0 else ()
+        if shown and len(shown) < len(done.told):
             hidden = counted(len(done.told) - len(shown), "line")
-            console.print(f"  ({hidden} before: --logs none)", style="bright_black")
+            console.print(f"  ({hidden} before: --all)", style="bright_black")
         for line in shown:
             console.print(line)
+        room -= len(shown) + bool(shown)
         failed += [f"{case.name}: {done.verdict}"] if done.code else []
     console.print("no record was written; ivhl bench measures commits")
     if failed:
@@ -113,7 +119,7 @@ def try_command(
         raise NoSpeedupError(
             f"{len(failed)} of {counted(len(cases), 'case')} without a speedup, which is exit code "
             f"{NoSpeedupError.exit_code}",
-            hint="--logs none prints all that the process prints; --logs recompiles adds PyTorch's",
+            hint="--all prints all that the process prints; TORCH_LOGS=recompiles adds PyTorch's",
         )
     console.print(Text(f"{counted(len(cases), 'case')} with a speedup over eager", "green"))
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
 from ivhl.cli import app, options
 from ivhl.cli.declared import results_folder, warn, warn_unread
-from ivhl.cli.screen import print_json, screen
+from ivhl.cli.names import RELEASE, all_named
+from ivhl.cli.screen import picked, print_json, screen
 from ivhl.errors import SpecError, UnknownNameError
 from ivhl.matrix.project import MATRIX, find_root
-from ivhl.matrix.spec import load_matrix, newest_of
+from ivhl.matrix.spec import load_matrix
 from ivhl.records.text import printable
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.views.project import load_state, rows_of
@@ -26,13 +27,11 @@ from ivhl.version_checks.judge import NOT_JUDGED, evidence_of, judge
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ivhl.matrix.spec import Matrix
     from ivhl.version_checks.checks import FoundCheck
     from ivhl.version_checks.find import Found
     from ivhl.version_checks.judge import CheckJudgement
     from ivhl.version_checks.trial import TrialRun
 
-SCHEMA = "ivhl.version-checks/1"
 _RUN_STYLES = {"passes": "green", "fails": "red", "flaky": "yellow", "undecided": "yellow"}
 _STYLES = {"contradicted": "yellow", "agrees": "green"}
 
@@ -62,12 +61,10 @@ def version_checks_command(
     found = find_checks(path)
     state = load_state(root, results_folder(results, root), history=False)
     warn_unread(map(printable, state.problems), results)
-    evidence = evidence_of(rows_of(state))
+    rows = rows_of(state)
+    evidence = evidence_of(rows)
     if run is not None:
-        asked = _Asked(
-            tuple(test or ()), tuple(python or ()), tuple(torch or ()), tuple(extra or ())
-        )
-        _run(root, path, found, run, asked)
+        _run(root, path, found, run, (test or (), python, torch, tuple(extra or ())))
         return
     if test or python or torch or extra:
         raise SpecError(
@@ -87,14 +84,16 @@ def version_checks_command(
             [f"no record in {results_folder(results, root)}: only what can be installed is known"]
         )
     if as_json:
-        print_json(SCHEMA, checks=[_as_dict(*one) for one in judged])
+        print_json("ivhl.version-checks/1", checks=[_as_dict(*one) for one in judged])
         return
+    machines = len({row.machine for row in rows if row.recorded})
     contradicted = sum(one.standing == "contradicted" for _, one in judged)
     with screen(every=every) as console:
         console.print(
             Text(
                 f"{counted(len(found.checks), 'version check')} around compiled code in "
-                f"{counted(found.files, 'file')}: {contradicted} contradicted by the records; "
+                f"{counted(found.files, 'file')}: {contradicted} contradicted by the records of "
+                f"{counted(machines, 'machine')}; "
                 f"{counted(len(found.others), 'other condition')} on versions",
                 "bold",
             )
@@ -103,16 +102,22 @@ def version_checks_command(
             _print(console, check, judgement)
 
 
-class _Asked(NamedTuple):
-    """What to run, and where."""
+def _run(
+    root: Path,
+    path: Path,
+    found: Found,
+    place: str,
+    asked: tuple[Sequence[str], Sequence[str] | None, Sequence[str] | None, tuple[str, ...]],
+) -> None:
+    """Run tests without a version check, and print what that shows.
 
-    tests: tuple[str, ...]
-    pythons: tuple[str, ...]
-    releases: tuple[str, ...]
-    extra: tuple[str, ...]
-
-
-def _run(root: Path, path: Path, found: Found, place: str, asked: _Asked) -> None:
+    Args:
+        root: Root of the project.
+        path: The code base.
+        found: Its version checks.
+        place: ``FILE:LINE`` of the check.
+        asked: Tests, Pythons, PyTorch releases and packages, as they were given.
+    """
     # Imported here: it needs all that measures.
     from ivhl.version_checks.trial import (  # noqa: PLC0415
         Attempt,
@@ -121,6 +126,7 @@ def _run(root: Path, path: Path, found: Found, place: str, asked: _Asked) -> Non
         run_without,
     )
 
+    named, pythons, releases, extra = asked
     if not path.is_dir():
         raise SpecError(f"{path}: --run needs the folder of a project", hint="name that folder")
     checks = at((*found.checks, *found.others), place)
@@ -137,21 +143,26 @@ def _run(root: Path, path: Path, found: Found, place: str, asked: _Asked) -> Non
         )
     (check,) = checks
     matrix = load_matrix(root / MATRIX)
-    _check_names(matrix, asked)
-    cells = [
-        cell
-        for cell in matrix.cells(asked.pythons, asked.releases)
-        if check.excludes.holds(cell.python, cell.torch) is not False
-    ]
+    chosen = matrix.cells(
+        all_named("Python", pythons, matrix.pythons),
+        all_named(RELEASE, releases, matrix.every_release),
+    )
+    cells = [cell for cell in chosen if check.excludes.holds(cell.python, cell.torch) is not False]
     if not cells:
         raise SpecError(
             f"{check.place}: excludes no cell of {MATRIX}",
             hint="name others with --python and --torch",
         )
     # A script is run from the folder of the copy: its path must be whole.
-    scripts = [str(Path(one).resolve()) for one in asked.tests if Path(one).is_file()]
-    tests = tuple(scripts) if scripts else asked.tests or find_tests(path, check)
-    _check_tests(path, tests)
+    scripts = [str(Path(one).resolve()) for one in named if Path(one).is_file()]
+    tests = tuple(scripts) if scripts else tuple(named) or find_tests(path, check)
+    for name in tests:
+        file = name.partition("::")[0]
+        if not (path / file).exists():
+            raise SpecError(
+                f"--check {name}: {path} has no {file}",
+                hint="a test as pytest names it in the folder of the project, or a script",
+            )
     console = Terminal(highlight=False, soft_wrap=True)
     console.print(Text(printable(f"{check.place}: {check.source}"), "bold"))
     console.print(Text(f"  runs {', '.join(tests)} in {counted(len(cells), 'cell')}"))
@@ -162,41 +173,20 @@ def _run(root: Path, path: Path, found: Found, place: str, asked: _Asked) -> Non
             folder=path,
             check=check,
             tests=tests,
-            extra=asked.extra,
+            extra=extra,
             here=Path(here),
             others=tuple(one for one in (*found.checks, *found.others) if one is not check),
         )
         results = run_without(attempt, cells, console)
     for one in results:
         console.print(Text(f"  {one.cell.id}: {one.verdict} without it", _RUN_STYLES[one.verdict]))
-        if one.before is not None:
-            console.print(Text(f"    with it: {_told(one.before)}", "bright_black"))
-        for again in one.runs:
-            console.print(Text(f"    without: {_told(again)}", "bright_black"))
-        if one.reason:
-            console.print(Text(f"    {printable(one.reason)}", "bright_black"))
+        lines = [f"with it: {_told(one.before)}"] if one.before is not None else []
+        lines += [f"without: {_told(again)}" for again in one.runs]
+        lines += [printable(one.reason)] if one.reason else []
+        for line in lines:
+            console.print(Text(f"    {line}", "bright_black"))
     for line in conclusion(results):
         console.print(Text(line, "bold"))
-
-
-def _check_names(matrix: Matrix, asked: _Asked) -> None:
-    for kind, names, known in (
-        ("Python", asked.pythons, matrix.pythons),
-        ("PyTorch release", asked.releases, matrix.every_release),
-    ):
-        for name in names:
-            if name not in known and newest_of(name, known) not in known:
-                raise UnknownNameError(kind, name, known)
-
-
-def _check_tests(path: Path, tests: Sequence[str]) -> None:
-    for one in tests:
-        file = one.partition("::")[0]
-        if not (path / file).exists():
-            raise SpecError(
-                f"--check {one}: {path} has no {file}",
-                hint="a test as pytest names it in the folder of the project, or a script",
-            )
 
 
 def _told(one: TrialRun) -> str:
@@ -216,11 +206,7 @@ def _print(console: Terminal, check: FoundCheck, judgement: CheckJudgement) -> N
 def _as_dict(check: FoundCheck, judgement: CheckJudgement) -> dict[str, object]:
     return {
         "file": check.path,
-        "line": check.line,
-        "kind": check.kind,
-        "name": check.name,
-        "source": check.source,
-        "reason": check.reason,
+        **picked(check, "line kind name source reason"),
         "excludes": str(check.excludes),
         "standing": judgement.standing,
         "contradicted": {

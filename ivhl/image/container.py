@@ -105,7 +105,7 @@ def choose_cpus(
             raise SpecError(
                 f"other containers measure on CPUs {_cpu_list(taken)} of {machine.n_cpus}, and "
                 f"{wanted} are needed",
-                hint="wait for them to end, or name CPUs yourself: --cpus",
+                hint="wait for them to end, or name CPUs yourself: IVHL_IMAGE_CPUS",
             )
         return tuple(free[-wanted:])
     chosen: set[int] = set()
@@ -118,7 +118,7 @@ def choose_cpus(
         chosen = set()
     if not chosen or max(chosen) >= machine.n_cpus:
         raise SpecError(
-            f"--cpus: must be numbers of CPUs from 0 to {machine.n_cpus - 1} (got {text!r})",
+            f"IVHL_IMAGE_CPUS: must be CPUs from 0 to {machine.n_cpus - 1} (got {text!r})",
             hint="two of them are 2,3 or 2-3",
         )
     return tuple(sorted(chosen))

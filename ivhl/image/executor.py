@@ -80,7 +80,7 @@ class DockerExecutor:
         self._root = root
         self._base = base
         self._sources = sources_here(certificates, network)
-        self._cpus = cpus
+        self._cpus = cpus or os.environ.get("IVHL_IMAGE_CPUS", "")
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         self._gpus = tuple(gpu.strip() for gpu in visible.split(",") if gpu.strip())
         # Two checkouts may use one engine, also from two hosts that have them in the same folder.
@@ -109,7 +109,7 @@ class DockerExecutor:
         """Check the CPUs.
 
         Raises:
-            SpecError: If ``--cpus`` names CPUs that the machine does not have.
+            SpecError: If ``IVHL_IMAGE_CPUS`` names CPUs that the machine does not have.
             EngineError: If the engine does not answer.
         """
         choose_cpus(self._cpus, settings.machine, settings.effort.threads)

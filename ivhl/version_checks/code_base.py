@@ -81,6 +81,8 @@ def support_lines(evidence: CodeEvidence) -> tuple[SupportLine, ...]:
     """Return where each case of the code base works; of other code, where compiled cases do."""
     groups: dict[str, list[Row]] = defaultdict(list)
     names = _names(evidence)
+    # ``ivhl version-checks`` takes all machines: what this one lacks may work on another.
+    lacking = "not measured" if evidence.own else f"not measured on {evidence.machine}"
     for row in evidence.rows:
         if evidence.own:
             groups[names[_case(row)]].append(row)
@@ -95,7 +97,7 @@ def support_lines(evidence: CodeEvidence) -> tuple[SupportLine, ...]:
         known = words_of_cells(cells)
         for python in _pythons(evidence.allowed):
             words = {
-                torch: "unavailable" if (p, torch) in evidence.unavailable else "not measured"
+                torch: "unavailable" if (p, torch) in evidence.unavailable else lacking
                 for p, torch in evidence.allowed
                 if p == python
             }

@@ -107,6 +107,9 @@ def judge(check: FoundCheck, evidence: Mapping[tuple[str, str], CellEvidence]) -
 
 
 def _word(found: CellEvidence) -> str:
+    """Return what a cell is, in the words of ``ivhl advise``."""
+    if found.state == "works" and found.passed < found.tried:
+        return f"works ({found.tried - found.passed} of {found.tried} fail)"
     return {"works": "works", "refused": "unsupported", "unavailable": "unavailable"}[found.state]
 
 

@@ -37,7 +37,7 @@ def main() -> int:
             shutil.copytree(one, folder / "benchmarks" / one.name)
     command = [
         *(sys.executable, "-m", "ivhl", "blame", CASES[options.case], "--python", "3.12"),
-        *("--torch", options.torch, "--good", options.good, "--symptom", "wrong"),
+        *("--torch", options.torch, "--good", options.good, "--for", "wrong"),
     ]
     # This checkout's ivhl, and not that of the clone.
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}

@@ -42,7 +42,7 @@ def facts_of(project: Path, python_path: str = "") -> Facts:
         python_path: Folder of the ``ivhl`` that is asked; by default the one that is installed.
     """
     compat = json.loads(_ivhl(project, python_path, "compat", "--json"))
-    regressions = json.loads(_ivhl(project, python_path, "regressions", "--better", "--json"))
+    regressions = json.loads(_ivhl(project, python_path, "regressions", "--all", "--json"))
     course = json.loads(_ivhl(project, python_path, "course", "--all", "--json"))
     _ivhl(project, python_path, "publish", "--no-asv", "--output", "site")
     return {

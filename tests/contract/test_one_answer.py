@@ -56,8 +56,8 @@ def ivhl(*arguments: str) -> str:
 
 def test_the_site_says_of_each_incident_what_the_command_says(source: Source) -> None:
     text, told = (
-        ivhl("regressions", "--better", "--all"),
-        json.loads(ivhl("regressions", "--better", "--json")),
+        ivhl("regressions", "--all"),
+        json.loads(ivhl("regressions", "--all", "--json")),
     )
     lines = text.splitlines()
     views = [incident_view(source, one, most=1) for one in source.incidents]
@@ -71,7 +71,7 @@ def test_the_site_says_of_each_incident_what_the_command_says(source: Source) ->
 
 
 def test_compare_has_the_changes_that_regressions_counts_between_two_releases() -> None:
-    told = json.loads(ivhl("regressions", "--better", "--along", "torch", "--json"))["incidents"]
+    told = json.loads(ivhl("regressions", "--all", "--along", "torch", "--json"))["incidents"]
     compared: dict[tuple[str, str], dict[Sequence[Any], str]] = {}
     checked = 0
     for incident in told:

@@ -205,7 +205,7 @@ def test_a_case_of_another_engine_has_its_own_line_and_is_no_torch_compile() -> 
     assert own["ops.gp_evolve", "3.13"] == "unsupported 2.5.1, not measured 2.6.0 to 2.15.0"
     others = support_lines(evidence(*records, own=False))
     assert [(line.what, line.text) for line in others if line.python == "3.13"] == [
-        ("torch.compile", "unsupported 2.5.1, not measured 2.6.0 to 2.15.0")
+        ("torch.compile", "unsupported 2.5.1, not measured on bench 2.6.0 to 2.15.0")
     ]
 
 

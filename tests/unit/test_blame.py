@@ -35,7 +35,7 @@ from ivhl.bench.blame import (
 )
 from ivhl.bench.blame_report import culprit_of, write_report
 from ivhl.cli import app
-from ivhl.cli.blame import _again, _print, _releases, _slower, _symptom
+from ivhl.cli.blame import _again, _print
 from ivhl.errors import SpecError, UnknownNameError
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.spec import CellSpec
@@ -54,6 +54,7 @@ from ivhl.tracker.causes.blame import (
     stage_factors,
     tried_of,
 )
+from ivhl.tracker.causes.suspects import slower, suspected, symptom_of
 from ivhl.tracker.store.spread import SHIPPED
 from ivhl.tracker.terminal import Terminal
 from ivhl.workload import Case, Variant
@@ -389,16 +390,16 @@ def test_operations_are_those_of_the_graph_and_not_of_the_code_above_them() -> N
 def test_records_name_the_release_and_a_mended_one_beside_it() -> None:
     wrong, right = make_failure("wrong", "off"), make_record()
     records = {"2.5.1": wrong, "2.6.0": wrong, "2.15.0": right}
-    assert _releases(records, None, None, "failure", "c") == ("2.6.0", "2.15.0")
-    assert _releases(records, "2.5.1", None, "failure", "c") == ("2.5.1", "2.15.0")
+    assert suspected(records, None, None, "failure", "c") == ("2.6.0", "2.15.0")
+    assert suspected(records, "2.5.1", None, "failure", "c") == ("2.5.1", "2.15.0")
     newest = {"2.5.1": right, "2.6.0": wrong}
-    assert _releases(newest, None, None, "failure", "c") == ("2.6.0", "2.5.1")
+    assert suspected(newest, None, None, "failure", "c") == ("2.6.0", "2.5.1")
     with pytest.raises(SpecError, match="no record of c on this Python shows a failure"):
-        _releases({"2.6.0": right}, None, None, "failure", "c")
-    assert _releases({}, "2.6.0", None, "failure", "c") == ("2.6.0", None)
+        suspected({"2.6.0": right}, None, None, "failure", "c")
+    assert suspected({}, "2.6.0", None, "failure", "c") == ("2.6.0", None)
     with pytest.raises(SpecError, match="no record says how c fails there") as told:
-        _symptom("failure", None, None, "c")
-    assert "--symptom wrong" in told.value.hint
+        symptom_of("failure", None, None, "c")
+    assert "--for wrong" in told.value.hint
 
 
 def test_the_largest_step_between_releases_is_the_slowdown() -> None:
@@ -409,15 +410,15 @@ def test_the_largest_step_between_releases_is_the_slowdown() -> None:
         )
 
     records = {"2.5.1": record(1e-3), "2.6.0": record(2e-3), "2.15.0": record(3.2e-3)}
-    assert _slower([records], SHIPPED, None, None, "c") == ("2.6.0", "2.5.1")
-    assert _slower([records], SHIPPED, "2.15.0", None, "c") == ("2.15.0", "2.6.0")
-    assert _slower([], SHIPPED, "2.15.0", "2.5.1", "c") == ("2.15.0", "2.5.1")
+    assert slower([records], SHIPPED, None, None, "c") == ("2.6.0", "2.5.1")
+    assert slower([records], SHIPPED, "2.15.0", None, "c") == ("2.15.0", "2.6.0")
+    assert slower([], SHIPPED, "2.15.0", "2.5.1", "c") == ("2.15.0", "2.5.1")
     # Another machine's are not compared with these.
     alone = [{"2.5.1": record(1e-3)}, {"2.6.0": record(2e-3)}]
     with pytest.raises(SpecError, match=r"became slower .* by more than noise"):
-        _slower(alone, SHIPPED, None, None, "c")
+        slower(alone, SHIPPED, None, None, "c")
     with pytest.raises(SpecError, match=r"became slower .* by more than noise"):
-        _slower([{"2.5.1": record(1e-3), "2.6.0": record(1.02e-3)}], SHIPPED, None, None, "c")
+        slower([{"2.5.1": record(1e-3), "2.6.0": record(1.02e-3)}], SHIPPED, None, None, "c")
 
 
 def suspicion(folder: Path, **changed: Any) -> Suspicion:  # noqa: ANN401
@@ -755,15 +756,15 @@ def test_a_bisector_that_met_its_deadline_is_printed_with_what_to_do(tmp_path: P
 def test_the_command_of_a_report_has_threads_and_device(tmp_path: Path) -> None:
     asked = suspicion(tmp_path, good=CellSpec("3.12", "2.6.0"))
     plain = f"ivhl blame {asked.case.name} --python 3.12 --torch 2.5.1 --good 2.6.0"
-    assert _again(asked, "failure", None) == f"{plain} --commit {'ab' * 6}"
+    assert _again(asked, "failure") == f"{plain} --commit {'ab' * 6}"
     other = replace(asked, good=None, effort=Effort(device="cuda", threads=2))
-    assert _again(other, "graph-break", "wrong") == (
+    assert _again(other, "graph-break") == (
         f"ivhl blame {asked.case.name} --python 3.12 --torch 2.5.1 --for graph-break "
-        f"--symptom wrong --device cuda --threads 2 --commit {'ab' * 6}"
+        f"--device cuda --threads 2 --commit {'ab' * 6}"
     )
 
 
-@pytest.mark.parametrize("command", ["blame ops.two --symptom wrong", "try ops.two"])
+@pytest.mark.parametrize("command", ["blame ops.two --for wrong", "try ops.two"])
 def test_a_release_that_does_not_exist_is_named_as_it_was_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
@@ -773,8 +774,7 @@ def test_a_release_that_does_not_exist_is_named_as_it_was_given(
     def no_such(_: Path, __: Matrix, cell: CellSpec) -> None:
         raise UnknownNameError("PyTorch release", cell.torch, ["2.6.0"])
 
-    for module in ("blame", "tryout"):
-        monkeypatch.setattr(f"ivhl.cli.{module}.ensure_lock", no_such)
+    monkeypatch.setattr("ivhl.cli.declared.ensure_lock", no_such)
     found = CliRunner().invoke(app, [*command.split(), "--torch", "9"]).exception
     assert isinstance(found, SpecError)
     assert (str(found), found.hint) == ("unknown PyTorch release '9'", "known: 2.6.0")

@@ -164,7 +164,7 @@ def test_more_threads_than_pytorch_survives_are_refused(command: str) -> None:
     assert "less than or equal to 1024" in done.output
 
 
-@pytest.mark.parametrize("codes", [(0,), (7,), (0, 7)])
+@pytest.mark.parametrize("codes", [(0,), (7,), (0, 7), (7, 7, 7)])
 def test_a_verdict_is_printed_first_and_last_and_the_exit_code_is_explained(
     codes: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,7 +182,7 @@ def test_a_verdict_is_printed_first_and_last_and_the_exit_code_is_explained(
         return TrialEnd(code, "wrong in phase judge: far off" if code else "right, and 2x", lines)
 
     monkeypatch.setattr(tryout, "try_case", tried)
-    names = ["ops.one", "ops.two"][: len(codes)]
+    names = ["ops.one", "ops.two", "ops.three"][: len(codes)]
     done = CliRunner().invoke(app, ["try", *names])
     lines = done.stdout.splitlines()
     assert "ops.one" in lines[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,8 +16,9 @@ from typer.testing import CliRunner
 from ivhl.cli import app
 from ivhl.cli.names import RELEASE, matching, recorded, the_one
 from ivhl.cli.screen import _csv
-from ivhl.errors import ResultsError, SpecError, UnknownNameError
+from ivhl.errors import IvhlError, ResultsError, SpecError, UnknownNameError
 from tests.builders.fleet import a_record, make_fleet_project, write_records
+from tests.builders.project import make_commits
 from tests.builders.records import make_failure
 
 if TYPE_CHECKING:
@@ -68,6 +70,71 @@ def test_several_names_are_all_for_a_filter_and_an_error_where_one_is_needed() -
     with pytest.raises(ResultsError, match="in the matrix, but has no record") as none_yet:
         recorded("Python", ["3.14"], {"3.12"}, {"3.12": "a", "3.14": "ivhl bench --python 3.14"})
     assert none_yet.value.hint == "measure it with: ivhl bench --python 3.14"
+
+
+@pytest.fixture
+def recorded_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a project with records of two workloads in two cells."""
+    make_fleet_project(tmp_path)
+    (commit,) = make_commits(tmp_path, 1)
+    records = (
+        replace(a_record(tmp_path, torch=torch, variant="a"), workload=name, commit=commit)
+        for torch in ("2.5.1", "2.6.0")
+        for name in ("ops.one", "ops.two", "ops.three")
+    )
+    write_records(tmp_path / "results", *records)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("recorded_project")
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("bisect 2.5.1 2.6.0 --case OPS.T --dry-run", "case 'OPS.T' is part of 2 names"),
+        ("bisect 2.5.1 2.6.0 --case TWO --python 3 --dry-run", "Python '3' is part of 2 names"),
+        ("blame OPS.T", "case 'OPS.T' is part of 2 names"),
+        ("blame two --python 3", "Python '3' is part of 2 names"),
+        ("blame two --machine nope", "unknown machine 'nope'"),
+        ("blame two --for COMP", "symptom 'COMP' is part of 5 names"),
+        ("attribute torch2.5 torch2.6.0", "cell 'torch2.5' is part of 2 names"),
+        ("attribute 12-TORCH2.5 12-torch2.6 --case OPS.T", "case 'OPS.T' is part of 2 names"),
+        ("attribute 12-torch2.5 12-torch2.6 --machine nope", "unknown machine 'nope'"),
+        ("repeat OPS.T", "OPS.T has records of 2 cases"),
+        ("repeat TWO --torch 9.9", "unknown PyTorch release '9.9'"),
+        ("try TWO --python 3", "Python '3' is part of 2 names"),
+    ],
+)
+def test_what_measures_finds_a_name_by_its_part_and_lists_the_candidates(
+    command: str, said: str
+) -> None:
+    """These took only whole names, which no other command asks for."""
+    error = CliRunner().invoke(app, command.split()).exception
+    assert isinstance(error, SpecError), error
+    assert said in str(error)
+    assert error.hint
+
+
+@pytest.mark.usefixtures("recorded_project")
+@pytest.mark.parametrize(
+    ("command", "exit_code"),
+    [
+        ("matrix --torch 9.9", 2),
+        ("compat --torch 9.9", 2),
+        ("results --torch 9.9", 2),
+        ("regressions --torch 9.9", 2),
+        ("course --torch 9.9", 2),
+        ("advise --torch 9.9", 2),
+        ("matrix --tier next", 5),
+        ("compat --status wrong", 5),
+        ("compat --torch 2.5.1 --status wrong", 5),
+        # Both: a release that is not in the matrix stands beside one that is.
+        ("matrix --torch 9.9 --torch 2.6", 0),
+    ],
+)
+def test_what_finds_nothing_ends_alike_in_every_command(command: str, exit_code: int) -> None:
+    error = CliRunner().invoke(app, command.split()).exception
+    assert (error.exit_code if isinstance(error, IvhlError) else 0) == exit_code, error
 
 
 @given(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "schemas"
 COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "regressions": ("regressions", "--better"),
+    "regressions": ("regressions", "--all"),
     "comparison": ("compare", "2.8.0", "2.9.1"),
     "course": ("course", "ops.field_superposition"),
     "compat": ("compat", "--torch", "2.15.0"),

@@ -70,7 +70,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "results",
         "results --json",
         "compat --json",
-        "regressions --better",
+        "regressions --all",
         "compare evil box",
         "gate --base HEAD~1 --allow-missing",
         "gate --base HEAD~1 --allow-missing --format junit",

@@ -849,6 +849,16 @@ def test_a_version_check_is_contradicted_since_the_release_from_which_all_work(
     assert {python: found for python, (_, found) in judgement.contradicted.items()} == since
 
 
+def test_a_cell_has_the_word_that_advice_has_for_it(tmp_path: Path) -> None:
+    """Of Python 3.15, one said "works", the other "works (1 of 31 fail)"."""
+    (check,) = search(
+        tmp_path, "if sys.version_info < (3, 12):\n    f = torch.compile(f)\n"
+    ).checks
+    assert judge(check, EVIDENCE).text[0] == (
+        "excludes on Python 3.12: unsupported 2.2.2, works (1 of 10 fail) 2.5.1, works 2.6.0"
+    )
+
+
 def test_the_evidence_is_of_compiled_cases_over_all_machines() -> None:
     rows = compat_rows(
         [
