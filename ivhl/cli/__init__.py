@@ -98,6 +98,8 @@ RENAMED = {
     "gate --format json": "--json",
     "gate --head": "--commit",
     "bench --commits": "--commit",
+    "bisect --script": "ivhl run --search FILE.py",
+    "blame --script": "ivhl blame FILE.py",
     "bench --timings": "--all",
     "doctor --format": "--json",
     "init --ci": "--format",

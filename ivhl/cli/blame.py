@@ -16,6 +16,7 @@ from ivhl.bench.checks import check_device
 from ivhl.bench.selection import named_case
 from ivhl.cli import app, options
 from ivhl.cli.declared import as_given, declared, folder_to_write, results_folder
+from ivhl.cli.run import blame_file
 from ivhl.cli.screen import print_json
 from ivhl.errors import LockError, SpecError, UnknownNameError
 from ivhl.git import find_commit
@@ -24,6 +25,7 @@ from ivhl.matrix.project import load
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import DEADLINE_S, Effort
 from ivhl.records.record import FAILURE_CLASSES
+from ivhl.script.running import Script
 from ivhl.tracker.causes.blame import breaks_in, symptom_in
 from ivhl.tracker.changes.kinds import judge_changes
 from ivhl.tracker.changes.repetition import outcome_of
@@ -48,7 +50,10 @@ if TYPE_CHECKING:
 @app.command("blame")
 def blame_command(
     case: Annotated[
-        str, typer.Argument(help="WORKLOAD/SIZE/VARIANT, or a workload: then its core variant.")
+        str,
+        typer.Argument(
+            help="WORKLOAD/SIZE/VARIANT, or a workload: then its core variant; or a script, FILE.py."
+        ),
     ],
     python: options.OnePython = None,
     torch: options.OneRelease = None,
@@ -62,14 +67,22 @@ def blame_command(
     deadline: options.Deadline = DEADLINE_S,
     output: options.Output = None,
     results: options.Results = None,
+    requirement: options.With = None,
     *,
+    network: options.Network = False,
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
     """Find the compiler stage and setting behind a failure or slowness.
 
-    Writes a report with a minimal script that can be posted upstream.
+    Writes a report with a minimal script that can be posted upstream. Of a script outside of a
+    project it takes --python, --torch, --with, --network and --deadline.
     """
+    if case.endswith(".py"):
+        others = (good, symptom, machine, output, results, as_json, sought != "failure")
+        to_run = Script(path=Path(case), deadline_s=deadline, network=network)
+        blame_file(to_run, torch, python, requirement or (), is_case=any(others))
+        return
     root, matrix = load()
     check_device(device)
     console = Terminal(stderr=as_json, highlight=False, soft_wrap=True)
@@ -82,8 +95,6 @@ def blame_command(
     python = python or matrix.pythons[0]
     if python not in matrix.pythons:
         raise UnknownNameError("Python", python, matrix.pythons)
-    if symptom is not None and symptom not in FAILURE_CLASSES:
-        raise UnknownNameError("failure class", symptom, FAILURE_CLASSES)
     index = open_index(results_folder(results, root))
     machines = {entry.case.machine for entry in index.entries}
     if machine is not None and machine not in machines:
@@ -257,7 +268,10 @@ def _symptom(sought: str, given: str | None, record: RunRecord | None, case: str
 
     Raises:
         SpecError: If neither an option nor a record names it.
+        UnknownNameError: If an option names another class.
     """
+    if given is not None and given not in FAILURE_CLASSES:
+        raise UnknownNameError("failure class", given, FAILURE_CLASSES)
     if sought == "slowdown":
         return "slow"
     found = given or (symptom_in(record) if record is not None else "")

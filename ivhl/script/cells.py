@@ -155,7 +155,10 @@ def _make(folder: Path, lock: LockState, interpreter: str, made_of: Mapping[str,
 def _install_observer(folder: Path) -> None:
     (packages,) = folder.glob("lib/python3*/site-packages")
     source = Path(observer.__file__).read_text(encoding="utf-8")
-    for name, text in ((f"{observer.MODULE}.py", source), (f"{observer.MODULE}.pth", observer.PTH)):
+    for name, text in (
+        (f"{observer.MODULE}.py", source),
+        (f"{observer.MODULE}.pth", observer.PTH),
+    ):
         path = packages / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             unfinished = packages / f"{name}.{os.getpid()}"
