@@ -103,6 +103,8 @@ RENAMED = {
     "bench --timings": "the page of a record on the site, which has the seconds of its phases",
     "bench --at-most": "Ctrl-C after so many: the newest, oldest and middle commits come first",
     "bench --cpus": "the variable IVHL_IMAGE_CPUS",
+    "bisect --script": "ivhl run --search FILE.py",
+    "blame --script": "ivhl blame FILE.py",
     "doctor --format": "--json",
     "init --ci": "--format",
     "image --base": "the variable IVHL_IMAGE_BASE",

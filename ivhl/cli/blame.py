@@ -14,6 +14,7 @@ from ivhl.bench.checks import check_device
 from ivhl.cli import app, options
 from ivhl.cli.declared import declared, folder_to_write, locked, results_folder
 from ivhl.cli.names import find_case, the_one
+from ivhl.cli.run import blame_file
 from ivhl.cli.screen import picked, print_json
 from ivhl.errors import SpecError
 from ivhl.git import find_commit
@@ -21,6 +22,7 @@ from ivhl.matrix.project import load
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import DEADLINE_S, Effort
 from ivhl.records.record import FAILURE_CLASSES
+from ivhl.script.running import Script
 from ivhl.tracker.causes.suspects import by_release, runs_of, slower, suspected, symptom_of
 from ivhl.tracker.changes.repetition import outcome_of
 from ivhl.tracker.store.index import open_index
@@ -42,7 +44,10 @@ _TRIED = "outcome text compiled_s breaks"
 @app.command("blame")
 def blame_command(
     case: Annotated[
-        str, typer.Argument(help="WORKLOAD/SIZE/VARIANT, or a workload: then its core variant.")
+        str,
+        typer.Argument(
+            help="WORKLOAD/SIZE/VARIANT, or a workload: then its core variant; or a script, FILE.py."
+        ),
     ],
     python: options.OnePython = None,
     torch: options.OneRelease = None,
@@ -55,14 +60,22 @@ def blame_command(
     deadline: options.Deadline = DEADLINE_S,
     output: options.Output = None,
     results: options.Results = None,
+    requirement: options.With = None,
     *,
+    network: options.Network = False,
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
     """Find the compiler stage and setting behind a failure or slowness.
 
-    Writes a report with a minimal script that can be posted upstream.
+    Writes a report with a minimal script that can be posted upstream. Of a script outside of a
+    project it takes --python, --torch, --with, --network and --deadline.
     """
+    if case.endswith(".py"):
+        others = (good, machine, output, results, as_json, sought != "failure")
+        to_run = Script(path=Path(case), deadline_s=deadline, network=network)
+        blame_file(to_run, torch, python, requirement or (), is_case=any(others))
+        return
     root, matrix = load()
     check_device(device)
     console = Terminal(stderr=as_json, highlight=False, soft_wrap=True)

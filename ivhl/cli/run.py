@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from packaging.version import Version
@@ -14,7 +14,8 @@ from ivhl.cli import app, options
 from ivhl.cli.screen import print_json
 from ivhl.errors import ResultsError, SpecError
 from ivhl.matrix.locks import lock_state
-from ivhl.script.cells import SHIPPED, shipped_matrix
+from ivhl.script.blaming import blame_script
+from ivhl.script.cells import SHIPPED, UnavailableError, shipped_matrix
 from ivhl.script.matrix import ScriptRuns, Wanted
 from ivhl.script.requirements import needs_of
 from ivhl.script.running import Script, network_can_be_left
@@ -22,7 +23,7 @@ from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ivhl.matrix.spec import CellSpec, Matrix, Tier
     from ivhl.script.outcome import ScriptOutcome
@@ -93,6 +94,55 @@ def run_command(
     flaky = any(outcome.flaky for outcome in runs.outcomes.values())
     if flaky or runs.boundaries() or any(map(runs.is_unexpected, runs.outcomes)):
         raise typer.Exit(DIFFERS)
+
+
+def blame_file(
+    to_run: Script,
+    torch: str | None,
+    python: str | None,
+    requirements: Sequence[str],
+    *,
+    is_case: bool,
+) -> None:
+    """Print which stage of the compiler makes a script end otherwise, and what cures it.
+
+    Raises:
+        SpecError: If options of a case are given (``is_case``).
+        ResultsError: If the cell cannot exist.
+        typer.Exit: With 7 if a stage does.
+    """
+    from ivhl.bench.blame import SETTINGS  # noqa: PLC0415  (`ivhl run` needs nothing of it)
+    from ivhl.tracker.causes.blame import STAGES  # noqa: PLC0415
+
+    if is_case:
+        raise SpecError(
+            f"{to_run.path}: is a script, which takes no other option than --python, --torch, "
+            "--with, --network and --deadline",
+            hint=f"ivhl blame {to_run.path}",
+        )
+    stages = {str(name): text for name, text in STAGES.items()}
+    needs = needs_of(to_run.path, requirements)
+    matrix = shipped_matrix()
+    cell = cells_of(matrix, [torch or matrix.releases()[-1]], [python] if python else ())[-1]
+    console = Terminal(highlight=False, soft_wrap=True)
+
+    def run(change: Mapping[str, Any] | None) -> ScriptOutcome:
+        outcome = to_run.run_in(folder, change)
+        what = " ".join(map(str, change.values())) if change else "as it is"
+        console.print(f"{what}: {_in_short(outcome)}", style="bright_black")
+        return outcome
+
+    try:
+        with needs.cell_in_use(cell) as folder:
+            found = blame_script(run, tuple(stages), SETTINGS)
+    except UnavailableError as error:
+        raise ResultsError(f"{cell.id}: {error}", hint="name another --torch") from error
+    if not found.stage:
+        console.print(f"{cell.id}: no stage can be named: {found.why}")
+        return
+    console.print(f"{cell.id}: stage {found.stage} ({stages[found.stage]})")
+    console.print(f"cured by {', '.join(found.cures) or 'none of its settings'}")
+    raise typer.Exit(DIFFERS)
 
 
 def expected_of(texts: Sequence[str]) -> Wanted | None:
@@ -206,10 +256,12 @@ def _show(runs: ScriptRuns, *, as_json: bool) -> None:
 def _show_output(console: Terminal, letter: str, outcome: ScriptOutcome) -> None:
     """Print what the script printed in the first cell of a group."""
     message = f"{outcome.exception}: {outcome.message}".splitlines() if outcome.exception else []
+    is_silent = not message and outcome.ending != "exit 0"
     for what, lines in (
         ("raises", [line for line in message if line.strip()]),
         ("prints", outcome.output.strip().splitlines()),
-        ("prints on standard error", [] if message else outcome.errors.strip().splitlines()),
+        # Of a script that ends well, it holds what torch warns of on this machine.
+        ("prints on standard error", outcome.errors.strip().splitlines() if is_silent else []),
     ):
         if not lines:
             continue

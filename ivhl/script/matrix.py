@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from packaging.version import Version
 
 from ivhl.matrix.uv import uv_pool
-from ivhl.script.cells import UnavailableError, cell_in_use
+from ivhl.script.cells import UnavailableError
 from ivhl.script.outcome import ScriptOutcome, are_alike, noisy_numbers, not_run, signature
 
 if TYPE_CHECKING:
@@ -79,23 +80,16 @@ class ScriptRuns:
                 self.run_in(cell)
 
     def _make(self, cell: CellSpec) -> None:
-        if not self._needs.forbids(cell):
-            try:
-                with cell_in_use(cell, self._needs.others):
-                    pass
-            except UnavailableError:
-                return
+        with suppress(UnavailableError), self._needs.cell_in_use(cell):
+            pass
 
     def run_in(self, cell: CellSpec) -> ScriptOutcome:
         """Run the script once more in a cell, and return what is known of the cell."""
-        if why := self._needs.forbids(cell):
-            outcome = not_run(why)
-        else:
-            try:
-                with cell_in_use(cell, self._needs.others) as folder:
-                    outcome = self._script.run_in(folder)
-            except UnavailableError as error:
-                outcome = not_run(str(error))
+        try:
+            with self._needs.cell_in_use(cell) as folder:
+                outcome = self._script.run_in(folder)
+        except UnavailableError as error:
+            outcome = not_run(str(error))
         earlier = self.outcomes.get(cell)
         if earlier is not None:
             text = signature(outcome, self._releases)

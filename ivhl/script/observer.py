@@ -3,7 +3,8 @@
 A cell holds this file as ``_ivhl_observer``; a ``.pth`` file imports it if ``IVHL_OBSERVE`` names a
 file. It needs the standard library only, changes nothing that the script sees but
 ``sys.excepthook``, and reads the counters of Dynamo when the interpreter ends. A process that ends
-otherwise (``os._exit``, a signal) leaves no file.
+otherwise (``os._exit``, a signal) leaves no file. ``IVHL_CHANGE`` (``ivhl blame SCRIPT``) holds a
+backend to use in place of Inductor, or a setting of the compiler, as JSON; torch is imported first.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ import json
 import os
 import sys
 import traceback
+from functools import reduce
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 VARIABLE = "IVHL_OBSERVE"
+CHANGE = "IVHL_CHANGE"
 MODULE = "_ivhl_observer"
 # Python runs a line of a ``.pth`` file that begins with ``import``.
 PTH = f"import os; os.environ.get({VARIABLE!r}) and __import__({MODULE!r}).observe()\n"
@@ -28,6 +32,7 @@ _SHOWN = 20  # reasons of graph breaks
 def observe() -> None:
     """Begin: take the name of the file out of the environment, so that no child writes it."""
     path = os.environ.pop(VARIABLE)
+    change = json.loads(os.environ.pop(CHANGE, "null"))
     main = os.getpid()
     seen: dict[str, Any] = {}
     shown = sys.excepthook
@@ -49,6 +54,29 @@ def observe() -> None:
 
     sys.excepthook = hook
     atexit.register(write)
+    if change is not None:
+        change_compiler(change, seen)
+
+
+def change_compiler(change: dict[str, Any], seen: dict[str, Any]) -> None:
+    """Import torch, and change what compiles; ``seen`` gets ``refused``, or ``changed``."""
+    torch: Any = import_module("torch")
+    if name := change.get("backend"):
+        seen["changed"] = False
+
+        def compile_graph(_: object, graph: Any, inputs: Any) -> Any:  # noqa: ANN401
+            seen["changed"] = True
+            return torch._dynamo.lookup_backend(name)(graph, inputs)  # noqa: SLF001
+
+        torch._TorchCompileInductorWrapper.__call__ = compile_graph  # noqa: SLF001
+    elif change:
+        *path, field = change["field"].split(".")
+        try:
+            holder = reduce(getattr, path, import_module(change["module"]))
+            getattr(holder, field)
+            setattr(holder, field, change["value"])
+        except (ImportError, AttributeError) as error:
+            seen["refused"] = f"this release has no such setting: {error}"
 
 
 def counts() -> dict[str, Any]:
@@ -56,7 +84,7 @@ def counts() -> dict[str, Any]:
     convert = sys.modules.get("torch._dynamo.convert_frame")
     found = sys.modules.get("torch._dynamo.utils")
     if convert is None or found is None:  # nothing was compiled
-        return {"graphs": 0, "graph_breaks": 0, "recompiles": 0, "reasons": []}
+        return {"graphs": 0, "graph_breaks": 0, "recompiles": 0, "captured": 0, "reasons": []}
     frames = found.counters["frames"]
     graphs = int(found.counters["stats"]["unique_graphs"])
     eager = max(int(frames["total"]) - int(frames["ok"]) - raised(convert, found), 0)
@@ -67,16 +95,17 @@ def counts() -> dict[str, Any]:
     known = sum(compiles.values()) >= graphs  # of one compilation comes at most one
     return {
         "graphs": graphs,
+        "captured": int(found.counters["stats"]["calls_captured"]),
         "graph_breaks": max(len(broken) + eager, counted),
         "recompiles": sum(n - 1 for n in compiles.values()) if known else None,
         "reasons": [str(one.reason)[:600] for one in broken[:_SHOWN]],
     }
 
 
-def raised(convert: Any, found: Any) -> int:
+def raised(convert: Any, found: Any) -> int:  # noqa: ANN401  (modules)
     """Return how many frames ended with an exception that Dynamo passed on: no graph breaks.
 
-    Dynamo runs a frame eagerly after an ``Unsupported``, and in newer releases after a ``UserError``.
+    Dynamo runs a frame eagerly after ``Unsupported``, and in newer releases after ``UserError``.
     """
     if convert.config.suppress_errors:
         return 0

@@ -1,10 +1,10 @@
 """How a script ended in a cell, and whether two endings are alike.
 
-Two are alike if they have the same exit status, exception and printed text. Exceptions of the
-compiler are compared by their class, since releases rename and reword them; others by type and
-message. In a text, addresses, folders and the versions of torch are left out. Numbers with a point
-are compared with a tolerance, integers exactly. A number that differs between two runs in the same
-cell, such as a duration, is not compared.
+Two are alike if they have the same exit status, exception and printed text. Exceptions of torch are
+compared by their type, and those of the compiler by their class, since releases rename and reword
+them; others by type and message. In a text, addresses, folders and the versions of torch are left
+out. Numbers with a point are compared with a tolerance, integers exactly. A number that differs
+between two runs in the same cell, such as a duration, is not compared.
 """
 
 from __future__ import annotations
@@ -153,7 +153,8 @@ def _differing(one: Sequence[str], other: Sequence[str]) -> set[int]:
 def _texts(outcome: ScriptOutcome, releases: Sequence[str]) -> tuple[str, str]:
     """Return the message of an exception and what was printed, as far as they are compared."""
     # Each release words the messages of the compiler anew.
-    is_compilers = outcome.exception.rpartition(".")[2] in BY_TYPE
+    kind = outcome.exception
+    is_compilers = kind.startswith("torch.") or kind.rpartition(".")[2] in BY_TYPE
     message = "" if is_compilers else outcome.message
     return _comparable(message, releases), _comparable(outcome.output, releases)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -12,9 +13,10 @@ from packaging.utils import canonicalize_name
 
 from ivhl.errors import SpecError
 from ivhl.matrix.spec import read_plain
+from ivhl.script.cells import UnavailableError, cell_in_use
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from ivhl.matrix.spec import CellSpec
@@ -51,6 +53,20 @@ class Needs:
         if not self._torch.contains(cell.torch, prereleases=True):
             return f"pinned out: the script needs torch{self._torch}"
         return ""
+
+    @contextmanager
+    def cell_in_use(self, cell: CellSpec) -> Iterator[Path]:
+        """Yield the folder of a cell with what the script needs.
+
+        Raises:
+            UnavailableError: If it cannot exist.
+            LockError: If it cannot be made.
+            InterpreterError: If this machine lacks the Python.
+        """
+        if why := self.forbids(cell):
+            raise UnavailableError(why)
+        with cell_in_use(cell, self.others) as folder:
+            yield folder
 
 
 def needs_of(script: Path, more: Sequence[str] = ()) -> Needs:

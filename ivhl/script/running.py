@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from ivhl.measure.process import ProcessTree
 from ivhl.script import no_network, observer
-from ivhl.script.outcome import ScriptOutcome
+from ivhl.script.outcome import ScriptOutcome, not_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,11 +46,12 @@ class Script:
     deadline_s: float = 300.0
     network: bool = False
 
-    def run_in(self, cell: Path) -> ScriptOutcome:
+    def run_in(self, cell: Path, change: Mapping[str, Any] | None = None) -> ScriptOutcome:
         """Run it with the Python of a cell, in the current folder.
 
         Args:
             cell: Folder of the cell's environment.
+            change: What ``observer.change_compiler`` changes; ``None`` to run it as it is.
         """
         with tempfile.TemporaryDirectory(prefix="ivhl-run-") as name:
             report = Path(name) / "report.json"
@@ -60,7 +61,9 @@ class Script:
             began = time.monotonic()
             with ProcessTree(
                 command,
-                env=_environment(cell) | {observer.VARIABLE: str(report)},
+                env=_environment(cell)
+                | {observer.VARIABLE: str(report)}
+                | {observer.CHANGE: json.dumps(change)},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -123,6 +126,10 @@ def _read(report: Path) -> dict[str, Any]:
 def _outcome(
     ending: str, seconds: float, texts: tuple[str, str], found: Mapping[str, Any]
 ) -> ScriptOutcome:
+    if why := found.get("refused"):
+        return not_run(why)
+    if found.get("captured") and found.get("changed") is False:
+        return not_run("the script chooses another backend than Inductor")
     exception = found.get("exception")
     kind, message, frames = ("", "", [])
     if exception:

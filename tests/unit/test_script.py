@@ -19,8 +19,8 @@ from ivhl.errors import SpecError
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX
 from ivhl.matrix.spec import CellSpec, load_matrix
-from ivhl.script import matrix as matrix_module
-from ivhl.script import observer
+from ivhl.script import observer, requirements
+from ivhl.script.blaming import ScriptBlame, blame_script
 from ivhl.script.cells import (
     LIMIT_VARIABLE,
     MARK,
@@ -30,7 +30,7 @@ from ivhl.script.cells import (
     shipped_matrix,
 )
 from ivhl.script.matrix import ScriptRuns, Wanted
-from ivhl.script.outcome import ScriptOutcome, are_alike, noisy_numbers
+from ivhl.script.outcome import ScriptOutcome, are_alike, noisy_numbers, not_run
 from ivhl.script.requirements import Needs, needs_of
 from studies.house import ROOT
 
@@ -131,7 +131,7 @@ def _runs(
             ran.append(by_name[name])
             return outcome_of(by_name[name], ran.count(by_name[name]))
 
-    monkeypatch.setattr(matrix_module, "cell_in_use", InUse)
+    monkeypatch.setattr(requirements, "cell_in_use", InUse)
     script: Any = Planted()
     return ScriptRuns(script, Needs(), expected, lambda *_: None), ran
 
@@ -261,12 +261,16 @@ def test_releases_are_named_alone_by_range_and_by_tier() -> None:
     assert {cell.python for cell in cells_of(matrix, ["all"], [])} == {"3.12"}
 
 
-def _observed(tmp_path: Path, code: str) -> dict[str, Any] | None:
+def _observed(tmp_path: Path, code: str, change: object = None) -> dict[str, Any] | None:
     report = tmp_path / "report.json"
     report.unlink(missing_ok=True)
     begin = f"import {observer.MODULE}; {observer.MODULE}.observe()\n"
     (tmp_path / f"{observer.MODULE}.py").write_bytes((SHIPPED / "observer.py").read_bytes())
-    environment = os.environ | {observer.VARIABLE: str(report), "PYTHONPATH": str(tmp_path)}
+    environment = os.environ | {
+        observer.VARIABLE: str(report),
+        observer.CHANGE: json.dumps(change),
+        "PYTHONPATH": str(tmp_path),
+    }
     subprocess.run(
         [sys.executable, "-c", begin + textwrap.dedent(code)],
         env=environment,
@@ -326,6 +330,61 @@ def test_graph_breaks_and_recompiles_are_those_of_dynamo(tmp_path: Path) -> None
     assert reset["recompiles"] is None
 
 
+@pytest.mark.parametrize(
+    ("body", "breaks"),
+    [
+        ("x.sin() @ torch.ones(7, 7)", 0),  # Dynamo passes the exception on
+        ("x.sin().missing()", 1),  # Dynamo gives the frame up, and eager code raises
+        ("torch._dynamo.graph_break() or x.sin()", 1),
+    ],
+)
+def test_a_frame_that_raised_is_no_graph_break(tmp_path: Path, body: str, breaks: int) -> None:
+    pytest.importorskip("torch")
+    code = f"""
+        import torch
+        @torch.compile(backend="eager")
+        def f(x):
+            return {body}
+        try:
+            f(torch.ones(3, 3))
+        except Exception:
+            pass
+    """
+    seen = _observed(tmp_path, code)
+    assert seen is not None
+    assert seen["graph_breaks"] == breaks
+
+
+@pytest.mark.parametrize(
+    ("backend", "change", "captured", "changed", "refused"),
+    [
+        ("inductor", {"backend": "eager"}, 1, True, False),
+        ("aot_eager", {"backend": "eager"}, 1, False, False),
+        ("eager", {"module": "torch._dynamo.config", "field": "disable", "value": True}, 0, 0, 0),
+        ("eager", {"module": "torch._dynamo.config", "field": "none.such", "value": 1}, 1, 0, 1),
+    ],
+)
+def test_the_compiler_is_changed_before_the_script_begins(  # noqa: PLR0917
+    tmp_path: Path,
+    backend: str,
+    change: dict[str, Any],
+    captured: int,
+    changed: bool,  # noqa: FBT001
+    refused: bool,  # noqa: FBT001
+) -> None:
+    pytest.importorskip("torch")
+    code = f"""
+        import torch
+        f = torch.compile(lambda x: x.sin(), backend={backend!r})
+        f(torch.ones(3))
+    """
+    seen = _observed(tmp_path, code, change)
+    assert seen is not None
+    assert seen["captured"] == captured
+    assert seen.get("changed", False) == changed
+    assert ("refused" in seen) == refused
+
+
 def test_room_is_made_of_the_cells_that_were_used_longest_ago(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,3 +399,30 @@ def test_room_is_made_of_the_cells_that_were_used_longest_ago(
     monkeypatch.setenv(LIMIT_VARIABLE, "much")
     with pytest.raises(SpecError, match="must be a number of gigabytes"):
         make_room(tmp_path, 0)
+
+
+def _blamed(*right: str, usual: str = "wrong", first: str = "wrong") -> ScriptBlame:
+    """Return the blame of a script that ends right with these changes of the compiler."""
+
+    def run(change: Any) -> ScriptOutcome:  # noqa: ANN401
+        if change is None:
+            return replace(GOOD, output=first)
+        name = change.get("backend") or change.get("field") or ""
+        if f"no {name}" in right:
+            return not_run("not here")
+        return replace(GOOD, output="right" if name in right else usual)
+
+    settings = {"aot_eager": [("m", "a", 1), ("m", "b", 2)], "inductor": [("m", "c", 3)]}
+    return blame_script(run, ("eager", "aot_eager", "inductor"), settings)
+
+
+def test_the_first_backend_that_shows_it_is_blamed_and_what_cures_it_is_named() -> None:
+    assert _blamed("disable", "eager", "b", "c") == ScriptBlame("aot_eager", cures=("m.b=2",))
+    found = _blamed("disable", "eager", "aot_eager", "a", "no c")
+    assert found == ScriptBlame("inductor", cures=())
+
+
+def test_no_stage_is_blamed_without_grounds() -> None:
+    assert _blamed().why == "the script ends alike without the compiler"
+    assert "flaky" in _blamed("disable", first="other").why
+    assert _blamed("disable", "no eager") == ScriptBlame("", "not here")
