@@ -112,9 +112,8 @@ def load_known(
         SpecError: If this is not a git repository.
     """
     versions: dict[str, int] = {}
-    for record in ours:
-        version = max(versions.get(record.workload, 1), record.workload_version)
-        versions[record.workload] = version
+    for one in ours:
+        versions[one.workload] = max(versions.get(one.workload, 1), one.workload_version)
     versions |= {workload.name: workload.version for workload in workloads}
     well_formed = [one.record for one in offered if not first_mistake(one.record)]
     machines: dict[str, Mapping[str, Any]] = {}
