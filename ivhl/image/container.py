@@ -38,7 +38,6 @@ USER = 10001  # as in the Dockerfile
 # Share of the memory limit for Inductor's files; most of it stays empty.
 _SCRATCH_SHARE = 0.25
 _SHOWN_LINES = 5
-_STOP_S = 5
 _LOOK_S = 0.1
 # Choosing takes less than a second: a host that does for so long was killed.
 _MOST_CHOOSING_S = 60.0
