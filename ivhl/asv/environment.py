@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import asv.util
 from asv.console import log
@@ -43,7 +43,7 @@ from ivhl.records.files import append_record
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ivhl.records.record import Cell, FailureClass, Phase
+    from ivhl.records.record import Cell
 
 _NAMED = 3  # files in a message; all are in its output
 # Read by cells/suite/__init__.py. Not PYTHONPATH: asv takes that away, and its ASV_PYTHONPATH too,
@@ -194,7 +194,9 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
         self.create()
         self._failure = self._failure or self._altered()
         if self._failure:
-            self._give_up("environment", "environment", self._failure, commit_hash)
+            for commit in filter(None, (self._settings.base, commit_hash)):
+                self._record_failure("environment", self._failure, commit)
+            raise self._refusal("environment", self._failure)
         try:
             self._settings.report("cell-building", cell=self.cell.id, commit=commit_hash)
             if self._settings.base is None:
@@ -204,9 +206,13 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
                 self._wanted = commit_hash
                 self._lay_both(conf, repo, self._settings.base, commit_hash)
         except BUILD_ERRORS as error:
-            self._give_up("build", "build", build_error(error), commit_hash)
+            failure = build_error(error)
+            self._report_failure(failure)
+            self._record_failure("build", failure, commit_hash)
+            self._unbuilt[commit_hash] = self._refusal("build", failure)
+            raise self._unbuilt[commit_hash] from error
         if not self._laid:
-            raise asv.util.ProcessError(["build", self.name], 1, "neither commit was built", "")
+            raise self._refusal("build", CellError("neither commit was built", ""))
 
     def _lay_both(self, conf: Any, repo: Any, *commits: str) -> None:  # noqa: ANN401
         """Lay two commits beside each other; if one cannot be built, only its cases have failed."""
@@ -215,7 +221,7 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
                 self._lay(conf, repo, commit)
             except BUILD_ERRORS as error:
                 failure = build_error(error)
-                self._record_failure("build", "build", failure, commit)
+                self._record_failure("build", failure, commit)
                 if not self._laid and commit == commits[-1]:
                     # Neither has been built: asv will say no more than that.
                     self._report_failure(failure)
@@ -256,23 +262,15 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
             "\n".join(altered),
         )
 
-    def _give_up(
-        self, phase: Phase, failure_class: FailureClass, error: CellError, commit: str
-    ) -> None:
-        if phase == "build":  # create() has reported the other
-            self._report_failure(error)
-        for one in filter(None, (self._settings.base if phase != "build" else None, commit)):
-            self._record_failure(phase, failure_class, error, one)
-        refusal = asv.util.ProcessError([phase, self.name], 1, str(error), error.output)
-        if phase == "build":
-            self._unbuilt[commit] = refusal
-        raise refusal
+    def _refusal(self, phase: str, error: CellError) -> asv.util.ProcessError:
+        """Return the one error at which asv leaves out this environment and goes on."""
+        return asv.util.ProcessError([phase, self.name], 1, str(error), error.output)
 
     def _report_failure(self, error: CellError) -> None:
         self._settings.report("cell-failed", cell=self.cell.id, seconds=0.0, message=str(error))
 
     def _record_failure(
-        self, phase: Phase, failure_class: FailureClass, error: CellError, commit: str
+        self, phase: Literal["environment", "build"], error: CellError, commit: str
     ) -> None:
         settings = self._settings
         run = settings.run_in(self.cell, commit)
@@ -282,7 +280,7 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
                     run,
                     case,
                     phase=phase,
-                    failure_class=failure_class,
+                    failure_class=phase,
                     message=str(error),
                     output=error.output,
                 )

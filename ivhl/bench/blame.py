@@ -281,16 +281,7 @@ def _blame(asked: Suspicion, runner: _Runner, console: Console) -> Blamed:
     reduced = found.pop("reduce", None)
     undecided = _undecided(bisected, reduced, asked.effort.deadline_s)
     script = dict(reduced.script) if reduced else {}
-    shown = {}
-    if script.get("script"):
-        shutil.copy2(script["script"], asked.folder / "repro.py")
-        inputs = Path(script["script"]).with_name("inputs.pt")
-        if script.get("inputs") == f"in {inputs.name}":
-            shutil.copy2(inputs, asked.folder)
-        shown = {
-            cell.id: runner.show(cell, asked.folder / "repro.py")
-            for cell in filter(None, (asked.bad, asked.good))
-        }
+    shown = _show_script(asked, runner, script) if script.get("script") else {}
     good, bad = seen.good.get("inductor"), seen.stages["inductor"]
     return replace(
         seen,
@@ -302,6 +293,20 @@ def _blame(asked: Suspicion, runner: _Runner, console: Console) -> Blamed:
         shown=shown,
         undecided=undecided,
     )
+
+
+def _show_script(
+    asked: Suspicion, runner: _Runner, script: Mapping[str, Any]
+) -> dict[str, tuple[bool, str]]:
+    """Put the script into the folder of the report, and return what it shows in each cell."""
+    shutil.copy2(script["script"], asked.folder / "repro.py")
+    inputs = Path(script["script"]).with_name("inputs.pt")
+    if script.get("inputs") == f"in {inputs.name}":
+        shutil.copy2(inputs, asked.folder)
+    return {
+        cell.id: runner.show(cell, asked.folder / "repro.py")
+        for cell in filter(None, (asked.bad, asked.good))
+    }
 
 
 def _undecided(bisected: Tried | None, reduced: Tried | None, deadline_s: float) -> list[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ivhl.errors import ResultsError, SpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 # Exclusive, because other jobs on the node would disturb the timings. The time is in minutes.
@@ -69,29 +69,10 @@ def run_on_slurm(
     log, ended = folder / f"{name}.log", folder / f"{name}.code"
     command = shlex.join([sys.executable, "-m", "ivhl", *arguments])
     words = [
-        f"--{option}" if value == "true" else f"--{option}={value}"
-        for option, value in (_DEFAULTS | options).items()
-        if value != "false"
+        *(f"--job-name={name}", f"--chdir={root}", f"--output={log}", "--open-mode=append"),
+        f"--wrap={command}; echo $? > {shlex.quote(str(ended))}",
     ]
-    try:
-        # With --wait, sbatch asks the controller for the job until it has ended, also over a
-        # restart of the controller, and needs no accounting as sacct does.
-        waiting = subprocess.Popen(
-            [
-                *("sbatch", "--wait", "--parsable", *words, f"--job-name={name}"),
-                *(f"--chdir={root}", f"--output={log}", "--open-mode=append"),
-                f"--wrap={command}; echo $? > {shlex.quote(str(ended))}",
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-    except FileNotFoundError as error:
-        raise SpecError(
-            "--executor slurm: no sbatch on PATH",
-            hint="run this on a submit host, or leave out --executor",
-        ) from error
-    with waiting:
+    with _submitted([*_as_words(_DEFAULTS | options), *words]) as waiting:
         try:
             show(f"job {name}; its output is in {log}\n")
             printed = 0
@@ -122,6 +103,35 @@ def run_on_slurm(
             "stopped",
         )
     return code
+
+
+def _as_words(options: Mapping[str, str]) -> Iterator[str]:
+    for name, value in options.items():
+        if value != "false":
+            yield f"--{name}" if value == "true" else f"--{name}={value}"
+
+
+def _submitted(words: Sequence[str]) -> subprocess.Popen[str]:
+    """Return an ``sbatch`` that waits for its job.
+
+    With ``--wait`` it asks the controller until the job has ended, also over a restart of the
+    controller, and needs no accounting as ``sacct`` does.
+
+    Raises:
+        SpecError: If there is none here.
+    """
+    try:
+        return subprocess.Popen(
+            ["sbatch", "--wait", "--parsable", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    except FileNotFoundError as error:
+        raise SpecError(
+            "--executor slurm: no sbatch on PATH",
+            hint="run this on a submit host, or leave out --executor",
+        ) from error
 
 
 def _code(path: Path) -> int | None:

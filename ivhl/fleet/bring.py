@@ -80,33 +80,14 @@ def import_records(
         ResultsError: If the results cannot be written, or a run is measuring here.
     """
     project = load_project(root)
-    workloads = load_workloads(project.workloads)
-    offered: list[Offered] = []
-    refused: list[Refused] = []
-    unnamed = 0
-    for found in read_sources(list(sources)):
-        one = found if isinstance(found, Refused) else read_line(found)
-        if not isinstance(one, Refused):
-            offered.append(one)
-        elif len(refused) < _MOST_REFUSED:
-            refused.append(one)
-        else:
-            unnamed += 1
-    if unnamed:
-        refused.append(
-            Refused(
-                f"{unnamed} more lines",
-                f"refused, and only the first {_MOST_REFUSED} are named",
-                "check whether these are files of records",
-            )
-        )
+    offered, refused = _read(sources)
     check_room(results)
     with only_run_here(root), only_writer(results):
         remove_unfinished(results)
         known = load_known(
             root,
             project=project.name,
-            workloads=workloads,
+            workloads=load_workloads(project.workloads),
             ours=load_records(results).records,
             results=results,
             offered=offered,
@@ -127,6 +108,30 @@ def import_records(
         for name in sorted({offer.record.machine.name for offer in taken}):
             write_machine(results, name, known.machines[name])
     return Imported(new, had, tuple(refused))
+
+
+def _read(sources: Sequence[Path]) -> tuple[list[Offered], list[Refused]]:
+    """Return the records of the sources, and the refusals: of very many lines the first ones."""
+    offered: list[Offered] = []
+    refused: list[Refused] = []
+    unnamed = 0
+    for found in read_sources([*sources]):
+        one = found if isinstance(found, Refused) else read_line(found)
+        if not isinstance(one, Refused):
+            offered.append(one)
+        elif len(refused) < _MOST_REFUSED:
+            refused.append(one)
+        else:
+            unnamed += 1
+    if unnamed:
+        refused.append(
+            Refused(
+                f"{unnamed} more lines",
+                f"refused, and only the first {_MOST_REFUSED} are named",
+                "check whether these are files of records",
+            )
+        )
+    return offered, refused
 
 
 def _too_many_machines(results: Path, taken: Iterable[Offered]) -> tuple[str, ...]:

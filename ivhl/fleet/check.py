@@ -112,9 +112,8 @@ def load_known(
         SpecError: If this is not a git repository.
     """
     versions: dict[str, int] = {}
-    for record in ours:
-        version = max(versions.get(record.workload, 1), record.workload_version)
-        versions[record.workload] = version
+    for one in ours:
+        versions[one.workload] = max(versions.get(one.workload, 1), one.workload_version)
     versions |= {workload.name: workload.version for workload in workloads}
     well_formed = [one.record for one in offered if not first_mistake(one.record)]
     machines: dict[str, Mapping[str, Any]] = {}
@@ -205,24 +204,14 @@ def _unknown(record: RunRecord, known: Known) -> Iterator[tuple[str, str]]:
         if commit is None or commit in known.commits:
             continue
         rule = f"{field}: must be in this repository (got {commit})"
-        yield (
-            rule,
-            (
-                "fetch it: git fetch --unshallow, or fetch its branch; if the machine has no git, "
-                "measure with --commit"
-            ),
-        )
+        hint = "fetch it: git fetch --unshallow, or fetch its branch; if the machine has no git, "
+        yield rule, f"{hint}measure with --commit"
     lock = None if cell.lock_sha256 is None else known.locks[cell.id].get(cell.lock_sha256)
     if cell.lock_sha256 is not None and lock is None:
         got = shown(cell.lock_sha256)
         rule = f"cell.lock_sha256: must be that of a committed lock of {cell.id} (got {got})"
-        yield (
-            rule,
-            (
-                f"commit the machine's version of envs/locks/{cell.id}.txt, or fetch the branch "
-                "that has it"
-            ),
-        )
+        hint = f"commit the machine's version of envs/locks/{cell.id}.txt, or fetch the branch "
+        yield rule, f"{hint}that has it"
     if lock is not None and (mistake := not_locked(record.conditions.packages, lock)):
         yield mistake, "measure in the cell as its lock makes it, or import it without the lock"
     version = known.workloads.get(record.workload)

@@ -117,7 +117,7 @@ def verified(bundle: str, signer: str) -> tuple[str, bytes, dict[str, str]]:
     try:
         signed = Bundle.from_json(bundle)
         owner, name, *workflow = signer.split("/", 2)
-        wanted = [
+        wanted: list[policy.VerificationPolicy] = [
             policy.OIDCIssuerV2(_ISSUER),
             policy.OIDCSourceRepositoryURI(f"{_GITHUB}{owner}/{name}"),
         ]

@@ -111,16 +111,12 @@ def _file(path: Path, place: str, limits: ImportLimits) -> tuple[str, bytes] | R
     with path.open("rb") as file:
         data = file.read(limits.file_bytes + 1)
     if len(data) > limits.file_bytes:
-        return _too_large(place, limits)
+        return Refused(
+            place,
+            f"a file may have {limits.file_bytes // _MIB} MiB, and this one has more",
+            "if it is a file of records, split it at a line break",
+        )
     return place, data
-
-
-def _too_large(place: str, limits: ImportLimits) -> Refused:
-    return Refused(
-        place,
-        f"a file may have {limits.file_bytes // _MIB} MiB, and this one has more",
-        "if it is a file of records, split it at a line break",
-    )
 
 
 def _folder(folder: Path, limits: ImportLimits) -> Iterator[tuple[str, bytes] | Refused]:
@@ -135,7 +131,7 @@ def _folder(folder: Path, limits: ImportLimits) -> Iterator[tuple[str, bytes] | 
             place = printable(str(path))
             seen += 1
             if seen > limits.files:
-                yield _too_many(printable(str(folder)), limits)
+                yield _over(printable(str(folder)), f"{limits.files} files")
                 return
             if name.startswith(".") or (name not in linked and not name.endswith(ENDING)):
                 continue
@@ -150,7 +146,9 @@ def _folder(folder: Path, limits: ImportLimits) -> Iterator[tuple[str, bytes] | 
             try:
                 total += path.stat().st_size
                 if total > limits.total_bytes:
-                    yield _too_much(printable(str(folder)), limits)
+                    yield _over(
+                        printable(str(folder)), f"{limits.total_bytes // _MIB} MiB of records"
+                    )
                     return
                 yield _file(path, place, limits)
             except OSError as error:
@@ -158,7 +156,11 @@ def _folder(folder: Path, limits: ImportLimits) -> Iterator[tuple[str, bytes] | 
     for failed in unreadable:
         yield _unreadable(printable(str(failed.filename)), failed)
     if not found and not unreadable:
-        yield _nothing(printable(str(folder)))
+        yield Refused(
+            printable(str(folder)),
+            f"must contain records: files that end in {ENDING}",
+            "give the folder of results, or the one given to python -m ivhl.measure --out",
+        )
 
 
 def _unreadable(place: str, error: OSError) -> Refused:
@@ -172,27 +174,10 @@ def _is_plain(path: Path) -> bool:
         return True
 
 
-def _nothing(place: str) -> Refused:
+def _over(place: str, limit: str) -> Refused:
     return Refused(
         place,
-        f"must contain records: files that end in {ENDING}",
-        "give the folder of results, or the one given to python -m ivhl.measure --out",
-    )
-
-
-def _too_many(place: str, limits: ImportLimits) -> Refused:
-    return Refused(
-        place,
-        f"may have {limits.files} files, and has more; the others are not read",
-        "import the folders of its machines one by one",
-    )
-
-
-def _too_much(place: str, limits: ImportLimits) -> Refused:
-    return Refused(
-        place,
-        f"may have {limits.total_bytes // _MIB} MiB of records, and has more; the others are not "
-        "read",
+        f"may have {limit}, and has more; the others are not read",
         "import the folders of its machines one by one",
     )
 

@@ -38,7 +38,6 @@ USER = 10001  # as in the Dockerfile
 # Share of the memory limit for Inductor's files; most of it stays empty.
 _SCRATCH_SHARE = 0.25
 _SHOWN_LINES = 5
-_STOP_S = 5
 _LOOK_S = 0.1
 # Choosing takes less than a second: a host that does for so long was killed.
 _MOST_CHOOSING_S = 60.0
@@ -62,24 +61,6 @@ _EVENTS: dict[str, tuple[str, ...]] = {
     "case-kept": ("case",),
     "case-unchanged": ("case",),
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resources:
-    """Resources of a container.
-
-    There is no quota of CPU time: the kernel enforces one by pausing processes, also while they are
-    timed.
-
-    Attributes:
-        cpus: The CPUs that its processes are pinned to; see ``choose_cpus``.
-        memory_bytes: Limit for all of its processes and its scratch together; swap is off.
-        gpus: Ids or indices of the GPUs; empty means all.
-    """
-
-    cpus: str
-    memory_bytes: int
-    gpus: tuple[str, ...] = ()
 
 
 def choose_cpus(
@@ -178,6 +159,10 @@ class Order:
     Attributes:
         image: Digest.
         records: JSON lines of records that need not be measured again.
+        cpus: The CPUs that its processes are pinned to; see ``choose_cpus``. There is no quota of
+            CPU time: the kernel enforces one by pausing processes, also while they are timed.
+        memory_bytes: Limit for all of its processes and its scratch together; swap is off.
+        gpus: Ids or indices of the GPUs; empty means all.
         run: Label of the containers of this checkout, to find those of a killed run.
     """
 
@@ -187,8 +172,10 @@ class Order:
     cell: Cell
     commit: str
     records: tuple[str, ...]
-    limits: Resources
+    cpus: str
+    memory_bytes: int
     run: str
+    gpus: tuple[str, ...] = ()
 
 
 def measure_in_container(
@@ -234,7 +221,7 @@ def _ended_early(order: Order, state: dict[str, Any], status: int, errors: bytes
     lines = errors.decode(errors="replace").strip().splitlines()
     why = f"exit status {status}"
     if state.get("OOMKilled"):
-        why = f"out of memory at {order.limits.memory_bytes / 2**30:.1f} GiB"
+        why = f"out of memory at {order.memory_bytes / 2**30:.1f} GiB"
     elif lines:
         why += ": " + " | ".join(line.strip() for line in lines[-_SHOWN_LINES:])[-600:]
     return EngineError(
@@ -248,10 +235,10 @@ def _container(client: Client, order: Order, doing: str) -> Iterator[Any]:
     settings = order.settings
     requests = []
     if settings.effort.device == "cuda":
-        ids = list(order.limits.gpus)
+        ids = list(order.gpus)
         which = {"device_ids": ids} if ids else {"count": -1}
         requests.append(DeviceRequest(capabilities=[["gpu"]], **which))
-    memory = order.limits.memory_bytes
+    memory = order.memory_bytes
     scratch = int(memory * _SCRATCH_SHARE)
     with engine_errors(doing):
         container = _create_alone(
@@ -278,7 +265,7 @@ def _container(client: Client, order: Order, doing: str) -> Iterator[Any]:
         )
     try:
         taken = taken_cpus(client, but=container.id)
-        cpus = choose_cpus(order.limits.cpus, settings.machine, settings.effort.threads, taken)
+        cpus = choose_cpus(order.cpus, settings.machine, settings.effort.threads, taken)
         with engine_errors(doing):
             container.update(cpuset_cpus=_cpu_list(cpus))
             container.rename(f"ivhl-{container.id[:12]}")  # the next one may choose

@@ -22,7 +22,6 @@ from ivhl.git import find_commit
 from ivhl.image.build import build_image, list_images, present_image
 from ivhl.image.container import (
     Order,
-    Resources,
     choose_cpus,
     choose_memory,
     measure_in_container,
@@ -148,7 +147,7 @@ class DockerExecutor:
                 for lock in locks:
                     order = self._order(settings, lock, commit)
                     pins = {pin.name: pin.version for pin in lock.pins}
-                    one = _Cell(self.client, order, cases, settings, pins)
+                    one = _Cell(self.client, order, cases, pins)
                     try:
                         _follow(display, partial(self._measure_cell, one, lock, sink))
                     except EngineError as error:
@@ -175,11 +174,9 @@ class DockerExecutor:
             cell=lock.cell.as_recorded(lock.sha256),
             commit=commit,
             records=(),
-            limits=Resources(
-                cpus=self._cpus,
-                memory_bytes=choose_memory(settings.effort.memory_limit, settings.machine),
-                gpus=self._gpus,
-            ),
+            cpus=self._cpus,
+            memory_bytes=choose_memory(settings.effort.memory_limit, settings.machine),
+            gpus=self._gpus,
             run=self._run,
         )
 
@@ -233,7 +230,6 @@ class _Cell:
         client: See ``connect``.
         order: The request; ``measure`` adds the image.
         cases: All requested cases.
-        settings: Settings of the run.
         pins: Versions of the packages of the cell's lock.
     """
 
@@ -242,13 +238,12 @@ class _Cell:
         client: Client,
         order: Order,
         cases: Sequence[Case],
-        settings: Settings,
         pins: Mapping[str, str],
     ) -> None:
         self.order = order
         self._client = client
         self._cases = {case.name: case for case in cases}
-        self._settings = settings
+        self._settings = order.settings
         self._pins = pins
         self._began = time.monotonic()
         self._done: set[str] = set()

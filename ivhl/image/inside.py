@@ -83,7 +83,7 @@ def measure(order: dict[str, Any], laid: dict[str, str], send: Any) -> None:  # 
         laid: Commit to the folder that has the project.
         send: Prints an event.
     """
-    # Imported here: ``main`` has only now put the instrument and the project on the path.
+    # ``main`` has only now put the instrument and the project on the path.
     from ivhl.errors import IvhlError  # noqa: PLC0415
     from ivhl.measure.runner import CaseEvent, run_cases, run_in_turns  # noqa: PLC0415
     from ivhl.measure.settings import read_settings  # noqa: PLC0415
@@ -105,8 +105,7 @@ def measure(order: dict[str, Any], laid: dict[str, str], send: Any) -> None:  # 
         run.record_file.parent.mkdir(parents=True, exist_ok=True)
         sent[run.record_file] = run.record_file.write_bytes("".join(mine).encode())
 
-    def report(event: CaseEvent, case: Case, record: RunRecord | None) -> None:
-        del record
+    def report(event: CaseEvent, case: Case, _: RunRecord | None) -> None:
         for path, start in sent.items():
             added = path.read_bytes()[start:]
             sent[path] += len(added)

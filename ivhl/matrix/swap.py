@@ -50,29 +50,8 @@ def swap_package(root: Path, matrix: Matrix, state: LockState, pin: str) -> Swap
         LockError: If the cell has no lock, the package has no such version or no wheel for the cell,
             or other packages would change with it.
     """
-    try:
-        name, version = split_pin(pin)
-    except ValueError as error:
-        raise SpecError(
-            f"--swap: must be a package with its other version (got {pin!r})",
-            hint="e.g. --swap triton==3.1.0",
-        ) from error
-    if state.kind != "locked":
-        raise LockError(
-            f"{state.cell.id}: has no lock in which {name} could be swapped",
-            hint=f"ivhl lock --torch {state.cell.torch}",
-        )
+    name, version = _to_swap(state, pin)
     known = state.packages
-    if name not in known:
-        raise UnknownNameError(f"package of the lock of {state.cell.id}", name, known)
-    if name == "torch":
-        raise SpecError(
-            "--swap: another torch is another cell", hint="ivhl attribute CELL CELL: both cells"
-        )
-    if known[name] == version:
-        raise SpecError(
-            f"--swap: {state.cell.id} has {name} {version} already", hint="name another version"
-        )
     # Whoever the matrix names is asked for as before; versions are preferred as they are.
     asked = [f"{p.name}=={p.version}" for p in state.pins if p.name != name]
     asked.append(f"{name}=={version}")
@@ -117,3 +96,31 @@ def swap_package(root: Path, matrix: Matrix, state: LockState, pin: str) -> Swap
     sha256 = hashlib.sha256(data).hexdigest()
     after = replace(state, sha256=sha256, pins=parse_lock(data.decode()))
     return Swap(f"{name}=={known[name]}", f"{name}=={version}", data, after)
+
+
+def _to_swap(state: LockState, pin: str) -> tuple[str, str]:
+    """Return name and version of a pin that the lock can be made with; raises otherwise."""
+    try:
+        name, version = split_pin(pin)
+    except ValueError as error:
+        raise SpecError(
+            f"--swap: must be a package with its other version (got {pin!r})",
+            hint="e.g. --swap triton==3.1.0",
+        ) from error
+    if state.kind != "locked":
+        raise LockError(
+            f"{state.cell.id}: has no lock in which {name} could be swapped",
+            hint=f"ivhl lock --torch {state.cell.torch}",
+        )
+    known = state.packages
+    if name not in known:
+        raise UnknownNameError(f"package of the lock of {state.cell.id}", name, known)
+    if name == "torch":
+        raise SpecError(
+            "--swap: another torch is another cell", hint="ivhl attribute CELL CELL: both cells"
+        )
+    if known[name] == version:
+        raise SpecError(
+            f"--swap: {state.cell.id} has {name} {version} already", hint="name another version"
+        )
+    return name, version

@@ -94,15 +94,6 @@ def run_uv(
     Raises:
         LockError: If uv is missing, does not end in time, or a file of its settings is no TOML.
     """
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("UV_") or _KEPT_VARIABLES.fullmatch(name)
-    }
-    # No colours and no wrapping: ivhl parses the messages.
-    environment |= {"NO_COLOR": "1", "UV_NO_PROGRESS": "1", "COLUMNS": "100000"}
-    environment.pop("FORCE_COLOR", None)
-    environment.pop("CLICOLOR_FORCE", None)
     if _STOPPED.is_set():
         raise LockError("uv is not started: this command is being stopped")
     settings = kept_settings(project or cwd)
@@ -112,7 +103,7 @@ def run_uv(
         process = subprocess.Popen(
             [uv_bin(), "--config-file", file.name, *arguments],
             cwd=cwd,
-            env=environment,
+            env=_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -135,6 +126,19 @@ def run_uv(
                 process.communicate()
             _RUNNING.discard(process)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def _environment() -> dict[str, str]:
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("UV_") or _KEPT_VARIABLES.fullmatch(name)
+    }
+    # No colours and no wrapping: ivhl parses the messages.
+    environment |= {"NO_COLOR": "1", "UV_NO_PROGRESS": "1", "COLUMNS": "100000"}
+    environment.pop("FORCE_COLOR", None)
+    environment.pop("CLICOLOR_FORCE", None)
+    return environment
 
 
 @contextmanager

@@ -18,7 +18,6 @@ from ivhl.image import container, executor
 from ivhl.image.container import (
     RUN_LABEL,
     Order,
-    Resources,
     _container,
     _messages,
     choose_cpus,
@@ -66,13 +65,14 @@ def a_cell(folder: Path, base: str | None = None) -> _Cell:
         cell=record.cell,
         commit=record.commit,
         records=(),
-        limits=Resources(cpus="0", memory_bytes=1 << 30),
+        cpus="0",
+        memory_bytes=1 << 30,
         run="x",
     )
     name = f"{record.workload}/{record.size}/{record.variant}"
     case = SimpleNamespace(name=name, workload=SimpleNamespace(version=record.workload_version))
     pins = dict(package.split("==") for package in record.conditions.packages)
-    return _Cell(None, order, cast("Any", [case]), settings, pins)
+    return _Cell(None, order, cast("Any", [case]), pins)
 
 
 def said(record: RunRecord | str, case: str = "ops.gp_evolve/small/naive-compiled") -> Any:  # noqa: ANN401
@@ -293,7 +293,7 @@ def test_two_runs_on_one_engine_have_cpus_of_their_own() -> None:
 def test_hosts_that_start_in_the_same_moment_choose_other_cpus(tmp_path: Path) -> None:
     engine = _Engine()
     order = a_cell(tmp_path).order
-    order = replace(order, limits=replace(order.limits, cpus=""))
+    order = replace(order, cpus="")
     ready, over = threading.Barrier(4), threading.Barrier(4)
     errors: list[BaseException] = []
 

@@ -23,7 +23,7 @@ from ivhl.cli import app
 from ivhl.errors import SpecError
 from ivhl.image import inside
 from ivhl.image.build import _failed, _pieces, _whole_lines, has_buildkit, list_images
-from ivhl.image.container import Order, Resources, _payload, choose_cpus, choose_memory
+from ivhl.image.container import Order, _payload, choose_cpus, choose_memory
 from ivhl.image.engine import EngineError, connect, engine_errors
 from ivhl.image.executor import records_of_image
 from ivhl.image.packages import Difference, differences
@@ -194,7 +194,8 @@ def test_a_container_gets_the_digest_of_its_image(
     order = Order(
         root=tmp_path, image=IMAGE, settings=settings, cell=make_record().cell,
         commit=git(tmp_path, "rev-parse", "HEAD"), records=(), run="r",
-        limits=Resources(cpus="0", memory_bytes=1 << 30),
+        cpus="0",
+        memory_bytes=1 << 30,
     )  # fmt: skip
     with tarfile.open(fileobj=BytesIO(_payload(order))) as payload:
         payload.extractall(tmp_path, filter="data")

@@ -12,7 +12,7 @@ import math
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from ivhl.bench import bench
 from ivhl.bench.bisection.cost import cost_left
@@ -87,7 +87,8 @@ def bisect(
         return search.run()
     except KeyboardInterrupt:
         console.print(
-            f"stopped after {search.seen}: the same command, without --force, goes on from there"
+            f"stopped after {counted(len(search.answers), 'answer')}: the same command, without "
+            "--force, goes on from there"
         )
         raise
 
@@ -103,8 +104,8 @@ class _Bisection:
     ) -> None:
         self._question, self._results, self._console = question, results, console
         self._journal = SearchJournal(question, request)
-        self._answers = self._journal.lines
-        self._search = Search(question, self._answers)
+        self.answers = self._journal.lines
+        self._search = Search(question, self.answers)
         runs = Runs(replace(request, results=results), console, measure)
         self._request, self._runs = request, Places(question, runs, results)
         self._first_records: list[RunRecord] = []
@@ -112,9 +113,9 @@ class _Bisection:
 
     def run(self) -> Culprit:
         """Search until one gap is probable enough, and both its sides were measured."""
-        began, earlier = time.monotonic(), len(self._answers)
-        if self._answers:
-            self._console.print(f"goes on after {counted(len(self._answers), 'answer')}")
+        began, earlier = time.monotonic(), len(self.answers)
+        if self.answers:
+            self._console.print(f"goes on after {counted(len(self.answers), 'answer')}")
         whole = self._ask_ends()
         prior = self._prior()
         gaps = self._search.gaps(prior)
@@ -143,16 +144,11 @@ class _Bisection:
             whole=whole,
             evidence=evidence,
             notes=tuple(notes),
-            answers=sum(0 < self._search.names[a.place] < self._last for a in self._answers),
+            answers=sum(0 < self._search.names[a.place] < self._last for a in self.answers),
             runs=self._runs.n_runs,
             seconds=time.monotonic() - began,
             earlier=earlier,
         )
-
-    @property
-    def seen(self) -> str:
-        """How many answers there are, for people."""
-        return counted(len(self._answers), "answer")
 
     def _ask_ends(self) -> str:
         """Measure the ends until they are known to differ; return how.
@@ -261,15 +257,7 @@ class _Bisection:
             return
         known = self._runs.subject(place, record) if not force else ""
         kept = f"; record of {stored.recorded_at}" if stored else ""
-        self._keep(
-            Answer(
-                place=self._question.positions[place].name,
-                at=_now(),
-                symptom=symptom,
-                alike=known,
-                text=text + kept,
-            )
-        )
+        self._keep(place, symptom=symptom, alike=known, text=text + kept)
 
     def _ask_time(self, place: int, against: int, *, end: bool = False) -> None:
         """Measure a place and another one in turns, as a round."""
@@ -299,10 +287,9 @@ class _Bisection:
         known = {where: self._runs.subject(where, record) for where, record in runs.items()}
         if known[place] and not end and not self._search.moves(place):
             self._keep_alike(place, known[place])
-        answer = Answer(
-            place=positions[place].name,
+        self._keep(
+            place,
             against=positions[against].name,
-            at=_now(),
             apart=moved[0],
             noise=moved[1],
             beside={
@@ -312,7 +299,6 @@ class _Bisection:
             },
             text=f"{metric} {times(math.exp(moved[0]))} of {positions[against].name[:8]}",
         )
-        self._keep(answer)
 
     def _skip(self, place: int, reason: str, *, end: bool = False) -> None:
         if end:
@@ -320,19 +306,17 @@ class _Bisection:
                 f"{self._search.title(place)}, an end of the search: {reason}",
                 hint="choose ends that can be measured, or search with --for failure",
             )
-        self._keep(
-            Answer(place=self._question.positions[place].name, at=_now(), skip=reason or "failed")
-        )
+        self._keep(place, skip=reason or "failed")
 
     def _keep_alike(self, place: int, known: str) -> None:
-        name = self._question.positions[place].name
-        text = f"the case reaches the same code as at {known[:8]}"
-        self._keep(Answer(place=name, at=_now(), alike=known, text=text))
+        self._keep(place, alike=known, text=f"the case reaches the same code as at {known[:8]}")
 
-    def _keep(self, answer: Answer) -> None:
+    def _keep(self, place: int, **learnt: Any) -> None:  # noqa: ANN401  (fields of an answer)
+        name, at = self._question.positions[place].name, datetime.now(UTC)
+        answer = Answer(place=name, at=at.isoformat(timespec="seconds"), **learnt)
         self._journal.keep(answer)
         said = f"skipped: {answer.skip}" if answer.skip else answer.text
-        self._console.print(f"{self._search.title(self._search.names[answer.place])}: {said}")
+        self._console.print(f"{self._search.title(place)}: {said}")
 
     def _run_by_itself(self, place: int) -> dict[int, RunRecord] | None:
         """Return the run of a place that was not seen yet; ``None`` if its code is that of another.
@@ -385,7 +369,3 @@ class _Bisection:
         while (found := self._search.turns(gap)) is None:
             self._ask_time(gap.after, gap.before, end=True)
         return self._search.evidence_of_times(gap, found)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

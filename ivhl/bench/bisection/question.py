@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 
 Sought = Literal["slowdown", "failure", "wrong", "graph-break", "compile-time"]
-
-
-SOUGHT: Final[tuple[Sought, ...]] = get_args(Sought)
 
 
 Symptom = str | int | None

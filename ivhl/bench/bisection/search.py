@@ -66,9 +66,7 @@ class Search:
 
     def shown(self, place: int) -> list[bool]:
         """Return whether each run of a place is like the last place."""
-        name = self._question.positions[place].name
-        symptoms = [a.symptom for a in self._answers if a.place == name and a.symptom is not None]
-        found = [self.like_last(symptom) for symptom in symptoms]
+        found = map(self.like_last, self.symptoms(place))
         return [one for one in found if one is not None]
 
     def runs_first(self, place: int) -> bool:
@@ -87,8 +85,12 @@ class Search:
 
     def symptoms(self, place: int) -> list[Symptom]:
         """Return what each run of a place showed."""
+        return [a.symptom for a in self._runs_of(place) if a.symptom is not None]
+
+    def _runs_of(self, place: int) -> list[Answer]:
+        """Return the answers with a symptom of a place."""
         name = self._question.positions[place].name
-        return [a.symptom for a in self._answers if a.place == name and a.symptom is not None]
+        return [a for a in self._answers if a.place == name and a.symptom is not None]
 
     def apart(self) -> tuple[Symptom, Symptom]:
         """Return the symptoms that tell the first place from the last one; the same if none does.
@@ -249,8 +251,7 @@ class Search:
 
     def text(self, place: int, *, like_last: bool | None = None) -> str:
         """Return what the newest run of a place showed, if it can be one that is like an end."""
-        name = self._question.positions[self.chosen(place)].name
-        seen = [a for a in self._answers if a.place == name and a.symptom is not None]
+        seen = self._runs_of(self.chosen(place))
         if like_last is not None:
             seen = [a for a in seen if self.like_last(a.symptom) is like_last] or seen
         return seen[-1].text if seen else "not measured"
