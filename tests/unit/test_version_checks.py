@@ -24,10 +24,10 @@ from ivhl.errors import SpecError, UnknownNameError
 from ivhl.syntax import decoded
 from ivhl.tracker.support.compat import compat_rows
 from ivhl.version_checks.checks import switched_off
-from ivhl.version_checks.conditions import condition_of
 from ivhl.version_checks.find import Found, find_checks
 from ivhl.version_checks.judge import CellEvidence, evidence_of, judge
 from ivhl.version_checks.names import Names, with_names
+from ivhl.version_checks.version_conditions import condition_of
 from tests.builders.records import make_failure, make_record
 
 torch_version = pytest.importorskip("torch.torch_version", reason="compares as torch does")
