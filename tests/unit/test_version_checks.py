@@ -260,6 +260,13 @@ def test_what_is_computed_takes_no_more_than_its_bounds() -> None:
         assert [condition.holds(*cell) for cell in CELLS] == [None] * len(CELLS), text
 
 
+def test_what_a_name_stands_for_is_computed_only_if_it_is_listed() -> None:
+    for meaning in ("sys.version.__class__.__name__", "sys.version * 0"):
+        names = Names({"X": ast.parse(meaning, mode="eval").body})
+        condition = condition_of(ast.parse("X != sys.version", mode="eval").body, names)
+        assert [condition.holds(*cell) for cell in CELLS] == [None] * len(CELLS), meaning
+
+
 def test_what_a_python_or_pytorch_has_is_asked_by_its_name() -> None:
     for text, holds in (
         ("sysconfig.get_config_var('Py_GIL_DISABLED')", {"3.13": False, "3.14t": True}),
