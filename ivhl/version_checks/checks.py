@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import ast
     from collections.abc import Iterable
 
-    from ivhl.version_checks.conditions import Condition
+    from ivhl.version_checks.version_conditions import Condition
 
 CheckKind = Literal["skip", "xfail", "branch", "disable"]
 

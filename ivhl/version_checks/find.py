@@ -21,14 +21,6 @@ from ivhl.version_checks.compiling import (
     speaks_of_compiling,
     turned_off,
 )
-from ivhl.version_checks.conditions import (
-    ALWAYS,
-    NEVER,
-    Condition,
-    condition_of,
-    joined,
-    speaks_of_versions,
-)
 from ivhl.version_checks.names import Names, bindings, last_name, shared, whole_names
 from ivhl.version_checks.skips import (
     EMPTY,
@@ -37,6 +29,14 @@ from ivhl.version_checks.skips import (
     first_text,
     marks_in,
     read_mark,
+)
+from ivhl.version_checks.version_conditions import (
+    ALWAYS,
+    NEVER,
+    Condition,
+    condition_of,
+    joined,
+    speaks_of_versions,
 )
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.support.spans import spans, spans_sentence
-from ivhl.version_checks.conditions import ALWAYS
+from ivhl.version_checks.version_conditions import ALWAYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ivhl.version_checks.conditions import ALWAYS, Condition, Leaf, condition_of
 from ivhl.version_checks.names import last_name
+from ivhl.version_checks.version_conditions import ALWAYS, Condition, Leaf, condition_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -24,10 +24,10 @@ from ivhl.errors import SpecError, UnknownNameError
 from ivhl.syntax import decoded
 from ivhl.tracker.support.compat import compat_rows
 from ivhl.version_checks.checks import switched_off
-from ivhl.version_checks.conditions import condition_of
 from ivhl.version_checks.find import Found, find_checks
 from ivhl.version_checks.judge import CellEvidence, evidence_of, judge
 from ivhl.version_checks.names import Names, with_names
+from ivhl.version_checks.version_conditions import condition_of
 from tests.builders.records import make_failure, make_record
 
 torch_version = pytest.importorskip("torch.torch_version", reason="compares as torch does")
@@ -258,6 +258,13 @@ def test_what_is_computed_takes_no_more_than_its_bounds() -> None:
     ):
         condition = condition_of(ast.parse(text, mode="eval").body, Names({}))
         assert [condition.holds(*cell) for cell in CELLS] == [None] * len(CELLS), text
+
+
+def test_what_a_name_stands_for_is_computed_only_if_it_is_listed() -> None:
+    for meaning in ("sys.version.__class__.__name__", "sys.version * 0"):
+        names = Names({"X": ast.parse(meaning, mode="eval").body})
+        condition = condition_of(ast.parse("X != sys.version", mode="eval").body, names)
+        assert [condition.holds(*cell) for cell in CELLS] == [None] * len(CELLS), meaning
 
 
 def test_what_a_python_or_pytorch_has_is_asked_by_its_name() -> None:

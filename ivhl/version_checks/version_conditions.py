@@ -410,7 +410,7 @@ class TorchVersion(str):
 
 
 # Nodes of an expression that is computed. None of them repeats: a text or tuple grows by what the
-# source holds, if at most two of ``join`` and loops are in it.
+# source holds, if at most one ``join`` and one loop are in it.
 _NODES: Final = (
     ast.Expression, ast.Constant, ast.Name, ast.Attribute, ast.Call, ast.keyword, ast.Compare,
     ast.cmpop, ast.BoolOp, ast.boolop, ast.UnaryOp, ast.Not, ast.USub, ast.BinOp, ast.Add, ast.Sub,
@@ -441,8 +441,8 @@ def _is_listed(source: str) -> bool:
     nodes = list(ast.walk(tree))
     targets = {one.target for one in nodes if isinstance(one, ast.comprehension)}
     bound = {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
-    growing = len(targets) + sum(getattr(one, "attr", "") == "join" for one in nodes)
-    return growing <= 2 and all(  # noqa: PLR2004
+    joins = sum(getattr(one, "attr", "") == "join" for one in nodes)
+    return max(joins, len(targets)) <= 1 and all(
         _is_plain(one)
         and (not isinstance(one, ast.Name) or one.id in bound or one.id in _KNOWN)
         and getattr(one, "format_spec", None) is None
