@@ -390,6 +390,10 @@ def compile_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> Compil
         if kept is not None and not run.effort.is_timed:
             found, failure, _ = run_stage(run, case, here, "time", seed, launcher)
             kept |= found
+        elif kept is not None and "asked_at" in kept:
+            # A verdict has compiled it and shows no seconds: this record is the first that does.
+            later = {"compile": kept["compile"] | {"cold_at": kept.pop("asked_at")}}
+            cache.keep(Path(run.cache), key, here, KEPT, kept | later)
         if kept is not None and failure is None:
             seconds = time.monotonic() - began
             return CompiledCase(
@@ -406,12 +410,16 @@ def compile_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> Compil
     # What was compiled in a process of its own paid for more than it would have in a fork.
     if failure is None and key is not None and (run.effort.is_timed or launcher.may_fork):
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        facts = findings.get("compile", {}) | {"cold_at": now}
+        facts = findings.get("compile", {}).items()
         found = {
-            "compile": {k: v for k, v in facts.items() if k.startswith("cold")},
+            "compile": {k: v for k, v in facts if k.startswith("cold")},
             "sources": findings.get("sources"),
             "benchmark": findings.get("benchmark"),
         }
+        if run.effort.is_timed:
+            found["compile"]["cold_at"] = now
+        else:
+            found["asked_at"] = now
         if why := cache.keep(Path(run.cache or ""), key, here, KEPT, found):
             note = {"text": f"ivhl: the compiled code was not kept: {why}", "count": 1}
             findings.setdefault("warnings", []).append(note)

@@ -29,6 +29,7 @@ from ivhl.measure.lanes import (
     CompiledCase,
     Lanes,
     Timing,
+    compile_case,
     is_starved,
     make_seed,
     time_in_turns,
@@ -235,6 +236,46 @@ def test_a_verdict_is_recorded_as_it_comes_and_has_no_times(
     assert names == ["b", "a"]
     run_cases(run, CASES, on_event)  # a verdict answers for another
     assert names == ["b", "a"]
+
+
+def test_the_first_record_with_seconds_has_the_cold_compile_of_the_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages: list[str] = []
+    fails: list[str] = []
+
+    def run_stage(_: Run, __: Case, here: Path, stage: str, *___: object) -> Stage:
+        stages.append(stage)
+        (here / "inductor" / "code").write_text("x")
+        seconds = {"compile": "cold_s", "time": "warm_s"}[stage]
+        failure = make_failure().failure if stage in fails else None
+        return {"compile": {seconds: 2.0}}, failure, 1.0
+
+    monkeypatch.setattr("ivhl.measure.lanes.run_stage", run_stage)
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "seed").mkdir()
+    full = make_run(tmp_path, cache=str(tmp_path / "cache"))
+    asked = replace(full, effort=Effort(processes=0))
+    launcher = Launcher(full, tmp_path / "lane")
+    launcher.may_fork = True
+    seed = Seed(cache=tmp_path / "seed", skip_isa_check=False)
+
+    def compiled(run: Run) -> dict[str, Any]:
+        with compile_case(run, CASES[0], seed, launcher) as one:
+            assert one.failure is None
+            assert (Path(one.folder.name) / "inductor" / "code").exists()
+            found: dict[str, Any] = one.findings["compile"]
+            return found
+
+    assert compiled(asked) == {"cold_s": 2.0}
+    # A later verdict calls the kept code; one that fails with it compiles again.
+    assert compiled(asked) == {"warm_s": 2.0}
+    fails.append("time")
+    assert compiled(asked) == {"cold_s": 2.0}
+    assert stages == ["compile", "time", "time", "compile"]
+    assert compiled(full) == {"cold_s": 2.0}
+    assert compiled(full).keys() == {"cold_s", "cold_at"}
+    assert len(stages) == 4
 
 
 def test_a_case_that_is_known_to_fail_has_its_record_before_others_are_timed(

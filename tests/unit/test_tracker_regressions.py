@@ -27,7 +27,7 @@ from ivhl.tracker.views.incidents import regressions_view
 from ivhl.tracker.views.project import State
 from ivhl.tracker.views.source import Source
 from tests.builders.fleet import a_record, make_fleet_project, write_records
-from tests.builders.records import Known, make_failure, make_record
+from tests.builders.records import Known, make_failure, make_record, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -261,6 +261,35 @@ def test_in_a_short_history_neighbours_of_a_disturbed_run_are_judged() -> None:
     history[2] = at(2, broken(timed(2e-3, 1.5e-3)))
     found_all = find_changes(MemoryHistory(history), QUIET, order, ["commit"])
     assert [(one.kind, one.place) for one in found_all] == [("degraded", hash_of(1))]
+
+
+@pytest.mark.parametrize("n", [2, 12])
+@pytest.mark.parametrize("after", [timed(2e-3, 1.5e-3), timed(2e-3, 1e-3), make_failure("wrong")])
+def test_a_verdict_among_runs_with_seconds_moves_nothing(n: int, after: RunRecord) -> None:
+    plain = {
+        place: at(0, BASE if place < n else after) for place in range(2 * n + 1) if place != n
+    }
+    both = [plain, plain | {n: verdict(BASE)}]
+    found, more = (
+        find_changes(
+            MemoryHistory(
+                [
+                    replace(
+                        record,
+                        commit=hash_of(place),
+                        sources=f"{place:064x}",
+                        recorded_at=f"2026-10-{place + 1:02}T00:00:00+00:00",
+                    )
+                    for place, record in sorted(one.items())
+                ]
+            ),
+            QUIET,
+            [hash_of(place) for place in range(2 * n + 1)],
+            ["commit"],
+        )
+        for one in both
+    )
+    assert [(one.kind, one.state) for one in more] == [(one.kind, one.state) for one in found]
 
 
 def test_what_only_the_calibration_moved_is_no_step() -> None:

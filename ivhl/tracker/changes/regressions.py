@@ -156,7 +156,10 @@ def find_changes(
         detect: Finds the steps of long segments.
     """
     entries, along = tuple(history.entries), tuple(along)
-    disturbed = disturbed_of(entries)
+    # The times of a verdict alone say nothing, either: it has none.
+    disturbed = disturbed_of(entries) | {
+        entry.id for entry in entries if not entry.failure_class and "speedup" not in entry.values
+    }
     found: list[_Suspect] = []
     for name in along:
         every = series_of(entries, name, commit_order)
@@ -449,7 +452,7 @@ def _steps(
         ran = [
             i
             for i, point in enumerate(segment)
-            if "speedup" in point.entry.values and point.entry.id not in disturbed
+            if point.entry.failure_class is None and point.entry.id not in disturbed
         ]
         metrics: tuple[Metric, ...] = ("speedup",)
         if all(segment[i].entry.calibration for i in ran):
