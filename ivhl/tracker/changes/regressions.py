@@ -12,7 +12,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from statistics import NormalDist, median
+from statistics import median
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ivhl.records.age import rank_of
@@ -30,7 +30,7 @@ from ivhl.tracker.changes.kinds import (
 )
 from ivhl.tracker.changes.series import ALONG, series_of
 from ivhl.tracker.store.facts import changed_facts, is_still_worse
-from ivhl.tracker.store.metrics import RELEVANT, SECONDS, Metric
+from ivhl.tracker.store.metrics import NORMAL_95, RELEVANT, SECONDS, SIDES, Metric
 from ivhl.tracker.wording import failed_as
 
 if TYPE_CHECKING:
@@ -66,8 +66,6 @@ _OUTSIDE = frozenset({"environment", "unavailable", "absent", "timeout", "out_of
 # Kinds that times decide, so that a disturbed run is no later point of them.
 _TIMED: Final[frozenset[Kind]] = frozenset({"slower", "eager slower", "faster"})
 _SLOWED: Final = "; the newest run was {:.2f}x slower on both sides, which no other cell shows"
-_SIDES: Final[tuple[Metric, ...]] = ("eager", "compiled")
-_NORMAL_95 = NormalDist().inv_cdf(0.975)
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,7 +475,7 @@ def _searched(segment: Sequence[Point], search: _Search) -> Searched:
     """Return the values of a search, with the 95 % interval of each within its run."""
     entries = [segment[i].entry for i in search.ran]
     values = [_value(entry, search.metric) for entry in entries]
-    factors = [math.exp(_NORMAL_95 * entry.values[search.metric].error) for entry in entries]
+    factors = [math.exp(NORMAL_95 * entry.values[search.metric].error) for entry in entries]
     pairs = zip(values, factors, strict=True)
     return values, [(value / factor, value * factor) for value, factor in pairs]
 
@@ -569,7 +567,7 @@ def _sides(
 ) -> dict[Metric, float]:
     """Return by how much the medians of both sides' seconds moved."""
     found: dict[Metric, float] = {}
-    for metric in _SIDES:
+    for metric in SIDES:
         was, now = (
             [_value(e, metric) for i in part if metric in (e := segment[i].entry).values]
             for part in (before, after)

@@ -19,7 +19,7 @@ from ivhl.tracker.changes.kinds import FALSE_ALARMS, largest_significant, probab
 from ivhl.tracker.changes.lasting import levels_of
 from ivhl.tracker.changes.series import series_of
 from ivhl.tracker.store.entries import code_of
-from ivhl.tracker.store.metrics import RELEVANT
+from ivhl.tracker.store.metrics import RELEVANT, SIDES
 from ivhl.tracker.support.compat import python_key, release_key
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.store.spread import Spreads
 
 StepAxis = Literal["torch", "python"]
-SIDES: Final[tuple[Metric, ...]] = ("eager", "compiled")
 # Of the speedup, what disturbs both sides falls out, so it shows what neither side shows alone.
 QUANTITIES: Final[tuple[Metric, ...]] = (*SIDES, "speedup")
 
