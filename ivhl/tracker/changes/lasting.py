@@ -11,14 +11,15 @@ from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.tracker.changes.kinds import Tested, probability
-from ivhl.tracker.changes.regressions import ENOUGH_POINTS
+from ivhl.tracker.changes.regressions import ENOUGH_POINTS, with_intervals
 from ivhl.tracker.detection.changepoints import detect_all
-from ivhl.tracker.store.metrics import MEDIAN_ERROR, NORMAL_95, RELEVANT, SIDES, difference, within
+from ivhl.tracker.store.metrics import MEDIAN_ERROR, RELEVANT, SIDES, difference, within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ivhl.tracker.changes.series import Point
+    from ivhl.tracker.detection.changepoints import Searched
     from ivhl.tracker.store.entries import Entry
     from ivhl.tracker.store.metrics import Metric
     from ivhl.tracker.store.spread import Spreads
@@ -126,14 +127,10 @@ def _error(n: int) -> float:
     return (MEDIAN_ERROR if n >= _FEW else 1.0) / math.sqrt(n)
 
 
-def _searched(
-    points: Sequence[Point], side: Metric
-) -> tuple[list[float], list[tuple[float, float]]]:
+def _searched(points: Sequence[Point], side: Metric) -> Searched:
     first = points[0].entry
     values = [math.exp(difference(first, point.entry, side) or 0.0) for point in points]
-    factors = [math.exp(NORMAL_95 * within(point.entry, side)) for point in points]
-    pairs = list(zip(values, factors, strict=True))
-    return values, [(value / factor, value * factor) for value, factor in pairs]
+    return with_intervals(values, [within(point.entry, side) for point in points])
 
 
 def _is_borne_out(was: Sequence[Point], now: Sequence[Point], side: Metric) -> bool:
