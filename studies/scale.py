@@ -100,8 +100,7 @@ def main() -> None:
 def print_ratios() -> None:
     """Print CPU seconds of commands on the committed records over those of an import of typer."""
     least = [sys.executable, "-c", "import typer"]
-    # Python writes bytecode on the first call, and ivhl its index.
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    environment = _with_bytecode()  # Python writes it on the first call, and ivhl its index
     for words in RATIOS:
         command = [sys.executable, "-m", "ivhl", *words]
         pairs = [
@@ -111,6 +110,11 @@ def print_ratios() -> None:
             median(values) for values in zip(*((a / b, a) for a, b in pairs[1:]), strict=True)
         )
         print(f"ivhl {' '.join(words)}: {ratio:.1f} times import typer; {seconds:.2f} CPU s")
+
+
+def _with_bytecode() -> dict[str, str]:
+    """Return an environment in which Python keeps bytecode, as where ivhl is installed."""
+    return {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
 
 def _cpu_seconds(command: list[str], environment: dict[str, str]) -> float:
@@ -229,7 +233,7 @@ def _cases() -> list[dict[str, Any]]:
 
 
 def _run(folder: Path, words: tuple[str, ...], how: str) -> None:
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = _with_bytecode() | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "ivhl", *words]
     with _seconds(f"ivhl {' '.join(words)}, {how}", children=True):
         done = subprocess.run(

@@ -13,7 +13,7 @@ import sys
 from collections import defaultdict
 from itertools import combinations
 from pathlib import Path
-from statistics import NormalDist, fmean, stdev
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rich.table import Table
@@ -22,7 +22,7 @@ from ivhl.cli.declared import warn_unread
 from ivhl.cli.screen import check_suffix
 from ivhl.errors import IvhlError, ResultsError
 from ivhl.records.identity import key_of
-from ivhl.tracker.store.metrics import JUDGED, is_calibrated
+from ivhl.tracker.store.metrics import JUDGED, NORMAL_95, is_calibrated
 from ivhl.tracker.store.records import load_records
 from ivhl.tracker.store.spread import (
     ENOUGH_PAIRS,
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 
 ROOT: Final = Path(__file__).parents[1]
-_NORMAL_95: Final = NormalDist().inv_cdf(0.975)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -148,7 +147,7 @@ def coverage(groups: Iterable[Sequence[Entry]], metric: Metric = "speedup") -> C
             both = math.hypot(math.hypot(here.tau, first), math.hypot(here.tau, second))
             n += 1
             held += abs(apart) <= here.scores.another_95 * scale
-            own += abs(apart) <= _NORMAL_95 * first
+            own += abs(apart) <= NORMAL_95 * first
             slower += apart > here.scores.verdict * both
     if not n:
         return Coverage(0, math.nan, math.nan, math.nan)

@@ -27,8 +27,8 @@ from ivhl.tracker.causes.attribution import (
     factors_of,
     not_matched,
 )
-from ivhl.tracker.causes.effects import NORMAL_95
 from ivhl.tracker.store.index import open_index
+from ivhl.tracker.store.metrics import NORMAL_95
 from ivhl.tracker.store.records import case_name
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from ivhl.records.text import printable
 from ivhl.tracker.changes.comparable import builds_beside
 from ivhl.tracker.changes.disturbed import disturbed_of, left_out
 from ivhl.tracker.changes.kinds import Between
-from ivhl.tracker.changes.steps import QUANTITIES, SIDES, cases_of, find_steps, of_one_code
+from ivhl.tracker.changes.steps import QUANTITIES, cases_of, find_steps, of_one_code
+from ivhl.tracker.store.metrics import SIDES
 from ivhl.tracker.store.records import case_name
 from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.terminal import Columns, Terminal

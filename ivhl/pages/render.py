@@ -98,7 +98,7 @@ def _linked(text: str, repository: str = "") -> Markup:
 
 def _data_block(data: object) -> Markup:
     """Return data for a ``<script type="application/json">``: nothing in it can end the element."""
-    text = visible_json(_encoded(data))
+    text = visible_json(_ENCODE(data))
     return Markup(text.replace("<", "\\u003c"))  # noqa: S704  (escaped here)
 
 
@@ -203,14 +203,10 @@ def data_script(path: str, data: dict[str, Any], **lists: Iterable[str]) -> byte
         data: An object for JSON.
         lists: More of its members: lists whose items are JSON already.
     """
-    text = _encoded(data)
+    text = _ENCODE(data)
     for name, items in lists.items():
         text = f'{text[:-1]},"{name}":[{",".join(items)}]}}'
-    return f"site.give({_encoded(path)},{visible_json(text)});\n".encode()
+    return f"site.give({_ENCODE(path)},{visible_json(text)});\n".encode()
 
 
 _ENCODE: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
-
-
-def _encoded(data: Any) -> str:  # noqa: ANN401  (JSON)
-    return _ENCODE(data)

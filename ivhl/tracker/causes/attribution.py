@@ -18,12 +18,12 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
 from ivhl.records.age import recorded_rank
-from ivhl.tracker.causes.effects import CONFIDENCE, NORMAL_95, Effect, Factor, Held, Setting
+from ivhl.tracker.causes.effects import CONFIDENCE, Effect, Factor, Held, Setting
 from ivhl.tracker.causes.interaction import local_contrasts
 from ivhl.tracker.changes.comparable import differences
 from ivhl.tracker.changes.compare import session_reach
 from ivhl.tracker.changes.kinds import largest_significant
-from ivhl.tracker.store.metrics import difference, is_calibrated, measured
+from ivhl.tracker.store.metrics import NORMAL_95, difference, is_calibrated, measured
 from ivhl.tracker.store.records import case_name
 from ivhl.tracker.wording import failed_as
 

@@ -13,10 +13,10 @@ from collections import Counter
 from dataclasses import dataclass
 from difflib import unified_diff
 from itertools import islice, zip_longest
-from statistics import NormalDist, fmean, median, stdev
+from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from ivhl.tracker.store.metrics import RELEVANT, student
+from ivhl.tracker.store.metrics import NORMAL_95, RELEVANT, student
 from ivhl.tracker.wording import counted, seconds, short_message
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ _NAMES: Final = re.compile(r"0x[0-9a-f]+|/\S+/|(?<=_)[0-9a-z]{40,}")
 _SHOWN_LINES: Final = 24
 # Beside the report: how all kernels differ.
 KERNELS_FILE: Final = "kernels.diff"
-_NORMAL_95: Final = NormalDist().inv_cdf(0.975)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -192,7 +191,7 @@ def stage_factors(
             continue
         factor = fmean(now) - fmean(was)
         error = math.sqrt(noise**2 * (1 / len(was) + 1 / len(now)) + drift)
-        reach = student(_NORMAL_95, freedom) * error if freedom > 0 else math.inf
+        reach = student(NORMAL_95, freedom) * error if freedom > 0 else math.inf
         low, high = factor - reach, factor + reach
         found[stage] = StageFactor(*(math.exp(min(one, 700)) for one in (factor, low, high)))
     return found

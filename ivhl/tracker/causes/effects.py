@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from ivhl.tracker.store.metrics import RELEVANT
+from ivhl.tracker.store.metrics import NORMAL_95, RELEVANT, STANDARD
 
 if TYPE_CHECKING:
     from ivhl.tracker.store.metrics import Metric
@@ -24,12 +23,6 @@ Held = tuple[tuple[Factor, bool], ...]
 
 
 CONFIDENCE = 0.95
-
-
-_STANDARD: Final = NormalDist()
-
-
-NORMAL_95: Final = _STANDARD.inv_cdf((1 + CONFIDENCE) / 2)
 
 
 class Effect(NamedTuple):
@@ -73,7 +66,7 @@ class Effect(NamedTuple):
     def p(self) -> float:
         """How probable an effect of this size is if the axes do nothing."""
         reach = math.log(self.high / self.low) / 2
-        return 2 * _STANDARD.cdf(-NORMAL_95 * abs(math.log(self.ratio)) / reach) if reach else 0.0
+        return 2 * STANDARD.cdf(-NORMAL_95 * abs(math.log(self.ratio)) / reach) if reach else 0.0
 
     def __str__(self) -> str:
         """Return e.g. ``compiled 1.40x [1.35, 1.45] slower``; a speedup rose or fell."""

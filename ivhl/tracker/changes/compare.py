@@ -10,7 +10,7 @@ import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from operator import attrgetter
-from statistics import NormalDist, fmean, stdev
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.records.age import recorded_rank
@@ -18,7 +18,7 @@ from ivhl.records.identity import case_of
 from ivhl.tracker.changes.comparable import Axis, differences
 from ivhl.tracker.changes.disturbed import judge_apart
 from ivhl.tracker.changes.kinds import KINDS
-from ivhl.tracker.store.metrics import student
+from ivhl.tracker.store.metrics import NORMAL_95, student
 from ivhl.tracker.store.records import newest_by
 from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.wording import NOT_TIMED, counted, failed_as, marked, times
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.support.expectations import Expectation
 
 SUMMARISED: tuple[Metric, ...] = ("speedup", "eager", "compiled", "cold")
-_NORMAL_95 = NormalDist().inv_cdf(0.975)
 # What two sessions of a machine move all cases by, as a standard deviation of the logarithm, and of
 # how many pairs: `python -m studies.tables sessions`. No mean over cases makes it smaller.
 BETWEEN_SESSIONS: Final[dict[Metric, float]] = {
@@ -278,7 +277,7 @@ def session_reach(metric: Metric) -> float:
 
     As a logarithm.
     """
-    return student(_NORMAL_95, PAIRS_OF_SESSIONS) * BETWEEN_SESSIONS.get(metric, 0.0)
+    return student(NORMAL_95, PAIRS_OF_SESSIONS) * BETWEEN_SESSIONS.get(metric, 0.0)
 
 
 def _mean(group: Iterable[Comparison], metric: Metric) -> Mean | None:
@@ -292,7 +291,7 @@ def _mean(group: Iterable[Comparison], metric: Metric) -> Mean | None:
     middle = fmean(logs)
     error = stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else math.inf
     # Of few cases, other ones may differ by far more than these do.
-    quantile = student(_NORMAL_95, max(1, len(logs) - 1))
+    quantile = student(NORMAL_95, max(1, len(logs) - 1))
     reach = math.hypot(quantile * error, session_reach(metric))
     low, high = (
         (math.exp(middle - reach), math.exp(middle + reach)) if error < math.inf else (0, math.inf)

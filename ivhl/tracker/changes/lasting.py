@@ -7,27 +7,24 @@ it better, and a detector says where it is (``changepoints``).
 from __future__ import annotations
 
 import math
-from statistics import NormalDist, median
+from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.tracker.changes.kinds import Tested, probability
-from ivhl.tracker.changes.regressions import ENOUGH_POINTS
+from ivhl.tracker.changes.regressions import ENOUGH_POINTS, with_intervals
 from ivhl.tracker.detection.changepoints import detect_all
-from ivhl.tracker.store.metrics import RELEVANT, difference, within
+from ivhl.tracker.store.metrics import MEDIAN_ERROR, RELEVANT, SIDES, difference, within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ivhl.tracker.changes.series import Point
+    from ivhl.tracker.detection.changepoints import Searched
     from ivhl.tracker.store.entries import Entry
     from ivhl.tracker.store.metrics import Metric
     from ivhl.tracker.store.spread import Spreads
 
-_NORMAL_95: Final = NormalDist().inv_cdf(0.975)
-# Standard error of a median over that of a mean, for normal noise.
-_MEDIAN_ERROR: Final = math.sqrt(math.pi / 2)
 _FEW: Final = 3  # of fewer values, the median is the mean
-_SIDES: Final[tuple[Metric, ...]] = ("eager", "compiled")
 
 
 class LevelChange(NamedTuple):
@@ -60,7 +57,7 @@ def levels_of(cells: Mapping[str, Sequence[Point]], spreads: Spreads) -> list[Le
         for cell, points in cells.items()
         if len(points) >= ENOUGH_POINTS and _has_one_yardstick(points)
     }
-    searches = [(cell, side) for cell in long for side in _SIDES]
+    searches = [(cell, side) for cell in long for side in SIDES]
     found = detect_all([_searched(long[cell], side) for cell, side in searches])
     levels: dict[tuple[str, str], LevelChange] = {}
     for (cell, side), places in zip(searches, found, strict=True):
@@ -79,7 +76,7 @@ def _has_one_yardstick(points: Sequence[Point]) -> bool:
     """Return whether the machine itself is taken out of all seconds, and all points have them."""
     speeds = [point.entry.calibration for point in points]
     return len({speed and speed.yardstick for speed in speeds}) == 1 and all(
-        speed and point.entry.values.keys() >= set(_SIDES)
+        speed and point.entry.values.keys() >= set(SIDES)
         for speed, point in zip(speeds, points, strict=True)
     )
 
@@ -98,7 +95,7 @@ def _level(
         if not set(ends) <= {point.name for point in points}:
             continue
         was, now = ([p.entry for p in points if p.name in side] for side in names)
-        tests[cell] = {side: _test(was, now, side, spreads) for side in _SIDES}
+        tests[cell] = {side: _test(was, now, side, spreads) for side in SIDES}
         days = ({entry.recorded_at[:10] for entry in part} for part in (was, now))
         if len(set(map(frozenset, days))) > 1:
             sessions.add(cell)
@@ -127,17 +124,13 @@ def _test(was: Sequence[Entry], now: Sequence[Entry], side: Metric, spreads: Spr
 
 def _error(n: int) -> float:
     """Return the standard error of the median of so many values, in that of one."""
-    return (_MEDIAN_ERROR if n >= _FEW else 1.0) / math.sqrt(n)
+    return (MEDIAN_ERROR if n >= _FEW else 1.0) / math.sqrt(n)
 
 
-def _searched(
-    points: Sequence[Point], side: Metric
-) -> tuple[list[float], list[tuple[float, float]]]:
+def _searched(points: Sequence[Point], side: Metric) -> Searched:
     first = points[0].entry
     values = [math.exp(difference(first, point.entry, side) or 0.0) for point in points]
-    factors = [math.exp(_NORMAL_95 * within(point.entry, side)) for point in points]
-    pairs = list(zip(values, factors, strict=True))
-    return values, [(value / factor, value * factor) for value, factor in pairs]
+    return with_intervals(values, [within(point.entry, side) for point in points])
 
 
 def _is_borne_out(was: Sequence[Point], now: Sequence[Point], side: Metric) -> bool:

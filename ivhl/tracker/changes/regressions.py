@@ -12,7 +12,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from statistics import NormalDist, median
+from statistics import median
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ivhl.records.age import rank_of
@@ -30,7 +30,7 @@ from ivhl.tracker.changes.kinds import (
 )
 from ivhl.tracker.changes.series import ALONG, series_of
 from ivhl.tracker.store.facts import changed_facts, is_still_worse
-from ivhl.tracker.store.metrics import RELEVANT, SECONDS, Metric
+from ivhl.tracker.store.metrics import NORMAL_95, RELEVANT, SECONDS, SIDES, Metric
 from ivhl.tracker.wording import failed_as
 
 if TYPE_CHECKING:
@@ -66,8 +66,6 @@ _OUTSIDE = frozenset({"environment", "unavailable", "absent", "timeout", "out_of
 # Kinds that times decide, so that a disturbed run is no later point of them.
 _TIMED: Final[frozenset[Kind]] = frozenset({"slower", "eager slower", "faster"})
 _SLOWED: Final = "; the newest run was {:.2f}x slower on both sides, which no other cell shows"
-_SIDES: Final[tuple[Metric, ...]] = ("eager", "compiled")
-_NORMAL_95 = NormalDist().inv_cdf(0.975)
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,12 +475,20 @@ def _steps(
 
 
 def _searched(segment: Sequence[Point], search: _Search) -> Searched:
-    """Return the values of a search, with the 95 % interval of each within its run."""
     entries = [segment[i].entry for i in search.ran]
     values = [_value(entry, search.metric) for entry in entries]
-    factors = [math.exp(_NORMAL_95 * entry.values[search.metric].error) for entry in entries]
-    pairs = zip(values, factors, strict=True)
-    return values, [(value / factor, value * factor) for value, factor in pairs]
+    return with_intervals(values, [entry.values[search.metric].error for entry in entries])
+
+
+def with_intervals(values: Sequence[float], errors: Iterable[float]) -> Searched:
+    """Return values with the 95 % interval of each within its run.
+
+    Args:
+        values: In any unit, above 0.
+        errors: Standard errors of their logarithms.
+    """
+    factors = [math.exp(NORMAL_95 * error) for error in errors]
+    return values, [(v / f, v * f) for v, f in zip(values, factors, strict=True)]
 
 
 def _steps_at(
@@ -555,31 +561,36 @@ def _is_borne_out(
     ratio: float, segment: Sequence[Point], before: Sequence[int], after: Sequence[int]
 ) -> bool:
     """Return whether seconds as measured, or the speedup, moved as compiled seconds did."""
-    moved = []
-    for metric in ("compiled", "speedup"):
-        was, now = (
-            [values[metric].value for i in part if metric in (values := segment[i].entry.values)]
-            for part in (before, after)
-        )
-        if was and now:
-            moved.append(math.log(median(now) / median(was)) * (1 if metric == "compiled" else -1))
     up = 1 if ratio > 1 else -1
-    return any(up * one >= math.log(RELEVANT["compiled"]) for one in moved)
+    signs: dict[Metric, int] = {"compiled": up, "speedup": -up}
+    for metric, sign in signs.items():
+        moved = _ratio(segment, before, after, metric, lambda e, m: e.values[m].value)
+        if moved is not None and sign * math.log(moved) >= math.log(RELEVANT["compiled"]):
+            return True
+    return False
 
 
 def _sides(
     segment: Sequence[Point], before: Sequence[int], after: Sequence[int]
 ) -> dict[Metric, float]:
     """Return by how much the medians of both sides' seconds moved."""
-    found: dict[Metric, float] = {}
-    for metric in _SIDES:
-        was, now = (
-            [_value(e, metric) for i in part if metric in (e := segment[i].entry).values]
-            for part in (before, after)
-        )
-        if was and now:
-            found[metric] = median(now) / median(was)
-    return found
+    found = ((side, _ratio(segment, before, after, side, _value)) for side in SIDES)
+    return {side: ratio for side, ratio in found if ratio is not None}
+
+
+def _ratio(
+    segment: Sequence[Point],
+    before: Iterable[int],
+    after: Iterable[int],
+    metric: Metric,
+    value: Callable[[Entry, Metric], float],
+) -> float | None:
+    """Return the ratio of two medians of a quantity; ``None`` where one part lacks it."""
+    was, now = (
+        [value(e, metric) for i in part if metric in (e := segment[i].entry).values]
+        for part in (before, after)
+    )
+    return median(now) / median(was) if was and now else None
 
 
 def _value(entry: Entry, metric: Metric) -> float:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from operator import itemgetter
-from typing import TYPE_CHECKING, Literal, get_args
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from ivhl.records.age import recorded_rank
 from ivhl.tracker.changes.comparable import differences
@@ -19,11 +19,12 @@ from ivhl.tracker.store.records import newest_by
 from ivhl.tracker.support.compat import is_free_threaded, python_key, release_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ivhl.records.identity import CaseInCell
     from ivhl.tracker.store.entries import Entry
 
+K = TypeVar("K")
 Along = Literal["commit", "torch", "python"]
 ALONG: tuple[Along, ...] = get_args(Along)
 
@@ -106,19 +107,21 @@ def _along_commits(group: Iterable[Entry], position: Mapping[str, int]) -> list[
 
 
 def _of_one_subject(group: Iterable[Entry], along: Along) -> list[tuple[str, Entry]]:
-    # As ``newest_by``, of a whole history at once.
-    subjects: dict[object, dict[str, Entry]] = defaultdict(dict)
-    for entry in group:
-        where = entry.torch if along == "torch" else entry.python
-        points = subjects[code_of(entry)]
-        known = points.get(where)
-        if known is None or recorded_rank(known) <= recorded_rank(entry):
-            points[where] = entry
-    most = max(map(len, subjects.values()))
-    longest = [points for points in subjects.values() if len(points) == most]
-    chosen = max(longest, key=lambda points: max(map(recorded_rank, points.values())))
+    chosen = runs_of_one_code(group, attrgetter(along))
     order = release_key if along == "torch" else python_key
     return sorted(chosen.items(), key=lambda item: order(item[0]))
+
+
+def runs_of_one_code(entries: Iterable[Entry], place: Callable[[Entry], K]) -> dict[K, Entry]:
+    """Return the newest run at each place, of the code that ran at most places, then the newest."""
+    # As ``newest_by``, of a whole history at once.
+    codes: dict[object, dict[K, Entry]] = defaultdict(dict)
+    for entry in entries:
+        runs, where = codes[code_of(entry)], place(entry)
+        known = runs.get(where)
+        if known is None or recorded_rank(known) <= recorded_rank(entry):
+            runs[where] = entry
+    return max(codes.values(), key=lambda one: (len(one), max(map(recorded_rank, one.values()))))
 
 
 def _points(chosen: Sequence[tuple[str, Entry]], along: Along) -> tuple[Point, ...]:

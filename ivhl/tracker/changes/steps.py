@@ -17,9 +17,8 @@ from ivhl.records.age import recorded_rank
 from ivhl.tracker.changes.compare import session_reach
 from ivhl.tracker.changes.kinds import FALSE_ALARMS, largest_significant, probability, tests_of
 from ivhl.tracker.changes.lasting import levels_of
-from ivhl.tracker.changes.series import series_of
-from ivhl.tracker.store.entries import code_of
-from ivhl.tracker.store.metrics import RELEVANT
+from ivhl.tracker.changes.series import runs_of_one_code, series_of
+from ivhl.tracker.store.metrics import RELEVANT, SIDES
 from ivhl.tracker.support.compat import python_key, release_key
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.store.spread import Spreads
 
 StepAxis = Literal["torch", "python"]
-SIDES: Final[tuple[Metric, ...]] = ("eager", "compiled")
 # Of the speedup, what disturbs both sides falls out, so it shows what neither side shows alone.
 QUANTITIES: Final[tuple[Metric, ...]] = (*SIDES, "speedup")
 
@@ -204,13 +202,8 @@ def cases_of(entries: Iterable[Entry]) -> dict[tuple[CaseInCell, str], list[Entr
 
 def of_one_code(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     """Return the newest run of each cell, of the code that ran in most cells, then the newest."""
-    codes: dict[object, dict[tuple[str, str], Entry]] = defaultdict(dict)
-    for entry in sorted(entries, key=recorded_rank):
-        codes[code_of(entry)][entry.python, entry.torch] = entry
-    chosen = max(
-        codes.values(), key=lambda cells: (len(cells), max(map(recorded_rank, cells.values())))
-    )
-    return tuple(chosen.values())
+    ordered = sorted(entries, key=recorded_rank)
+    return tuple(runs_of_one_code(ordered, lambda run: (run.python, run.torch)).values())
 
 
 def find_steps(

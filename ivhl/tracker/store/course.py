@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import math
 from functools import lru_cache
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Final
 
+from ivhl.tracker.store.metrics import NORMAL_95
 from ivhl.tracker.wording import marks, times
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ CURVES: Final = (
 # What a point holds, in this order.
 FIELDS: Final = ("commit", "at", "same", "result", *CURVES)
 _MEASURED: Final[tuple[Metric, ...]] = ("speedup", "eager", "compiled", "cold", "warm", "memory")
-_NORMAL_95 = NormalDist().inv_cdf(0.975)
 _ENCODE: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
@@ -75,7 +74,7 @@ def _largest_error(errors: str) -> float | None:
 
 def _ends(found: Measured) -> tuple[float, float]:
     """Return the ends of the 95 % interval within the run."""
-    factor = math.exp(_NORMAL_95 * found.error)
+    factor = math.exp(NORMAL_95 * found.error)
     return found.value / factor, found.value * factor
 
 

@@ -295,21 +295,23 @@ class Index:
         return self._current.token
 
     @cached_property
-    def _points(self) -> dict[int, str]:
+    def _listed(self) -> dict[int, tuple[str, float]]:
+        """The point and the duration of each of the latest records: one pass over wide rows."""
         with self._reading():
-            return dict(self._db.execute("SELECT id, point FROM run WHERE latest").fetchall())
+            rows = self._db.execute(
+                "SELECT id, point, duration_s FROM run WHERE latest"
+            ).fetchall()
+        return {number: (point, seconds) for number, point, seconds in rows}
 
     def points(self, entries: Iterable[Entry]) -> list[str]:
         """Return the points of latest entries in a course (``course.point_of``)."""
-        known = self._points
+        known = self._listed
         # Another process may have added a later run of the case since.
-        return [known.get(entry.id) or point_of(entry) for entry in entries]
+        return [known[e.id][0] if e.id in known else point_of(e) for e in entries]
 
     def durations(self) -> dict[int, float]:
         """Return how long each of the latest records took, by ``Entry.id``."""
-        with self._reading():
-            found = self._db.execute("SELECT id, duration_s FROM run WHERE latest").fetchall()
-        return dict(found)
+        return {number: seconds for number, (_, seconds) in self._listed.items()}
 
     @cached_property
     def _held_by_id(self) -> dict[int, HeldValues]:

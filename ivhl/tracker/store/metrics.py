@@ -19,6 +19,8 @@ Metric = Literal["speedup", "aa", "eager", "compiled", "cold", "warm", "memory"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
 # Those whose change is judged. A/A only shows the noise.
 JUDGED: Final[tuple[Metric, ...]] = ("compiled", "speedup", "eager", "cold", "warm", "memory")
+# The operands of the speedup.
+SIDES: Final[tuple[Metric, ...]] = ("eager", "compiled")
 # Those that the speed of the machine moves, and the calibration corrects.
 SECONDS: Final[frozenset[Metric]] = frozenset({"eager", "compiled", "cold", "warm"})
 WORDS: Final[dict[Metric, str]] = {
@@ -34,7 +36,8 @@ WORDS: Final[dict[Metric, str]] = {
 RELEVANT: Final[dict[Metric, float]] = {
     "speedup": 1.03, "compiled": 1.03, "eager": 1.03, "cold": 1.1, "warm": 1.1, "memory": 1.05,
 }  # fmt: skip
-_STANDARD = NormalDist()
+STANDARD: Final = NormalDist()
+NORMAL_95: Final = STANDARD.inv_cdf(0.975)
 # A calibration was disturbed if it is longer by more than this factor than the shortest of its run.
 # Of the 2160 processes of vm-core1, 97 % are within 1.03x of the median and 2 % beyond 1.2x, so that
 # any factor between says nearly the same (docs/measuring.md).
@@ -43,7 +46,7 @@ _OTHER_SINE: Final = (2, 5)
 # With more processes, their medians show the error better than the rounds.
 MANY_PROCESSES = 3
 # Standard error of a median over that of a mean, for normal noise.
-_MEDIAN_ERROR = math.sqrt(math.pi / 2)
+MEDIAN_ERROR: Final = math.sqrt(math.pi / 2)
 
 
 class Measured(NamedTuple):
@@ -267,7 +270,7 @@ def _positive(value: float, error: float) -> Measured | None:
 def _interval_error(found: Interval) -> float:
     if not 0 < found.low <= found.high:
         return 0.0
-    return math.log(found.high / found.low) / (2 * _STANDARD.inv_cdf((1 + found.confidence) / 2))
+    return math.log(found.high / found.low) / (2 * STANDARD.inv_cdf((1 + found.confidence) / 2))
 
 
 def _seconds(arm: Arm, rounds: Sequence[int], quiet: Sequence[bool]) -> Measured | None:
@@ -308,7 +311,7 @@ def _parts(samples: Sequence[float], rounds: Sequence[int]) -> list[Sequence[flo
 
 def _samples_error(samples: Iterable[float]) -> float:
     logs = [math.log(seconds) for seconds in samples if seconds > 0]
-    return _MEDIAN_ERROR * _spread(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
+    return MEDIAN_ERROR * _spread(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
 
 
 def _spread(values: Sequence[float]) -> float:

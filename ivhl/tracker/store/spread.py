@@ -21,13 +21,13 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from itertools import combinations
-from statistics import NormalDist, fmean, median
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from ivhl.records.identity import CaseInCell, case_of
 from ivhl.records.record import Interval, RunRecord
 from ivhl.tracker.store.entries import Entry, code_of, entry_of, made_of
-from ivhl.tracker.store.metrics import SECONDS, difference, is_calibrated, within
+from ivhl.tracker.store.metrics import SECONDS, STANDARD, difference, is_calibrated, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -51,7 +51,6 @@ MOST_RUNS = 20
 OWN_PRIOR = 2
 # Limits in seconds per compiled call between short, medium and long cases: shorter ones are noisier.
 SHORT_S, LONG_S = 1e-4, 1e-3
-_STANDARD = NormalDist()
 _DEFAULTS = "spread.json"
 
 
@@ -448,7 +447,7 @@ def _quantile(scores: Sequence[float], confidence: float) -> float:
     With too few scores for that rank, the largest one, but at least the normal quantile.
     """
     rank = math.ceil((len(scores) + 1) * confidence)
-    normal = _STANDARD.inv_cdf((1 + confidence) / 2)
+    normal = STANDARD.inv_cdf((1 + confidence) / 2)
     if rank > len(scores):
         return max(scores[-1], normal)
     return scores[rank - 1]

@@ -151,7 +151,7 @@ def case_view(source: Source, series: CaseInCell) -> CaseView:
         variant=series.variant,
         title=declared.title if declared else "",
         source=declared.source if declared else "",
-        engine=_engine(newest),
+        engine=ENGINE_WORDS.get(newest.engine, newest.engine) if newest else "",
         matrix=matrix_page(place, page.main),
         releases=releases,
         lines=tuple(_lines(source, rows, releases)),
@@ -241,11 +241,6 @@ def _disturbed(source: Source, rows: Iterable[Row]) -> str:
     runs = chain.from_iterable(source.course(row) for row in rows)
     loud = [run for run in runs if run.id in source.disturbed]
     return left_out(loud) if loud else ""
-
-
-def _engine(row: Row | None) -> str:
-    engine = row.engine if row else ""
-    return ENGINE_WORDS.get(engine, engine)
 
 
 def _lines(source: Source, rows: Sequence[Row], releases: Sequence[str]) -> Iterator[CaseLine]:
@@ -353,12 +348,13 @@ def cell_details(source: Source, row: Row) -> dict[str, Any]:
     )
     place = Place(row.machine, row.device)
     compiled = record.compile
+    another = source.state.spreads.another_run(record)
     return {
         "title": f"{row.workload} / {row.size} / {row.variant}",
         "place": f"Python {row.python} · PyTorch {row.torch} · {place.name}",
         "status": row.status,
         "word": " · ".join((STATUS_WORDS[row.status], *notes_of(row))),
-        "text": _speedup_text(source, record),
+        "text": "" if another is None else format_speedup(another),
         "meaning": meaning,
         "message": cut(row.message),
         "failure": _failure(record),
@@ -394,11 +390,6 @@ def cut(text: str) -> str:
         return text
     half = MOST_TEXT // 2
     return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"
-
-
-def _speedup_text(source: Source, record: RunRecord) -> str:
-    another = source.state.spreads.another_run(record)
-    return "" if another is None else format_speedup(another)
 
 
 def _known(row: Row) -> dict[str, str | None] | None:

@@ -139,12 +139,10 @@ def matrix_views(source: Source, place: Place) -> tuple[MatrixView, ...]:
     each = max(1, MOST_CELLS // (n_cases * pythons))
     chunks = [releases[i : i + each] for i in range(0, len(releases), each)] or [[]]
     first = matrix_page(place, source.page.main)
-    names = [
-        f"{first.removesuffix('.html')}-{n}.html" if n > 1 else first for n in _from_1(chunks)
-    ]
+    stem = first.removesuffix(".html")
     parts = tuple(
-        (name, f"{chunk[-1]} to {chunk[0]}" if chunk else "")
-        for name, chunk in zip(names, chunks, strict=True)
+        (f"{stem}-{n}.html" if n > 1 else first, f"{chunk[-1]} to {chunk[0]}" if chunk else "")
+        for n, chunk in enumerate(chunks, 1)
     )
     return tuple(
         _view(source, place, [c for c in columns if c[1] in chunk], parts, number)
@@ -156,10 +154,6 @@ def newest_first(columns: Sequence[tuple[str, str, str]]) -> list[tuple[str, str
     """Return Python, release and id of cells with the newest release of each Python first."""
     newest = sorted(columns, key=lambda one: release_key(one[1]), reverse=True)
     return sorted(newest, key=lambda one: python_key(one[0]))
-
-
-def _from_1(chunks: Sequence[object]) -> range:
-    return range(1, len(chunks) + 1)
 
 
 def _view(
