@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from ivhl.bench.jobs import github_jobs
 from ivhl.bench.work import cases_to_measure, parse_shard
 from ivhl.cli import app, options
 from ivhl.cli.complete import complete_cells
 from ivhl.cli.declared import declared, interpreter_of
-from ivhl.cli.jobs import github_jobs
 from ivhl.cli.lock import COLOURS, state_of
 from ivhl.cli.names import RELEASE, all_named, find_cell, selection_of, some
 from ivhl.cli.releases import show_new_releases
