@@ -85,7 +85,7 @@ def load_configuration(root: Path) -> dict[str, Any]:
 def _file(root: Path) -> Path:
     """Return the project's ``asv.conf.json``: many have it in the folder of their asv suite.
 
-    asv takes ``asv.conf.jsonc``, too; of both, the first.
+    asv takes ``asv.conf.jsonc``, too; of both, which asv refuses, the first.
     """
     paths = [root / f"asv.conf{suffix}" for suffix in _SUFFIXES]
     for path in paths:
@@ -178,7 +178,7 @@ def _are_patterns(value: object) -> bool:
 
 
 _SHOWN = 60
-_SUFFIXES = (".json", ".jsonc")  # asv's ``Config.extensions``
+_SUFFIXES = (".json", ".jsonc")  # those that asv itself looks for
 _MOST = 1e9
 _FOLDERS = ("benchmark_dir", "env_dir", "results_dir", "html_dir")
 # Rule to the keys of asv 0.6.6 that have it, and whether a value keeps it.
