@@ -87,7 +87,7 @@ def load_configuration(root: Path) -> dict[str, Any]:
 def _file(root: Path) -> Path:
     """Return the project's ``asv.conf.json``: many have it in the folder of their asv suite.
 
-    asv takes ``asv.conf.jsonc``, too; of both, the first.
+    asv takes ``asv.conf.jsonc``, too; of both, which asv refuses, the first.
     """
     paths = [root / f"asv.conf{suffix}" for suffix in _SUFFIXES]
     for path in paths:
@@ -160,7 +160,7 @@ def _pattern(text: str) -> str:
 
 
 _SHOWN: Final = 60
-_SUFFIXES: Final = (".json", ".jsonc")  # asv's ``Config.extensions``
+_SUFFIXES: Final = (".json", ".jsonc")  # those that asv itself looks for
 # Names of files and branches hold no null byte; pydantic refuses half of a character.
 _Text = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 # Of asv 0.6.6: the rule, what keeps it, and the keys that have it.

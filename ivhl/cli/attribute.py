@@ -33,7 +33,7 @@ from ivhl.tracker.causes.attribution import (
     overall,
     overall_local,
 )
-from ivhl.tracker.causes.factorial import factorial, recorded_corners
+from ivhl.tracker.causes.factorial import disturbed_by, factorial, recorded_corners
 from ivhl.tracker.causes.interaction import at_each_setting, is_everywhere, reported
 from ivhl.tracker.changes.comparable import builds_beside
 from ivhl.tracker.store.index import open_index
@@ -53,11 +53,6 @@ if TYPE_CHECKING:
 
 _NAMED = 3  # of cases that fail alike
 _LONGEST = 120  # characters of an outcome
-# Packages that torch requires, and that no eager kernel of a CPU calls.
-_BESIDE_EAGER = {
-    *("filelock", "fsspec", "jinja2", "markupsafe", "mpmath", "networkx", "setuptools", "sympy"),
-    *("triton", "typing-extensions"),
-}
 _STYLES = {"slower": "red", "faster": "green"}
 
 
@@ -323,29 +318,10 @@ def _print(
         for (whose, _), alike in failed.items():
             shown += len(alike)
             _print_outcomes(console, whose, alike)
-        _warn_of_disturbance(console, group)
+        for text in disturbed_by(group):
+            console.print(text)
         if hidden := len(group) - shown:
             console.print(f"{counted(hidden, 'case')} that nothing moved: --all")
-
-
-def _warn_of_disturbance(console: Terminal, found: Sequence[Attributed]) -> None:
-    """Say that runs were disturbed if eager code moved with what cannot reach it."""
-    packages = {corner.at.package.partition("==")[0] for one in found for corner in one.outcomes}
-    idle = {"flags": "compiler flag"}
-    if packages <= _BESIDE_EAGER:
-        idle["package"] = f"version of {', '.join(packages)}"
-    moved = {
-        factor
-        for one in found
-        for effect in one.effects
-        for factor in effect.factors
-        if effect.metric == "eager" and effect.word in _STYLES
-    }
-    for factor in idle.keys() & moved:
-        console.print(
-            f"no {idle[factor]} moves eager code, and eager moved with it: these runs were "
-            "disturbed; measure again, with more --rounds"
-        )
 
 
 def _print_outcomes(console: Terminal, whose: str, alike: Sequence[Attributed]) -> None:

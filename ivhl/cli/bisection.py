@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -13,38 +10,32 @@ from rich.text import Text
 
 from ivhl.bench.bisection.bisect import bisect
 from ivhl.bench.bisection.cost import announce
-from ivhl.bench.bisection.question import Position, Question, log_of_search
+from ivhl.bench.bisection.positions import lacking_releases, newest_python, positions_between
+from ivhl.bench.bisection.question import Question, log_of_search
 from ivhl.bench.checks import check_device
 from ivhl.bench.experiment.journal import digest_of_tree
 from ivhl.bench.request import Request
 from ivhl.cli import app, options
-from ivhl.cli.declared import declared, folder_to_write, interpreter_of
-from ivhl.cli.names import RELEASE, find_case, the_one
+from ivhl.cli.declared import declared, folder_to_write
+from ivhl.cli.names import find_case, the_one
 from ivhl.cli.screen import picked, print_json
 from ivhl.errors import SpecError
-from ivhl.git import commit_titles, commits_of_range, find_commit, leads_to
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load
-from ivhl.matrix.spec import CellSpec, newest_of
+from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import DEADLINE_S, Effort
 from ivhl.tracker.store.index import open_index
 from ivhl.tracker.store.metrics import RELEVANT
-from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
-
     from ivhl.bench.bisection.question import Culprit, Sought
-    from ivhl.matrix.spec import Matrix, Tier
     from ivhl.tracker.store.metrics import Metric
 
 # Smallest slowdown that is searched for unless --effect says another.
 SLOWDOWN = 1.05
-_SERIES = re.compile(r"(\d+)\.(\d{1,4})\.")
-_VERSION = re.compile(r"\d+\.\d+(\.\d+)?\w*")
 
 
 @app.command("bisect")
@@ -81,7 +72,9 @@ def bisect_command(
     console = Terminal(stderr=as_json, highlight=False, soft_wrap=True)
     metric = _metric(sought, side)
     python = python and the_one("Python", python, matrix.pythons)
-    along, positions = _positions(root, matrix, (before, after), torch, commit, tier)
+    along, positions = positions_between(
+        root, matrix, (before, after), tier, torch=torch, commit=commit
+    )
     releases = (positions[0].torch, positions[-1].torch)
     refused: set[str] = set()
     if sought in ("slowdown", "compile-time"):  # of what is refused there are no seconds
@@ -90,7 +83,7 @@ def bisect_command(
             for entry in open_index(folder).entries
             if entry.torch in releases and entry.failure_class == "support_gate"
         }
-    python = python or _newest_python(root, matrix, releases, refused)
+    python = python or newest_python(root, matrix, releases, refused)
     for release in releases:
         lock = lock_state(root, CellSpec(python, release))
         if lock.kind == "unavailable":
@@ -152,127 +145,6 @@ def _metric(sought: Sought, side: Literal["compiled", "eager", "speedup"] | None
             hint="leave --side out, or --for slowdown",
         )
     return "cold" if sought == "compile-time" else side or "compiled"
-
-
-def _newest_python(
-    root: Path, matrix: Matrix, releases: tuple[str, str], refused: Container[str]
-) -> str:
-    """Return the newest Python that is here and has both releases; the newest at all if none is.
-
-    Args:
-        root: Root of the project.
-        matrix: Its matrix.
-        releases: The ends.
-        refused: Pythons on which one of them refuses to compile.
-    """
-    for python in sorted(matrix.pythons, key=python_key, reverse=True):
-        if python in refused:
-            continue
-        cells = [CellSpec(python, release) for release in releases]
-        if (
-            not python.endswith("t")
-            and all(lock_state(root, cell).kind == "locked" for cell in cells)
-            and interpreter_of(root, python) is not None
-        ):
-            return python
-    return matrix.newest_python
-
-
-def _positions(
-    root: Path,
-    matrix: Matrix,
-    ends: tuple[str, str],
-    torch: str | None,
-    commit: str | None,
-    tier: Tier,
-) -> tuple[Literal["commit", "torch"], tuple[Position, ...]]:
-    """Return what lies between two releases, or two commits, both included.
-
-    Raises:
-        SpecError: If the ends are neither, the same, or in the wrong order; or if what is searched
-            is also given as one.
-    """
-    along: Literal["commit", "torch"] = "torch" if _are_releases(root, matrix, ends) else "commit"
-    known = matrix.releases("extended")
-    word, words = ("release", "releases") if along == "torch" else ("commit", "commits")
-    if along == "commit":
-        for name, beside in (ends, ends[::-1]):
-            if newest_of(name, known) in known:
-                raise SpecError(
-                    f"{name} is a PyTorch release and {beside} is none",
-                    hint="name two commits, or two releases",
-                )
-    if given := torch if along == "torch" else commit:
-        raise SpecError(
-            f"--{along} {given}: not between two {words}, each of which is measured",
-            hint=f"leave --{along} out, or name two {'commits' if along == 'torch' else 'releases'}",
-        )
-    if along == "torch":
-        first, last = (the_one(RELEASE, name, matrix.every_release) for name in ends)
-    else:
-        first, last = (find_commit(root, name) for name in ends)
-    if first == last:
-        raise SpecError(
-            f"{ends[0]} and {ends[1]} are the same {word}",
-            hint=f"name two of {', '.join(known)}" if along == "torch" else "e.g. v1.0 main",
-        )
-    if along == "torch":
-        return along, _releases_between(
-            matrix, first, last, tier, find_commit(root, commit or "HEAD")
-        )
-    release = the_one(RELEASE, torch or matrix.releases()[-1], matrix.every_release)
-    return along, _commits_between(root, first, last, ends, release)
-
-
-def _releases_between(
-    matrix: Matrix, first: str, last: str, tier: Tier, commit: str
-) -> tuple[Position, ...]:
-    if release_key(first) > release_key(last):
-        raise SpecError(
-            f"BEFORE must be older than AFTER (got {first} and {last})",
-            hint=f"ivhl bisect {last} {first}; releases: {', '.join(matrix.releases('extended'))}",
-        )
-    releases = sorted({first, last, *matrix.releases(tier)}, key=release_key)
-    between = releases[releases.index(first) : releases.index(last) + 1]
-    return tuple(Position(one, f"PyTorch {one}", commit, one) for one in between)
-
-
-def _commits_between(
-    root: Path, first: str, last: str, ends: tuple[str, str], release: str
-) -> tuple[Position, ...]:
-    if not leads_to(root, first, last):
-        raise SpecError(
-            f"no commit leads from {ends[0]} to {ends[1]}",
-            hint="BEFORE must be an ancestor of AFTER: is the order right? Of two branches, search "
-            f"from where they part: git merge-base {ends[0]} {ends[1]}",
-        )
-    line = (first, *reversed(commits_of_range(root, f"{first}..{last}")))
-    titles = commit_titles(root, line)
-    return tuple(Position(one, titles[one], one, release) for one in line)
-
-
-def lacking_releases(releases: Sequence[str]) -> tuple[str, ...]:
-    """Return the series between the first and last release of which none is given.
-
-    Args:
-        releases: Releases of one major version, oldest first, such as ``2.6.0``; nightlies have no
-            series.
-    """
-    found = [match.groups() for one in releases if (match := _SERIES.match(one))]
-    if len({major for major, _ in found}) != 1:
-        return ()
-    (major, _), minors = found[0], {int(minor) for _, minor in found}
-    return tuple(f"{major}.{n}" for n in range(min(minors), max(minors)) if n not in minors)
-
-
-def _are_releases(root: Path, matrix: Matrix, names: tuple[str, str]) -> bool:
-    """Return whether both names are releases: of the matrix, or versions that git does not know."""
-    known = matrix.releases("extended")
-    if all(newest_of(name, known) in known for name in names):
-        return True
-    with suppress(SpecError):
-        return not all(find_commit(root, name) for name in names)
-    return all(_VERSION.fullmatch(name) for name in names)
 
 
 def _command(question: Question, found: Culprit, machine: str | None) -> str:

@@ -6,12 +6,12 @@ import os
 from typing import TYPE_CHECKING
 
 from ivhl.cli import app, options
-from ivhl.errors import InterpreterError, IvhlError, LockError, SpecError
+from ivhl.errors import IvhlError, LockError, SpecError
+from ivhl.matrix.fresh import releases_to_lock, require_fresh
 from ivhl.matrix.locks import (
     NEXT_INDEX,
     SUMS,
     lock_release,
-    lock_state,
     without_interpreter,
     write_missing_sums,
 )
@@ -21,11 +21,10 @@ from ivhl.matrix.wheels import build_missing
 from ivhl.tracker.terminal import Terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ivhl.matrix.locks import LockState
-    from ivhl.matrix.spec import CellSpec, Matrix
+    from ivhl.matrix.spec import Matrix
 
 COLOURS = {"locked": "green", "unavailable": "yellow", "missing": "red", "stale": "red"}
 
@@ -41,7 +40,7 @@ def lock_command(torch: options.Releases = None, *, force: options.Force = False
     of a free-threaded Python stay as they are where this machine has no such interpreter.
     """
     root, matrix = load()
-    releases = _releases_to_lock(root, matrix, torch, force=force)
+    releases = releases_to_lock(root, matrix, torch, force=force)
     console = Terminal(highlight=False, soft_wrap=True)
     absent = without_interpreter(root, matrix) if releases else {}
     for path in build_missing(root, matrix):
@@ -72,18 +71,9 @@ def lock_command(torch: options.Releases = None, *, force: options.Force = False
     for left in _left(matrix, absent, named=bool(torch)):
         console.print(left)
     _raise_joined(failed)
-    _require_fresh(root, matrix, releases, absent)
+    require_fresh(root, matrix, releases, absent)
     if not releases:
         console.print("every lock exists and is fresh; --force resolves them again")
-
-
-def state_of(root: Path, matrix: Matrix, cell: CellSpec) -> dict[str, str]:
-    """Return the state of a cell's lock, and what is wrong with it."""
-    try:
-        state = lock_state(root, cell)
-    except LockError as error:
-        return {"lock": "damaged", "message": str(error)}
-    return {"lock": "stale" if state.stale(matrix) else state.kind, "message": state.message}
 
 
 def _left(matrix: Matrix, absent: Iterable[str], *, named: bool) -> Iterator[str]:
@@ -100,40 +90,3 @@ def _raise_joined(failed: Sequence[IvhlError]) -> None:
     if failed:
         kind = SpecError if all(isinstance(error, SpecError) for error in failed) else LockError
         raise kind("\n".join(f"{error} ({error.hint})" for error in failed))
-
-
-def _require_fresh(
-    root: Path, matrix: Matrix, releases: Sequence[str], absent: Mapping[str, InterpreterError]
-) -> None:
-    """Refuse what was left without a fresh lock and what `ivhl check locks` would report.
-
-    Raises:
-        InterpreterError: If there is such a cell.
-    """
-    for python, error in absent.items():
-        cells = matrix.cells([python], releases)
-        left = [
-            cell.id
-            for cell in cells
-            if matrix.tier(cell) not in {None, "next"}
-            and state_of(root, matrix, cell)["lock"] not in {"locked", "unavailable"}
-        ]
-        if left:
-            raise InterpreterError(f"not locked: {', '.join(left)}: {error}", hint=error.hint)
-
-
-def _releases_to_lock(
-    root: Path, matrix: Matrix, torch: Sequence[str] | None, *, force: bool
-) -> Sequence[str]:
-    if torch:
-        return tuple(dict.fromkeys(matrix.release(text) for text in torch))
-    there = matrix.every_release if os.environ.get(NEXT_INDEX) else matrix.releases("extended")
-    return [
-        release
-        for release in there
-        if force
-        or any(
-            state_of(root, matrix, cell)["lock"] not in {"locked", "unavailable"}
-            for cell in matrix.cells(releases=[release])
-        )
-    ]

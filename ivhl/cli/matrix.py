@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from ivhl.bench.jobs import github_jobs
 from ivhl.bench.work import cases_to_measure, parse_shard
 from ivhl.cli import app, options
 from ivhl.cli.complete import complete_cells
 from ivhl.cli.declared import declared, interpreter_of
-from ivhl.cli.jobs import github_jobs
-from ivhl.cli.lock import COLOURS, state_of
+from ivhl.cli.lock import COLOURS
 from ivhl.cli.names import RELEASE, all_named, find_cell, selection_of, some
 from ivhl.cli.releases import show_new_releases
 from ivhl.cli.screen import picked, print_json, screen
 from ivhl.errors import InterpreterError, ResultsError, SpecError, UnknownNameError
 from ivhl.git import find_commit
 from ivhl.matrix.diff import diff_cells
+from ivhl.matrix.fresh import state_of
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -20,10 +19,9 @@ from ivhl.errors import ResultsError, SpecError
 from ivhl.git import find_commit
 from ivhl.matrix.project import find_root
 from ivhl.measure.effort import PROCESSES
-from ivhl.records.reader import records_in
 from ivhl.tracker.changes.repetition import outcome_of
 from ivhl.tracker.store.index import open_index
-from ivhl.tracker.store.reading import read_records_file
+from ivhl.tracker.store.named import records_named
 from ivhl.tracker.store.records import case_name
 from ivhl.tracker.support.compat import release_key
 from ivhl.tracker.terminal import Terminal
@@ -47,7 +45,6 @@ _WORDS: Final[dict[Kind, tuple[str, str]]] = {
 }
 # Values that a hint names.
 _LISTED = 16
-_NUMBERED = re.compile(r"(?P<path>.+):(?P<line>[0-9]+)")
 
 
 @app.command("repeat")
@@ -75,7 +72,9 @@ def repeat_command(
     root = find_root()
     folder = results_folder(results, root)
     console = Terminal(stderr=as_json, highlight=False, soft_wrap=True)
-    found = _in_file(record) or _in_results(folder, record)
+    found, mistakes = records_named(record)
+    warn(f"left out: {mistake}" for mistake in mistakes)
+    found = found or _in_results(folder, record)
     wanted = {
         "case": case,
         "Python": python,
@@ -101,60 +100,6 @@ def repeat_command(
     else:
         _print(console, repeated, keep=keep)
     raise typer.Exit(EXIT_CODES.get(repeated.judged.kind, _DIFFERS))
-
-
-def _in_file(text: str) -> list[RunRecord]:
-    """Return the records of a file, or the one of a line; none if the text names no file.
-
-    A line of a whole file that is no record, as the last one after a kill, is left out with a
-    warning.
-
-    Raises:
-        SpecError: If the file is not there, or has no such record; names it.
-    """
-    numbered = _NUMBERED.fullmatch(text)
-    path = Path(text)
-    if numbered and not path.is_file():
-        path = Path(numbered["path"])
-    if path.is_dir():
-        raise SpecError(f"{path}: is a folder", hint="name a file of records in it, or FILE:LINE")
-    if not path.is_file():
-        if ".jsonl" in path.name:
-            raise SpecError(f"{text}: no such file", hint="FILE, FILE:LINE, or a case")
-        return []
-    try:
-        data = read_records_file(path)
-    except ResultsError as error:
-        raise SpecError(f"{path}: {error}", hint="name another file of records") from error
-    number = int(numbered["line"]) if numbered and path != Path(text) else None
-    if number is not None and not 1 <= number <= (lines := len(data.splitlines())):
-        raise SpecError(
-            f"{path}: line {number}: the file has {counted(lines, 'line')}", hint="count from 1"
-        )
-    return _read(path, data, number)
-
-
-def _read(path: Path, data: bytes, wanted: int | None) -> list[RunRecord]:
-    """Return the records of a file, or the one of a line; warn of what is none.
-
-    Raises:
-        SpecError: If there is no record among them.
-    """
-    found, mistakes = [], []
-    for (number, *_), record in records_in(data):
-        if wanted not in (None, number):
-            continue
-        if isinstance(record, str):
-            mistakes.append(f"{path}: line {number}: is no record: {record}")
-        else:
-            found.append(record)
-    if not found:
-        raise SpecError(
-            mistakes[0] if mistakes else f"{path}: has no record",
-            hint="name a file that has one, or a case of the results",
-        )
-    warn(f"left out: {mistake}" for mistake in mistakes)
-    return found
 
 
 def _in_results(results: Path, case: str) -> list[RunRecord]:

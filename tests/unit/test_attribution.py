@@ -30,7 +30,7 @@ from ivhl.bench.attribution import (
 from ivhl.bench.experiment import Runs
 from ivhl.bench.request import Request
 from ivhl.cli import app
-from ivhl.cli.attribute import _print_effects, _warn_of_disturbance
+from ivhl.cli.attribute import _print_effects
 from ivhl.cli.schemas import SCHEMAS
 from ivhl.errors import LockError, ResultsError, SpecError
 from ivhl.matrix.locks import ensure_lock, lock_path, lock_state, write_missing_sums
@@ -55,6 +55,7 @@ from ivhl.tracker.causes.attribution import (
     overall_local,
 )
 from ivhl.tracker.causes.effects import Effect
+from ivhl.tracker.causes.factorial import disturbed_by
 from ivhl.tracker.causes.interaction import reported
 from ivhl.tracker.changes.comparable import BUILDS_UNKNOWN, differences
 from ivhl.tracker.changes.compare import session_reach
@@ -273,10 +274,9 @@ def test_eager_that_moves_with_what_no_eager_kernel_calls_was_disturbed(
     moved = Effect(("package",), "eager", 1.05, 1.03, 1.08)
     ends = FIRST._replace(package="sympy==1.14.0"), FIRST._replace(package=package)
     by = dict.fromkeys(corners_of(*ends), "works")
-    console = Terminal(file=StringIO(), width=200)
-    _warn_of_disturbance(console, [Attributed("box", "cpu", CASE, by, (moved,))])
-    _warn_of_disturbance(console, [Attributed("box", "cpu", CASE, by, (moved._replace(low=1),))])
-    text = console.file.getvalue()  # type: ignore[attr-defined]
+    found = [*disturbed_by([Attributed("box", "cpu", CASE, by, (moved,))])]
+    found += disturbed_by([Attributed("box", "cpu", CASE, by, (moved._replace(low=1),))])
+    text = "\n".join(found)
     assert text.count("no version of sympy moves eager code, and eager moved with it") == said
 
 

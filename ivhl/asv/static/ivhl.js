@@ -206,7 +206,7 @@
         var text = count ? own + ' found by ivhl regressions, along commits, PyTorch releases and Pythons' +
             (count > own ? '; ' + (count - own) + " by asv in the project's own suite." : '.') :
             'Nothing got worse: neither in the records of ivhl, along commits, PyTorch releases and ' +
-            "Pythons, nor in the project's own asv suite. `ivhl regressions --better` lists what got better.";
+            "Pythons, nor in the project's own asv suite. `ivhl regressions --all` also lists what got better.";
         return $('<div/>').append($('<p/>').text(text), count > own ? group : null);
     }
 

@@ -14,14 +14,20 @@ from ivhl.tracker.store.entries import code_of
 from ivhl.tracker.store.records import case_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.causes.attribution import Corner
+    from ivhl.tracker.causes.attribution import Attributed, Corner
     from ivhl.tracker.causes.effects import Factor
     from ivhl.tracker.store.entries import Entry
     from ivhl.tracker.store.index import Index
+
+# Packages that torch requires, and that no eager kernel of a CPU calls.
+_BESIDE_EAGER = {
+    *("filelock", "fsspec", "jinja2", "markupsafe", "mpmath", "networkx", "setuptools", "sympy"),
+    *("triton", "typing-extensions"),
+}
 
 
 def factorial(first: Treatment, last: Treatment) -> tuple[tuple[Factor, ...], tuple[Corner, ...]]:
@@ -131,3 +137,23 @@ def _code_of(entry: Entry) -> tuple[object, ...]:
     """Return a case on a machine with its code."""
     case = entry.case
     return case.machine, case.device, case_name(case), entry.dtype, code_of(entry)
+
+
+def disturbed_by(found: Sequence[Attributed]) -> Iterator[str]:
+    """Yield that runs were disturbed, if eager code moved with what cannot reach it."""
+    packages = {corner.at.package.partition("==")[0] for one in found for corner in one.outcomes}
+    idle = {"flags": "compiler flag"}
+    if packages <= _BESIDE_EAGER:
+        idle["package"] = f"version of {', '.join(packages)}"
+    moved = {
+        factor
+        for one in found
+        for effect in one.effects
+        for factor in effect.factors
+        if effect.metric == "eager" and effect.word in ("slower", "faster")
+    }
+    for factor in idle.keys() & moved:
+        yield (
+            f"no {idle[factor]} moves eager code, and eager moved with it: these runs were "
+            "disturbed; measure again, with more --rounds"
+        )

@@ -137,7 +137,7 @@ _NOTHING: Final = Segment("")
 def _folded(
     parts: Sequence[Segment], label_width: int, entry_width: int
 ) -> Iterator[list[Segment]]:
-    """Yield the lines of a row: as many as the text needs that is widest for its column."""
+    """Yield the lines of a row: those of its label, then, beside the last, those of its entries."""
     widths = (label_width, *[entry_width] * (len(parts) - 1))
     folded = [
         [part]
@@ -145,7 +145,9 @@ def _folded(
         else [Segment(text, part.style) for text in chop_cells(part.text, width)]
         for width, part in zip(widths, parts, strict=True)
     ]
-    for line in zip_longest(*folded, fillvalue=_NOTHING):
+    *above, label = folded[0]
+    yield from ([part] for part in above)
+    for line in zip_longest([label], *folded[1:], fillvalue=_NOTHING):
         yield [
             piece
             for width, part in zip(widths, line, strict=True)
