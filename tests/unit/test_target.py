@@ -32,7 +32,7 @@ from ivhl.measure.target_spec import (  # noqa: E402
 if TYPE_CHECKING:
     from pathlib import Path
 
-CACHED = ("target", "named", "call_of", "guess_of", "_workloads")
+CACHED = ("target", "_module", "named", "call_of", "guess_of", "_workloads")
 MODULE = '''
 import torch
 
@@ -202,3 +202,24 @@ def test_a_larger_batch_is_compiled_once_more_and_compared(use: Any) -> None:  #
         "unlike": "",
     }
     assert found["eager_s"] > 0
+
+
+def test_the_compiler_gets_no_code_of_the_harness(use: Any) -> None:  # noqa: ANN401
+    use("ratio", step=True)
+    seen: list[Any] = []
+
+    def compiler(function: Any) -> Any:  # noqa: ANN401
+        seen.append(function)
+        return function
+
+    x, y = make_inputs(0, torch.Generator().manual_seed(0))
+    outputs, gradients = target_module.parts(compiler)(x, y)
+    assert seen == [target_module.make()]
+    assert outputs.shape == x.shape
+    assert [gradient.shape for gradient in gradients] == [x.shape, y.shape]
+
+
+def test_a_file_of_the_user_gets_no_bytecode(use: Any, tmp_path: Path) -> None:  # noqa: ANN401
+    use("ratio")
+    target_module.named()
+    assert [path.name for path in tmp_path.iterdir()] == ["targets_of_test.py"]
