@@ -24,6 +24,7 @@ from ivhl.machine.memory import observe_memory
 from ivhl.machine.observation import LEVELS, Observation
 from ivhl.machine.system import System
 from ivhl.matrix.project import find_root, load
+from ivhl.script.cells import observe_cells
 from ivhl.workload import select_cases
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def doctor_command(
         *observe_cpu(system),
         *observe_memory(system, cases if device == "cpu" else ()),
         observe_disk((root or Path.cwd()) / ".asv" / "env"),
+        observe_cells(),
         *of_project,
         *observe_gpus(system, wanted=device == "cuda"),
     )

@@ -191,8 +191,11 @@ def first_line(tried: TargetTried) -> str:
     if failure is not None:
         kind = f"{failure['exception'].rpartition('.')[2]}: " if failure["exception"] else ""
         message = failure["message"].partition("\n")[0]
+        if failure["exception"] == "ModuleNotFoundError":  # there is no project here
+            message = f"{message.partition(';')[0]}; --with PACKAGE installs it"
         found = _ID.search(failure["message"])
-        where = f" at {failure['where']}" if failure.get("where") else ""
+        where = failure.get("where") or "<"
+        where = "" if where.startswith("<") else f" at {where}"
         return (
             f"{status} in phase {failure['phase']}: {kind}{message}"
             + where

@@ -8,7 +8,7 @@ itself, from its first layer, or from its signature. ``guess_of`` says which.
 from __future__ import annotations
 
 import ast
-import importlib
+import importlib.util
 import inspect
 import json
 import math
@@ -125,13 +125,27 @@ def named() -> Any:  # noqa: ANN401  (a function or a class)
     Raises:
         TargetError: If the module has no such name.
     """
-    module = importlib.import_module(target().module)
+    module = _module()
     tree = ast.parse(target().expression, mode="eval").body
     function = tree.func if isinstance(tree, ast.Call) else tree
     try:
         return eval(ast.unparse(function), _namespace(module))  # noqa: S307  (the user's own words)
     except (NameError, AttributeError) as error:
         raise TargetError(f"{target().module}: {error}") from error
+
+
+@cache
+def _module() -> Any:  # noqa: ANN401  (a module)
+    """Import the target's module; a file of the user gets no ``__pycache__`` beside it."""
+    import torch  # noqa: F401, PLC0415  (its own bytecode is written)
+
+    top = importlib.util.find_spec(target().module.partition(".")[0])
+    usual = sys.dont_write_bytecode
+    sys.dont_write_bytecode = "site-packages" not in str(top and top.origin)
+    try:
+        return importlib.import_module(target().module)
+    finally:
+        sys.dont_write_bytecode = usual
 
 
 def make() -> Any:  # noqa: ANN401  (a function or a model)
@@ -144,7 +158,7 @@ def make() -> Any:  # noqa: ANN401  (a function or a model)
 
     found = named()
     if isinstance(ast.parse(target().expression, mode="eval").body, ast.Call):
-        module = importlib.import_module(target().module)
+        module = _module()
         found = eval(target().expression, _namespace(module))  # noqa: S307
     elif inspect.isclass(found):
         try:
@@ -289,8 +303,8 @@ def guess_of() -> Guess:
         else:
             return guess
     raise TargetError(
-        f"the inputs of {target().expression} cannot be guessed: give them, e.g. --input 8,64"
-        + "".join(f"\n  not {line}" for line in tried)
+        f"the inputs of {target().expression} cannot be guessed: give them, e.g. --input 8,64, or "
+        "call it in a function of a file of yours" + "".join(f"\n  not {line}" for line in tried)
     )
 
 

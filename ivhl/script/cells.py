@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ivhl.errors import LockError, SpecError
+from ivhl.machine.observation import Observation
 from ivhl.matrix.environment import CellError, make_environment, uv_or_fail
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import lock_state
@@ -210,6 +211,18 @@ def make_room(cells: Path, needed: int) -> None:
             left -= json.loads(mark.read_text(encoding="utf-8"))["bytes"]
         if left < 0:
             _remove(mark.parent)
+
+
+def observe_cells() -> Observation:
+    """Return how many cells the user has, their size, and how to remove them."""
+    folder = cells_folder()
+    marks = [json.loads(mark.read_text(encoding="utf-8")) for mark in folder.glob(f"*/{MARK}")]
+    size = sum(mark["bytes"] for mark in marks) / 1e9
+    limit = os.environ.get(LIMIT_VARIABLE, f"{_LIMIT_GB:g}")
+    seen = (
+        f"{len(marks)} of scripts and targets, {size:.1f} of {limit} GB; to remove: rm -r {folder}"
+    )
+    return Observation("cells", "ok", seen)
 
 
 def _remove(folder: Path) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,10 +18,10 @@ from ivhl.cli.schemas import SCHEMAS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 # On Python 3.13, Dynamo refuses in the first and works in the second.
 RELEASES = "2.5.1,2.15.0"
+REPRODUCERS = Path(__file__).parent / "reproducers"
 FOUNDING = """
 import sys, torch
 from beside import SHAPE
@@ -192,3 +193,23 @@ def test_a_cell_that_is_left_half_made_is_made_again(run: Callable[..., Any]) ->
     done = subprocess.run([*command, "script.py"], cwd=folder, env=environment, check=False)
     assert done.returncode == 0
     assert (half / "ivhl-cell.json").exists()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("cumsum_dtype", "compiled torch.int64", "compiled torch.bfloat16"),
+        ("dropout_alias", "[1.0, 1.0, 1.0, 1.0]", "[2.0, 2.0, 2.0, 2.0]"),
+        ("grad_of_view", "compiled [[0.0, 0.0, 1.0]", "compiled [[0.0, 0.0, 2.0]"),
+    ],
+)
+def test_reproducers_of_reported_issues_end_as_reported(
+    run: Callable[..., Any], name: str, old: str, new: str
+) -> None:
+    code = (REPRODUCERS / f"{name}.py").read_text(encoding="utf-8")
+    told = run(code, options=("--torch", "2.6.0,2.15.0"))[1]
+    assert told["differences"] == [["py3.13-torch2.6.0", "py3.13-torch2.15.0"]]
+    outputs = [cell["outcome"]["output"] for cell in told["cells"]]
+    assert old in outputs[0]
+    assert new in outputs[1]

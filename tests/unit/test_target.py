@@ -37,7 +37,7 @@ from ivhl.workload import load_workloads  # noqa: E402
 if TYPE_CHECKING:
     from pathlib import Path
 
-CACHED = ("target", "named", "call_of", "guess_of", "_workloads")
+CACHED = ("target", "_module", "named", "call_of", "guess_of", "_workloads")
 MODULE = '''
 import torch
 
@@ -274,3 +274,25 @@ def test_a_saved_target_is_declared_with_the_inputs_that_it_took(
     assert "return (torch.ones(3),)" in (tmp_path / path).read_text()
     (only,) = load_workloads(package)
     assert {name: getattr(only, name) for name in more} == more
+
+
+def test_the_compiler_gets_no_code_of_the_harness(use: Any) -> None:  # noqa: ANN401
+    use("ratio", step=True)
+    seen: list[Any] = []
+
+    def compiler(function: Any) -> Any:  # noqa: ANN401
+        seen.append(function)
+        return function
+
+    x, y = make_inputs(0, torch.Generator().manual_seed(0))
+    outputs, gradients = target_module.parts(compiler)(x, y)
+    assert seen == [target_module.make()]
+    assert outputs.shape == x.shape
+    assert [gradient.shape for gradient in gradients] == [x.shape, y.shape]
+
+
+def test_a_file_of_the_user_gets_no_bytecode(use: Any, tmp_path: Path) -> None:  # noqa: ANN401
+    (tmp_path / "imported_once.py").write_text("def f(x):\n    return x\n")
+    use("f", module="imported_once")
+    target_module.named()
+    assert not (tmp_path / "__pycache__").exists()
