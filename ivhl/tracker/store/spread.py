@@ -3,7 +3,7 @@
 The interval in a record comes from the rounds of one run. Another run has other processes, another
 memory layout and another time of day. How much its ratio differs is learnt from repeated runs on
 one machine under equal conditions, per kind of case and per case, and checked on held-out runs
-(``coverage``).
+(``python -m studies.spread``).
 
 The scale of a run is ``sqrt(tau**2 + within**2)``: the standard deviation between runs, and the
 standard error implied by the run's own interval. How many scales contain 95 or 98 % of the
