@@ -18,7 +18,7 @@ import sys
 import time
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
@@ -190,18 +190,28 @@ def make_model(size: Any) -> Any:  # noqa: ANN401, ARG001  (a model)
     return make()
 
 
-def make_inputs(size: Any, generator: torch.Generator) -> tuple[Any, ...]:  # noqa: ANN401, ARG001
-    """Draw the inputs; keyword arguments are the last one, a dict, if there are any."""
-    return _inputs_of(guess_of(), generator)
+def make_inputs(size: Any, generator: torch.Generator) -> Any:  # noqa: ANN401, ARG001
+    """Draw the inputs; keyword arguments are the last one, a dict, or of a model all of them."""
+    arguments, keywords = _arguments(guess_of(), generator)
+    if is_model() and keywords:  # the harness calls a model with a mapping by name
+        return keywords
+    return (*arguments, keywords) if keywords else arguments
 
 
-def _inputs_of(guess: Guess, generator: torch.Generator) -> tuple[Any, ...]:
+def _arguments(guess: Guess, generator: torch.Generator) -> tuple[tuple[Any, ...], dict[str, Any]]:
     def drawn(value: Any) -> Any:  # noqa: ANN401  (an argument)
         return draw(value, generator) if isinstance(value, TensorLike) else value
 
-    arguments = tuple(map(drawn, guess.arguments))
     keywords = {name: drawn(value) for name, value in guess.keywords.items()}
-    return (*arguments, keywords) if keywords else arguments
+    return tuple(map(drawn, guess.arguments)), keywords
+
+
+@cache
+def is_model() -> bool:
+    """Return whether the target is a model."""
+    import torch  # noqa: PLC0415
+
+    return isinstance(make(), torch.nn.Module)
 
 
 @cache
@@ -294,10 +304,9 @@ def guess_of() -> Guess:
     tried: list[str] = []
     for guess in _guesses(found):
         try:
-            inputs = _drawn(guess)
-            keywords = inputs.pop() if guess.keywords else {}
+            arguments, keywords = _drawn(guess)
             with torch.no_grad():
-                found(*inputs, **keywords)
+                found(*arguments, **keywords)
         except Exception as error:  # noqa: BLE001  (the next guess may do)
             tried.append(f"{guess} ({guess.source}): {message_of(error).splitlines()[0][:120]}")
         else:
@@ -499,10 +508,10 @@ def indicative() -> dict[str, Any]:
         function, compiled = made, torch.compile(made)
     else:
         function, compiled = call_of(), parts(torch.compile)
-    inputs = _drawn(first)
     with nullcontext() if target().step else torch.no_grad():
-        compiled(*inputs)
-        eager_s, compiled_s = _medians(lambda: function(*inputs), lambda: compiled(*inputs))
+        calls = _bound(function, first), _bound(compiled, first)
+        calls[1]()
+        eager_s, compiled_s = _medians(*calls)
         larger = first._replace(arguments=tuple(map(_larger, first.arguments)))
         second = None
         if larger != first and not first.keywords:
@@ -530,13 +539,13 @@ def _second_shape(
     torch.manual_seed(0)
     state = torch.get_rng_state()
     try:
-        eager = function(*_drawn(guess))
+        eager = _bound(function, guess)()
     except Exception:  # noqa: BLE001  (not every function takes another size)
         return None
     is_random = not torch.equal(state, torch.get_rng_state())
     before = sum(convert_frame_counts().values())
     try:
-        found = compiled(*_drawn(guess))
+        found = _bound(compiled, guess)()
     except Exception as error:  # noqa: BLE001  (a result)
         told = f"{qualified_name(error)}: {message_of(error)}"
         return {"inputs": str(guess), "failure": told.partition("\n")[0]}
@@ -548,14 +557,22 @@ def _second_shape(
     return seen | {"off": off, "unlike": unlike}
 
 
-def _drawn(guess: Guess) -> list[Any]:
+def _drawn(guess: Guess) -> tuple[list[Any], dict[str, Any]]:
     import torch  # noqa: PLC0415
 
     def cast(x: Any) -> Any:  # noqa: ANN401
         return x.float() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
 
-    drawn = _inputs_of(guess, torch.Generator().manual_seed(1))
-    return [{k: cast(v) for k, v in x.items()} if isinstance(x, dict) else cast(x) for x in drawn]
+    arguments, keywords = _arguments(guess, torch.Generator().manual_seed(1))
+    return [*map(cast, arguments)], {name: cast(x) for name, x in keywords.items()}
+
+
+def _bound(function: Callable[..., Any], guess: Guess) -> Callable[[], Any]:
+    """Return the call of a function, or of a model, on drawn inputs."""
+    arguments, keywords = _drawn(guess)
+    if is_model():
+        return partial(function, *arguments, **keywords)
+    return partial(function, *arguments, *([keywords] if keywords else []))
 
 
 def convert_frame_counts() -> dict[Any, int]:

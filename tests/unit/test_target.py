@@ -37,7 +37,7 @@ from ivhl.workload import load_workloads  # noqa: E402
 if TYPE_CHECKING:
     from pathlib import Path
 
-CACHED = ("target", "_module", "named", "call_of", "guess_of", "_workloads")
+CACHED = ("target", "_module", "named", "call_of", "guess_of", "is_model", "_workloads")
 MODULE = '''
 import torch
 
@@ -81,6 +81,16 @@ def counts(x):
     ...        )
     """
     return torch.bincount(x, minlength=5)
+
+class Named(torch.nn.Linear):
+    """A layer.
+
+    >>> net = Named(5, 2)
+    >>> net(input=torch.rand(4, 5))
+    """
+
+    def forward(self, *, input):
+        return super().forward(input)
 
 def images(x):
     assert x.ndim == 4
@@ -296,3 +306,10 @@ def test_a_file_of_the_user_gets_no_bytecode(use: Any, tmp_path: Path) -> None: 
     use("f", module="imported_once")
     target_module.named()
     assert not (tmp_path / "__pycache__").exists()
+
+
+def test_a_model_gets_its_inputs_by_name_where_its_example_has_names(use: Any) -> None:  # noqa: ANN401
+    use("Named(5, 2)")
+    drawn = make_inputs(0, torch.Generator().manual_seed(0))
+    assert {name: tuple(x.shape) for name, x in drawn.items()} == {"input": (4, 5)}
+    assert indicative()["second"] is None
