@@ -170,22 +170,6 @@ def surgical_module(root: Path) -> list[str]:
     return [*markdown(head, rows), "", conditions]
 
 
-def surgical_difference(root: Path, *, export: str) -> list[str]:
-    """Return what eager and compiled layers differ by, and both from float64.
-
-    Args:
-        root: Root of the project.
-        export: Name of the export of ``studies.surgical_parts``.
-    """
-    found = _load(root, f"exports/{export}.json")
-    keys = ("largest", "rms", "eager_rms", "compiled_rms")
-    rows = [[row["what"], *(f"{row[key]:.1e}" for key in keys)] for row in found["difference"]]
-    return markdown(
-        ["eager beside compiled", "largest", "RMS", "eager from float64", "compiled from float64"],
-        rows,
-    )
-
-
 def rollout(root: Path) -> list[str]:
     """Return the time of a step of each phase, its speedup over the first one, and its drift."""
     exports = _rollout_exports(root)
@@ -410,7 +394,6 @@ FROM_EXPORTS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "rollout": rollout,
     "rollout-by-hand": rollout_by_hand,
     "rollout-parts": rollout_parts,
-    "surgical-difference": partial(surgical_difference, export=f"surgical-{RELEASES[1]}"),
     "surgical-module": surgical_module,
     "surgical-times": surgical_times,
 }
