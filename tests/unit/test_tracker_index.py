@@ -21,7 +21,7 @@ from ivhl.records.files import append_record, record_file
 from ivhl.records.identity import key_of
 from ivhl.records.reader import read_record
 from ivhl.records.record import RecordedObservation, to_json
-from ivhl.tracker.changes.history import changes_of
+from ivhl.tracker.changes.history import changes_of, steps_in
 from ivhl.tracker.changes.regressions import find_changes
 from ivhl.tracker.detection.changepoints import detect
 from ivhl.tracker.store.course import point_of
@@ -395,9 +395,9 @@ def test_steps_are_found_once(tmp_path: Path) -> None:
     values = [1.0, 1.01, 0.99, 1.0, 1.02, 1.0, 1.3, 1.31, 1.29, 1.3, 1.31, 1.3, 1.29, 1.3]
     intervals = [(value * 0.99, value * 1.01) for value in values]
     series = [(values, intervals), (values[:7], intervals[:7]), (values, intervals)]
-    found = index.detect(series)
+    found = steps_in(index, series)
     assert found[0]
-    assert found == index.detect(series) == [detect(*one) for one in series]
+    assert found == steps_in(index, series) == [detect(*one) for one in series]
 
 
 def commits(n: int) -> list[RunRecord]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import astuple
+from functools import partial
 from hashlib import sha256
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ivhl.records.identity import CaseInCell
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     from ivhl.tracker.changes.regressions import History
     from ivhl.tracker.changes.series import Along
+    from ivhl.tracker.detection.changepoints import Searched
     from ivhl.tracker.store.entries import Entry
     from ivhl.tracker.store.spread import Spreads
 
@@ -40,16 +43,37 @@ def changes_of(
     """
     along = tuple(along)
     if not isinstance(history, Index) or spreads is not history.spreads:
-        detect = history.detect if isinstance(history, Index) else detect_all
+        detect = partial(steps_in, history) if isinstance(history, Index) else detect_all
         return find_changes(history, spreads, commit_order, along, wanted=wanted, detect=detect)
     numbers = array("q", (entry.id for entry in history.entries if wanted(entry)))
     asked = sha256(numbers.tobytes() + "\0".join((*along, *commit_order)).encode()).hexdigest()
 
     def find() -> list[Any]:
         found = find_changes(
-            history, spreads, commit_order, along, wanted=wanted, detect=history.detect
-        )
+            history, spreads, commit_order, along, wanted=wanted,
+            detect=partial(steps_in, history),
+        )  # fmt: skip
         return [*map(astuple, found)]
 
     kept = history.kept(f"changes {asked}", find)
     return tuple(Change(name, CaseInCell(*case), *rest) for name, case, *rest in kept)
+
+
+def steps_in(index: Index, series: Sequence[Searched]) -> list[Sequence[int]]:
+    """Return ``changepoints.detect_all`` of many series; the index keeps the answers."""
+    questions = [f"steps {_digest_of(*one)}" for one in series]
+    known: dict[str, Sequence[int]] = {}
+    for question in set(questions):
+        if (places := index.answer(question, lasts=True)) is not None:
+            known[question] = places
+    wanted = {q: one for q, one in zip(questions, series, strict=True) if q not in known}
+    if wanted:
+        found = dict(zip(wanted, detect_all([*wanted.values()]), strict=True))
+        known |= found
+        index.keep(found, lasts=True)
+    return [known[question] for question in questions]
+
+
+def _digest_of(values: Sequence[float], intervals: Sequence[tuple[float, float]]) -> str:
+    numbers = array("d", chain(values, chain.from_iterable(intervals)))
+    return sha256(numbers.tobytes()).hexdigest()[:32]

@@ -12,12 +12,10 @@ import json
 import os
 import sqlite3
 import stat
-from array import array
 from collections import defaultdict
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from hashlib import sha256
-from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.detection.changepoints import Searched
 
 # The garbage collector closes the database in whatever thread it runs.
 _OPTIONS: Final[Any] = {"timeout": WAIT_S, "isolation_level": None, "check_same_thread": False}
@@ -426,23 +423,6 @@ class Index:
         with collector_paused(), self._reading():
             return self._entries(_REPEATED)
 
-    def detect(self, series: Sequence[Searched]) -> list[list[int]]:
-        """Return ``changepoints.detect_all`` of many series; the answers are kept."""
-        questions = [f"steps {_digest_of(*one)}" for one in series]
-        known: dict[str, list[int]] = {}
-        for question in set(questions):
-            if (places := self.answer(question, lasts=True)) is not None:
-                known[question] = places
-        wanted = {q: one for q, one in zip(questions, series, strict=True) if q not in known}
-        if wanted:
-            # Imported here: NumPy takes a tenth of a second, and most commands find no steps.
-            from ivhl.tracker.detection.changepoints import detect_all  # noqa: PLC0415
-
-            found = dict(zip(wanted, detect_all([*wanted.values()]), strict=True))
-            known |= found
-            self.keep(found, lasts=True)
-        return [known[question] for question in questions]
-
     def kept(self, question: str, make: Callable[[], Any]) -> Any:  # noqa: ANN401  (JSON)
         """Return the answer that is kept for a question; else make it, JSON, and keep it."""
         found = self.answer(question)
@@ -503,11 +483,6 @@ def _what(record: RunRecord) -> tuple[str, ...]:
     """Return what tells a record from others, as ``_PLACE`` has it."""
     case = record.workload, record.size, record.variant
     return record.machine.name, record.commit, record.cell.id, *case, record.recorded_at
-
-
-def _digest_of(values: Sequence[float], intervals: Sequence[tuple[float, float]]) -> str:
-    numbers = array("d", chain(values, chain.from_iterable(intervals)))
-    return sha256(numbers.tobytes()).hexdigest()[:32]
 
 
 def _made(text: str) -> Made:
