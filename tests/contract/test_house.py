@@ -20,7 +20,7 @@ LIMITS: Final = {
     "functions over 50 lines, in percent": 1.14,
     "rows of the glossary": 37,
     "words of README": 480,
-    "words of the documents": 34_940,
+    "words of the documents": 35_000,
 }
 
 

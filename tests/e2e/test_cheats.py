@@ -131,6 +131,7 @@ def records(
         if isinstance(item, pytest.Function)
         and item.module is request.module
         and hasattr(item, "callspec")
+        and "workload" in item.callspec.params
     ]
     return measure(wanted, tmp_path_factory.mktemp("cheats"), request.param)
 

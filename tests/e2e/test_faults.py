@@ -72,7 +72,7 @@ FAULTS = [
 ]
 
 
-def make_run(folder: Path) -> Run:
+def make_run(folder: Path, cache: Path | None = None) -> Run:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     return Run(
         project="faulty",
@@ -82,6 +82,7 @@ def make_run(folder: Path) -> Run:
         machine=this_machine("test"),
         results=str(folder / "results"),
         scratch=str(folder / "scratch"),
+        cache=None if cache is None else str(cache),
         repeat="repeat",
         effort=Effort(deadline_s=60, memory_limit=4 << 30),
     )
@@ -95,6 +96,12 @@ def read(run: Run) -> dict[str, RunRecord]:
     lines = run.record_file.read_bytes().splitlines()
     records = [read_record(line) for line in lines]
     return {record.workload: record for record in records}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder in which the first compile is kept, which takes a run 20 s."""
+    return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(scope="module")
@@ -220,8 +227,8 @@ def test_a_record_names_the_place_in_the_users_code(records: dict[str, RunRecord
     assert failure.where.startswith("e2e/faulty_calls.py:")
 
 
-def test_an_interrupted_run_is_resumed(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
+def test_an_interrupted_run_is_resumed(tmp_path: Path, cache: Path) -> None:
+    run = make_run(tmp_path, cache)
     steps: list[tuple[str, str]] = []
 
     def note(step: str, case: Case, _: RunRecord | None) -> None:
@@ -271,7 +278,7 @@ def test_sigkill_of_the_measuring_process_loses_one_case(tmp_path: Path) -> None
     assert other.failure_class == "inputs"
 
 
-@pytest.mark.parametrize("isolate", ["1", "0"])
+@pytest.mark.parametrize("isolate", ["1", pytest.param("0", marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     "how",
     [
@@ -300,7 +307,7 @@ def test_a_run_that_is_ended_takes_its_cases_and_their_daemons_along(
     assert ends(LEFT)
 
 
-def test_a_full_disk_is_reported_and_loses_no_record(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_loses_no_record(tmp_path: Path, cache: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     mount = subprocess.run(
@@ -311,7 +318,7 @@ def test_a_full_disk_is_reported_and_loses_no_record(tmp_path: Path) -> None:
     if mount.returncode:
         pytest.skip("needs the right to mount a tmpfs: " + mount.stderr.decode().strip())
     try:
-        run = replace(make_run(tmp_path), results=str(small))
+        run = replace(make_run(tmp_path, cache), results=str(small))
         run_cases(run, cases("bad.inputs"))
         fill_up(small / "filler")
         with pytest.raises(OSError, match="No space left"):

@@ -136,6 +136,7 @@ def records(
         if isinstance(item, pytest.Function)
         and item.module is request.module
         and hasattr(item, "callspec")
+        and "workload" in item.callspec.params
     ]
     return measure(wanted, tmp_path_factory.mktemp("models"), request.param)
 
