@@ -31,6 +31,11 @@ CHECK, FULL = ["check"], ["full"]
 # Most of these tests compile, each on one core. More than 4 processes would need more memory.
 SIDE_BY_SIDE = ("--numprocesses", "logical", "--maxprocesses", "4", "--dist", "worksteal")
 
+END_TO_END = tuple(
+    f"tests/e2e/test_{name}.py"
+    for name in ("two_cells", "foreign", "distribution", "init_builds", "run")
+)
+
 nox.options.sessions = ["tests"]
 nox.options.error_on_missing_interpreters = True
 nox.options.reuse_existing_virtualenvs = True
@@ -96,6 +101,7 @@ ONLY_IN_FULL = (
     *(f"contract(torch={release!r})" for release in TESTED if release != OLDEST_TORCH),
     *(f"long(torch={release!r})" for release in (OLDEST_TORCH, NEWEST_TORCH)),
     "calculator",
+    "e2e-full",
     "examples",
     "causes",
     *(f"cheats(torch={release!r})" for release in TESTED),
@@ -191,8 +197,14 @@ def long(session: nox.Session, torch: str) -> None:
 def e2e(session: nox.Session) -> None:
     """Run end to end: a new user's two cells, another project's first commit, our wheel."""
     install_cell(session, OLDEST_TORCH)
-    files = ("two_cells", "foreign", "distribution", "init_builds", "run")
-    run_tests(session, *(f"tests/e2e/test_{name}.py" for name in files), "-m", "not full")
+    run_tests(session, *END_TO_END, "-m", "not full")
+
+
+@nox.session(name="e2e-full", venv_backend="uv", python=OLDEST_PYTHON, tags=FULL)
+def e2e_full(session: nox.Session) -> None:
+    """Run what `e2e`, `faults` and `docker-tests` leave out."""
+    install_cell(session, OLDEST_TORCH)
+    run_tests(session, *END_TO_END, "tests/e2e/test_faults.py", "tests/docker", "-m", "full")
 
 
 @nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=CHECK, allow_parallel=True)
@@ -205,9 +217,9 @@ def faults(session: nox.Session) -> None:
 
 @nox.session(venv_backend="uv", tags=FULL)
 def examples(session: nox.Session) -> None:
-    """Measure two projects of PyPI from examples/, and adopt one of each build backend."""
+    """Measure two projects of PyPI from examples/."""
     session.install("--group", "test", "-e", ".")
-    run_tests(session, "tests/e2e/test_examples.py", "tests/e2e/test_init_builds.py")
+    run_tests(session, "tests/e2e/test_examples.py")
 
 
 @nox.session(venv_backend="uv", tags=FULL)
@@ -260,7 +272,7 @@ def slurm(session: nox.Session) -> None:
 def docker_tests(session: nox.Session) -> None:
     """Build images of cells and measure in them, on a running Docker engine or one started here."""
     session.install("--group", "test", "-e", ".")
-    run_tests(session, "tests/docker")
+    run_tests(session, "tests/docker", "-m", "not full")
 
 
 @nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)

@@ -482,6 +482,7 @@ def test_an_engine_that_dies_loses_no_finished_record(
     assert no_containers(daemon)
 
 
+@pytest.mark.full
 def test_a_real_cell_is_built_measured_and_shown(daemon: Daemon, clone: Path) -> None:
     """Build, measure and publish as a user does; the slowest test of this file."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NOX")}

@@ -289,6 +289,7 @@ def test_the_gate_interleaves_two_commits_in_one_cell(clone: Path) -> None:
     assert f"{WORKLOAD}/medium/real-compiled: " in said
 
 
+@pytest.mark.full
 def test_a_gate_that_is_killed_goes_on(clone: Path) -> None:
     journals = clone / ".asv" / "confirm"
     with subprocess.Popen(
