@@ -97,7 +97,8 @@ def advise_command(
         )
         return
     with screen(every=every, soft_wrap=False) as console:
-        head = f"torch.compile on {place.machine}, {place.device}, over {counted(over, 'case')}"
+        uses = f"the {counted(over, 'case')} that {'uses' if over == 1 else 'use'} it"
+        head = f"torch.compile on {place.machine}, {place.device}, over {uses}"
         console.print(Text(head, "bold"))
         lines = Columns("", "")
         for python, spans in support.items():

@@ -35,7 +35,7 @@ def test_the_newest_python_is_taken_where_all_are_alike() -> None:
     assert found is not None
     assert (found.python, found.torch, found.against) == ("3.14", "2.15.0", {})
     assert "4 of 4 cases pass" in str(found)
-    assert "of that on 3.12, over 4 cases." in str(found)
+    assert "the speedup on 3.12, over 4 cases." in str(found)
 
 
 def test_a_python_that_breaks_a_case_is_not_taken_and_the_case_is_named() -> None:
@@ -147,7 +147,7 @@ def test_a_free_threaded_python_is_compared_and_not_taken() -> None:
     found = advice_of(*on("3.13"), *on("3.14"), *on("3.14t", speedup=8.0), *on("3.14t", "2.16.0"))
     assert found is not None
     assert (found.python, found.torch, found.cost) == ("3.14", "2.15.0", "")
-    assert "of that on 3.14t, over 4 cases." in str(found)
+    assert "the speedup on 3.14t, over 4 cases." in str(found)
     slow = advice_of(*on("3.14"), *on("3.14t", speedup=1.0))
     assert slow is not None
     assert "slower than on 3.14" in slow.against["3.14t"]

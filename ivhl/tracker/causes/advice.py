@@ -240,7 +240,7 @@ def _cost(found: Iterable[Comparison], mean: Mean | None, other: str) -> str:
             what = of_one if len(names) == 1 else of_more
             parts.append(f"{counted(len(names), 'case')} {what} on {other}: {_some(names)}")
     if not parts and mean is not None and mean.high < 1:
-        parts.append(f"the mean speedup is {_ratio(mean)} of that on {other}")
+        parts.append(f"the mean speedup is {_ratio(mean)} that of {other}")
     return "; ".join(parts)
 
 
@@ -248,7 +248,7 @@ def _reason(found: Iterable[Comparison], mean: Mean | None, other: str) -> str:
     found = tuple(found)
     disturbed = disturbed_cases(found)
     if mean is not None:
-        text = f"The speedup is {_ratio(mean)} of that on {other}, over {mean.cases} cases"
+        text = f"The speedup is {_ratio(mean)} the speedup on {other}, over {mean.cases} cases"
         return f"{text}; {disturbed} left out." if disturbed else f"{text}."
     if any(one.kind == "incomparable" and not one.is_disturbed for one in found):
         return f"The times of {other} were measured in another way: they say nothing."
