@@ -13,7 +13,7 @@ import os
 import pkgutil
 import sys
 from collections.abc import Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -550,7 +550,9 @@ def _tree_of(module: str) -> tuple[Path, ast.Module] | None:
         SyntaxError: If it is not valid Python.
         OSError: If it is no plain file: reading a pipe would wait without end.
     """
-    spec = find_spec(module)
+    spec = None
+    with suppress(ValueError):  # of a module that somebody made without a file
+        spec = find_spec(module)
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return None
     path = Path(spec.origin)

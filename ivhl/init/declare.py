@@ -60,8 +60,13 @@ def arguments_in(root: Path, target: str) -> int:
         )
     defined = next((one for one in tree.body if getattr(one, "name", "") == name), None)
     if isinstance(defined, ast.ClassDef):
-        defined = next((x for x in defined.body if getattr(x, "name", "") == "forward"), None)
-        return max(_needed(defined) - 1, 1)
+        methods = {getattr(one, "name", ""): one for one in defined.body}
+        if name == expression and _needed(methods.get("__init__")) > 1:
+            raise SpecError(
+                f"{target!r}: {name} needs arguments to be made",
+                hint=f"write them: {module}:{name}(...)",
+            )
+        return max(_needed(methods.get("forward")) - 1, 1)
     return _needed(defined)
 
 

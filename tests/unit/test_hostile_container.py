@@ -281,7 +281,7 @@ class _Made:
 def test_two_runs_on_one_engine_have_cpus_of_their_own() -> None:
     assert taken_cpus(_Engine("6,7", "", "x")) == {6, 7}
     assert choose_cpus("", MACHINE, 1) == (6, 7)
-    with pytest.raises(SpecError, match="numbers of CPUs from 0 to 7"):
+    with pytest.raises(SpecError, match="IVHL_IMAGE_CPUS: must be CPUs from 0 to 7"):
         choose_cpus(f"0-{10**15}", MACHINE, 1)  # is not counted up to
     assert choose_cpus("", MACHINE, 1, {6, 7}) == (4, 5)
     assert choose_cpus("", MACHINE, 1, {7, 4}) == (5, 6)

@@ -389,6 +389,7 @@ import torch
 def softplus(x): ...
 def mix(a, b, scale=2): ...
 class Net(torch.nn.Module):
+    def __init__(self, size, width=2): ...
     def forward(self, x, y): ...
 """
 
@@ -429,6 +430,7 @@ def test_a_target_is_declared_in_one_file_that_is_read_as_it_is_named(
         ("demo.op:softplus", "the project has no module demo.op", "as it is imported"),
         ("softplus", "must be package.module:function", "as it is imported"),
         ("demo.ops:Net(x)", "must be a name with literal arguments", "make_model"),
+        ("demo.ops:Net", "Net needs arguments to be made", "write them: demo.ops:Net(...)"),
     ],
 )
 def test_a_target_that_is_not_there_is_refused_before_anything_is_resolved(
