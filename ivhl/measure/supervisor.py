@@ -41,7 +41,9 @@ def main(argv: Sequence[str]) -> NoReturn:
         status = _run_isolated(command, lifeline)
     else:
         status = supervise(command, lifeline)
-        end_descendants()
+        # Between the list of processes and a look at each, a child may start another one and end.
+        while _has_children():
+            end_descendants()
     if status < 0:  # end by the same signal, without a second core dump
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with contextlib.suppress(OSError):
@@ -231,6 +233,15 @@ def children() -> list[int]:
             if int(_stat(pid)[1]) == os.getpid():
                 found.append(pid)
     return found
+
+
+def _has_children() -> bool:
+    """Return whether this process has children; orphans are adopted, so without any all ended."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+        return True
+    return False
 
 
 def end_descendants(of: int | None = None) -> None:
