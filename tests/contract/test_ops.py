@@ -207,6 +207,7 @@ def test_public_operation_is_compiled_once_for_all_sizes(name: str) -> None:
     assert not any(f.graph_breaks for f in report.functions), str(report)
 
 
+@pytest.mark.full
 def test_public_stencil_rolls_around_axes_that_are_shorter_than_its_reach() -> None:
     # Compiled by 2.5.1 or 2.6.0 for any shape, a roll by more than there is reads outside of it.
     torch._dynamo.reset()
