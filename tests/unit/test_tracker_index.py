@@ -260,7 +260,8 @@ def test_what_a_wrong_clock_hid_is_shown_once_the_clock_is_right(
 def test_a_writer_between_two_reads_mixes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ivhl.tracker.store.index.WAIT_S", 0.1)
+    options = {"timeout": 0.1, "isolation_level": None, "check_same_thread": False}
+    monkeypatch.setattr("ivhl.tracker.store.index._OPTIONS", options)
     write_records(tmp_path, at(0))
     index = open_index(tmp_path)
     written: list[str] = []
