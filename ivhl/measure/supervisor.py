@@ -41,9 +41,7 @@ def main(argv: Sequence[str]) -> NoReturn:
         status = _run_isolated(command, lifeline)
     else:
         status = supervise(command, lifeline)
-        # Between the list of processes and a look at each, a child may start another one and end.
-        while _has_children():
-            end_descendants()
+        end_descendants()
     if status < 0:  # end by the same signal, without a second core dump
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with contextlib.suppress(OSError):
@@ -235,26 +233,31 @@ def children() -> list[int]:
     return found
 
 
-def _has_children() -> bool:
-    """Return whether this process has children; orphans are adopted, so without any all ended."""
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-        return True
-    return False
-
-
 def end_descendants(of: int | None = None) -> None:
     """Kill all descendants, including orphans that have been adopted.
 
-    They are stopped first: a process that starts another one for each that ends cannot go on.
+    They are stopped first: a process that starts another one for each that ends cannot go on. A
+    process that starts another one and ends may be missed between the list of processes and a look
+    at each; the kernel knows whether this process, which adopts orphans, has children left.
 
     Args:
         of: Process id; ``None`` means this process.
     """
-    while left := [pid for pid in living_descendants(of) if not _is_gone(pid)]:
+    while True:
+        left = [pid for pid in living_descendants(of) if not _is_gone(pid)]
+        if not left and (of is not None or not _has_children()):
+            return
         send(left, signal.SIGSTOP)
         send(left, signal.SIGKILL)
+
+
+def _has_children() -> bool:
+    """Return whether this process has living children; ``False`` without ``/proc``."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+        return sys.platform == "linux"
+    return False
 
 
 def end_tree(root: int) -> None:

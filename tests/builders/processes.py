@@ -33,6 +33,15 @@ def run():
     signal.pause()
 if os.fork() == 0: run()
 """
+# Each process starts the next one and ends: no list of processes has the one that lives.
+HOPPER = """
+import os, time
+until = time.monotonic() + 20
+if os.fork(): os._exit(0)
+os.setsid()
+while time.monotonic() < until:
+    if os.fork(): os._exit(0)
+"""
 # Stops a process again whenever that continues.
 STOPPER = """
 import os, signal, sys

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import select
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from ivhl.measure.launcher import read_journal
 from ivhl.measure.process import Ending, ProcessTree, run_limited, run_tree, tail
-from tests.builders.processes import STARTS, alive, appears, ends
+from tests.builders.processes import HOPPER, STARTS, alive, appears, ends
 
 GIB = 2**30
 ROOT = Path(__file__).parents[2]
@@ -253,3 +254,27 @@ def test_a_journal_is_read_up_to_a_limit_and_what_is_no_finding_is_passed_over(
     assert read_journal(path) == ("timing", {"done": True, "late": 1})
     monkeypatch.setattr("ivhl.measure.launcher.LONGEST_JOURNAL", path.stat().st_size - 5)
     assert read_journal(path) == ("timing", {"done": True})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="adopts orphans on Linux only")
+def test_a_process_that_starts_the_next_one_and_ends_is_ended(tmp_path: Path) -> None:
+    (tmp_path / "hopper.py").write_text(HOPPER)
+    code = (
+        "import subprocess, sys, time\n"
+        "from ivhl.measure.supervisor import adopt_orphans, end_descendants\n"
+        "adopt_orphans()\n"
+        "subprocess.run([sys.executable, '-I', '-S', 'hopper.py'], check=True)\n"
+        "time.sleep(0.3)\n"
+        "end_descendants()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.wait(30) == 0
+        # Each of them holds the pipe, and so it ends with the last one.
+        pipe = process.stdout
+        assert pipe is not None
+        assert select.select([pipe], [], [], 2)[0]
