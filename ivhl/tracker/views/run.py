@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
 from ivhl.instrument import describe_instrument
+from ivhl.records.record import Phase
 from ivhl.tracker.support.compat import python_key, release_key
-from ivhl.tracker.support.timings import PHASES
 from ivhl.tracker.views.source import Place, Source, environment_page, run_page
 from ivhl.tracker.wording import QUICK_MEANING, memory, seconds
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ivhl.tracker.store.entries import Entry, HeldValues, Ran
+
+# In the order of execution. ``start`` is the time outside the other phases; ``waiting`` is the time
+# until the other process of the case has been timed.
+_PHASES: Final = ("start", "waiting", *get_args(Phase))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,7 @@ def _cell(cell: str, runs: Sequence[_Run]) -> RunCell:
     phases = Counter[str]()
     for run in runs:
         phases.update(run.ran.phase_s)
-    names = [*(p for p in PHASES if p in phases), *sorted(phases.keys() - set(PHASES))]
+    names = [*(p for p in _PHASES if p in phases), *sorted(phases.keys() - set(_PHASES))]
     held = tuple(dict.fromkeys(run.ran.held for run in runs))
     loads = [run.ran.load for run in runs if run.ran.load is not None]
     return RunCell(
