@@ -163,7 +163,7 @@ _SHOWN: Final = 60
 _SUFFIXES: Final = (".json", ".jsonc")  # those that asv itself looks for
 # Names of files and branches hold no null byte; pydantic refuses half of a character.
 _Text = Annotated[str, Field(pattern=r"^[^\x00]*$")]
-# Of asv 0.6.6: the rule, what keeps it, and the keys that have it.
+# Each row: a rule, the type that checks the rule, and keys of asv 0.6.6.
 _RULES: Final[tuple[tuple[str, Any, str], ...]] = (
     (
         "a text",

@@ -85,7 +85,7 @@ class RecordedLocks:
             kind="locked",
             path=lock_path(self._root, cell),
             sha256=sha256,
-            # What was measured then does not become another thing when the matrix changes.
+            # A later change of the matrix does not change the identity of these measurements.
             digest=matrix_digest(self._matrix, cell),
             pins=parse_lock(text.decode()),
         )

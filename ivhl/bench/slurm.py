@@ -55,8 +55,8 @@ def run_on_slurm(
     Args:
         root: Root of the project; logs go to ``.asv/slurm``.
         arguments: Arguments of ``ivhl``.
-        options: Those of ``sbatch`` by their long names; ``true`` for one without a value,
-            ``false`` to leave it out.
+        options: Long names of ``sbatch`` options and values; ``true`` sets an option without a
+            value, ``false`` leaves an option out.
         show: Called with the job's output as it appears.
 
     Raises:

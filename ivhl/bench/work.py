@@ -251,7 +251,7 @@ def cases_to_measure(
         stale: Whether to leave out cases with a final record of the commit.
         commit: Full hash.
         device: Device type.
-        machine: Whose records count as measured; ``None`` for those of any.
+        machine: Its records count as measured; ``None``: records of every machine do.
 
     Raises:
         SpecError: If git does not know the commit.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # Panel to its commands, and the first sentence of the help of each.
 _PANELS = {
     "Start": {
-        "init": "Write into this project what ivhl needs: matrix, locks, a file of TARGET.",
+        "init": "Write into this project what ivhl needs: matrix, locks, declarations.",
         "check": "Check every file that ivhl reads: matrix, locks, benchmarks, known failures.",
         "doctor": "Check whether this machine can measure reliably. Read-only.",
         "advise": "Recommend a Python and a PyTorch release, from the records.",

@@ -47,8 +47,8 @@ def advise_command(
     """Recommend a Python and a PyTorch release, from the records.
 
     Only what was run counts: a Python that was not is not recommended. For a code base, what its own
-    records show is kept apart from what only other code shows. Nothing of it is run. Its own records
-    are those of PATH, or of this project if that requires it.
+    records show is kept apart from what only other code shows. No code of PATH is run. Own records
+    are those of PATH, or of this project if this project requires PATH.
     """
     asked = Asked(
         **{name: chosen[name] or () for name in ("python", "torch", "machine")},

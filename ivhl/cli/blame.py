@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 # Beside the failure classes, what can be sought.
 _SYMPTOMS = ("failure", "slowdown", "graph-break")
-# Of what was tried, for JSON.
+# Fields of a trial in JSON.
 _TRIED = "outcome text compiled_s breaks"
 
 
@@ -68,8 +68,8 @@ def blame_command(
 ) -> None:
     """Find the compiler stage and setting behind a failure or slowness.
 
-    Writes a report with a minimal script that can be posted upstream. Of a script outside of a
-    project it takes --python, --torch, --with, --network and --deadline.
+    Writes a report with a minimal script that can be posted upstream. A script, outside of a
+    project, takes --python, --torch, --with, --network and --deadline.
     """
     if case.endswith(".py"):
         others = (good, machine, output, results, as_json, sought != "failure")

@@ -30,7 +30,7 @@ def init_command(
     *,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Write into this project what ivhl needs: matrix, locks, a file of TARGET.
+    """Write into this project what ivhl needs: matrix, locks, declarations.
 
     Run it in the folder with pyproject.toml. It never changes what is there already. Default: the
     Python that runs ivhl, the newest PyTorch that the project allows. --format github also writes a

@@ -260,7 +260,7 @@ def _show_output(console: Terminal, letter: str, outcome: ScriptOutcome) -> None
     for what, lines in (
         ("raises", [line for line in message if line.strip()]),
         ("prints", outcome.output.strip().splitlines()),
-        # Of a script that ends well, it holds what torch warns of on this machine.
+        # A script that ends well prints warnings of torch there.
         ("prints on standard error", outcome.errors.strip().splitlines() if is_silent else []),
     ):
         if not lines:

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias, get_args
 
 from ivhl.records.record import Level
 
-# What a check found: level, what was observed, and what to do next.
+# A result of a check: level, observation, next step.
 Found: TypeAlias = tuple[Level, str, str]
 LEVELS: Final[tuple[Level, ...]] = get_args(Level)
 

@@ -1,4 +1,4 @@
-"""What a search goes over: the releases or the commits between two ends, on which Python."""
+"""The positions of a search: releases or commits between two ends, and the Python."""
 
 from __future__ import annotations
 

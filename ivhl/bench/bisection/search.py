@@ -1,4 +1,4 @@
-"""Locate a change from the answers so far, and describe it. Nothing is measured or printed."""
+"""Locate a change from the answers so far, and describe the change, without measuring."""
 
 from __future__ import annotations
 
