@@ -12,7 +12,8 @@ from ivhl.errors import SpecError
 from ivhl.init.declare import arguments_in, declaration
 from ivhl.init.files import write_changes
 from ivhl.matrix.project import find_root, load_project
-from ivhl.script.cells import UnavailableError, cell_in_use, shipped_matrix
+from ivhl.script.cells import cell_in_use, shipped_matrix
+from ivhl.script.overlay import UnavailableError
 from ivhl.script.running import network_can_be_left
 from ivhl.script.trying import TargetTried, packages_of, read_target, try_in
 from ivhl.script.verdict import details, first_line, verdict
