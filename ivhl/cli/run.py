@@ -15,8 +15,9 @@ from ivhl.cli.screen import print_json
 from ivhl.errors import ResultsError, SpecError
 from ivhl.matrix.locks import lock_state
 from ivhl.script.blaming import blame_script
-from ivhl.script.cells import SHIPPED, UnavailableError, shipped_matrix
+from ivhl.script.cells import SHIPPED, shipped_matrix
 from ivhl.script.matrix import ScriptRuns, Wanted
+from ivhl.script.overlay import UnavailableError
 from ivhl.script.requirements import needs_of
 from ivhl.script.running import Script, network_can_be_left
 from ivhl.tracker.terminal import Terminal

@@ -25,12 +25,12 @@ from ivhl.script.cells import (
     LIMIT_VARIABLE,
     MARK,
     SHIPPED,
-    UnavailableError,
     make_room,
     shipped_matrix,
 )
 from ivhl.script.matrix import ScriptRuns, Wanted
 from ivhl.script.outcome import ScriptOutcome, are_alike, noisy_numbers, not_run
+from ivhl.script.overlay import UnavailableError
 from ivhl.script.requirements import Needs, needs_of
 from studies.house import ROOT
 
