@@ -1,8 +1,7 @@
-"""``ivhl image``: the Docker image of a cell, built, compared and described."""
+"""``ivhl image``: the Docker image of a cell, built and compared."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
@@ -13,7 +12,6 @@ from ivhl.cli.declared import locked
 from ivhl.cli.names import find_cell, the_one
 from ivhl.cli.screen import screen
 from ivhl.errors import IvhlError, SpecError, UnknownNameError
-from ivhl.image.bill import make_bill
 from ivhl.image.build import find_image, list_images
 from ivhl.image.engine import connect
 from ivhl.image.executor import DockerExecutor
@@ -51,21 +49,14 @@ def image_command(
     *,
     force: options.Force = False,
     every: options.Every = False,
-    as_json: options.Json = False,
 ) -> None:
     """Build the Docker image of a cell, or compare two images.
 
     Needs a Docker engine. Two images are compared by Python, packages with their files, and system
-    packages; a cell means its newest image. --json prints the software bill of materials of the
-    newest image, in CycloneDX 1.6. Exit code 10 if images differ.
+    packages; a cell means its newest image. Exit code 10 if images differ.
     """
     if other is not None:
         _compare_images(connect(), (image, other), every=every)
-        return
-    if as_json:
-        client = connect()
-        found = _newest(client, image)
-        typer.echo(json.dumps(make_bill(found, contents(client, found.id)), indent=1))
         return
     root, matrix = load(find_root())
     cell = find_cell(matrix, image)

@@ -252,8 +252,6 @@ def test_an_unreadable_record_is_a_warning(root: Path) -> None:
         ("compare 3.12 3.13", 50),
         ("annotate 2.6.0 known", 50),
         ("check expectations", 50),
-        ("results --output records.parquet", 120),
-        ("compact", 50),
         ("results", 120),
     ],
 )
