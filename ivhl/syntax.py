@@ -44,13 +44,11 @@ class SourceFile(NamedTuple):
     Attributes:
         name: Its path, from the folder that was read; of a notebook with ``#`` and the number of
             the cell.
-        editable: Whether a change of its text changes what runs: not a stub, and not a cell.
     """
 
     name: str
     tree: ast.Module
     text: str
-    editable: bool = True
 
     @property
     def lines(self) -> list[str]:
@@ -63,7 +61,6 @@ class SourceText(NamedTuple):
 
     name: str
     text: str
-    editable: bool = True
 
 
 class Trees(NamedTuple):
@@ -84,7 +81,7 @@ def read_trees(folder: Path, *, beside: bool = False) -> Trees:
     files: list[SourceFile] = []
     for one in texts:
         try:
-            files.append(SourceFile(one.name, parsed(one.text), one.text, one.editable))
+            files.append(SourceFile(one.name, parsed(one.text), one.text))
         except UNPARSED as error:
             problems.append(why_unparsed(one.name, error))
     return Trees(tuple(files), tuple(sorted(problems)))
@@ -109,7 +106,7 @@ def read_texts(folder: Path, *, beside: bool = False) -> tuple[list[SourceText],
         except (OSError, ValueError, SyntaxError, RecursionError) as error:
             problems.append(f"{name}: cannot be read: {error}")
             continue
-        texts += [SourceText(piece, text, path.suffix == ".py") for piece, text in pieces]
+        texts += [SourceText(piece, text) for piece, text in pieces]
     return texts, problems
 
 
@@ -137,8 +134,8 @@ def parsed(text: str) -> ast.Module:
         return ast.parse(text)
 
 
-def decoded(path: Path) -> tuple[str, str]:
-    """Return the text of a Python file as Python reads it, and its encoding.
+def decoded(path: Path) -> str:
+    """Return the text of a Python file as Python reads it.
 
     Raises:
         OSError: If it cannot be read, is no plain file, or is larger than any text.
@@ -148,7 +145,7 @@ def decoded(path: Path) -> tuple[str, str]:
     data = read_plain(path)
     encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
     try:
-        return data.decode(encoding), encoding
+        return data.decode(encoding)
     except LookupError as error:  # e.g. rot13, which makes texts of texts
         raise SyntaxError(str(error)) from error
 
@@ -168,7 +165,7 @@ def _files(folder: Path, *, beside: bool) -> Iterator[Path]:
 def _pieces(path: Path, name: str) -> list[tuple[str, str]]:
     """Return the names and texts of a file, or of the cells of a notebook."""
     if path.suffix != ".ipynb":
-        return [(name, decoded(path)[0])]
+        return [(name, decoded(path))]
     notebook = json.loads(read_plain(path, _LARGEST_NOTEBOOK))
     cells = notebook.get("cells") if isinstance(notebook, dict) else None
     found = []

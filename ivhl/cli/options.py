@@ -235,14 +235,6 @@ Asv = Annotated[
         "--asv/--no-asv", help="Make asv's pages again, or not (default: of a new site only)."
     ),
 ]
-Run = Annotated[
-    str | None,
-    typer.Option("--run", help="FILE:LINE of a version check to switch off, then run its tests."),
-]
-Check = Annotated[
-    list[str] | None,
-    typer.Option("--check", help="With --run: a test as pytest names it, or a script."),
-]
 With = Annotated[
     list[str] | None,
     typer.Option("--with", help="A package to install into the cell, besides what is locked."),
