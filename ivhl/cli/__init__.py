@@ -46,7 +46,7 @@ _PANELS = {
     },
     "Explain": {
         "bisect": "Find the commit or PyTorch release that changed a case, by measuring.",
-        "attribute": "Say whether Python, PyTorch, a package, flags or the commit is the cause.",
+        "attribute": "Say whether Python, PyTorch, flags or the commit is the cause.",
         "blame": "Find the compiler stage and setting behind a failure or slowness.",
         "repeat": "Build the environment of a record, run its case, and compare both.",
         "annotate": "Note what is known about a change, for `ivhl regressions`. Commit the file.",
@@ -56,7 +56,7 @@ _PANELS = {
         "version-checks": "Find version checks around compiled code that the records contradict.",
         "matrix": "List the cells; show one, or how two differ.",
         "lock": "Resolve the locks that are missing or stale, for all Pythons together.",
-        "image": "Build the Docker image of a cell, or compare two images.",
+        "image": "Build the Docker image of a cell. Needs a Docker engine.",
     },
 }
 # Command to the module that registers it on ``app``, where their names differ.
@@ -88,7 +88,6 @@ RENAMED = {
     "image build": "ivhl image CELL",
     "image run": "ivhl bench --docker",
     "image list": "docker image ls --filter label=org.ivhl.cell",
-    "image diff": "ivhl image IMAGE IMAGE",
     "image compare": "python -m studies.containers CELL, in a checkout of ivhl",
     "image prune": "docker image rm (docs/docker.md)",
     "annotate --cases": "--case",

@@ -262,7 +262,6 @@ Error = Annotated[
 Good = Annotated[
     str | None, typer.Option("--good", help="Release without it (default: by the records).")
 ]
-Swap = Annotated[str | None, typer.Option("--swap", help="PACKAGE==VERSION to swap in the cell.")]
 Keep = Annotated[
     bool, typer.Option("--keep", help="Keep the clone and the environment (up to 7 GB).")
 ]
