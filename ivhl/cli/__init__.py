@@ -75,7 +75,6 @@ RENAMED = {
     "guards": "ivhl version-checks",
     "confirm": "ivhl gate --confirm",
     "expect": "ivhl check expectations",
-    "expect --update": "ivhl check --update",
     "export": "ivhl results --output FILE.csv, or --json with all samples",
     "spread": "python -m studies.spread, in a checkout of ivhl",
     "surgical": "python -m ivhl.surgical",

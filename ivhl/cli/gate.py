@@ -168,7 +168,7 @@ def _raise_for(verdict: Verdict, commits: tuple[str, str], *, allow_missing: boo
     if outdated := verdict.outdated:
         raise FixedError(
             f"{counted(len(outdated), 'result')} passing: {EXPECTATIONS} still expects a failure",
-            hint="remove or narrow the entries: ivhl check --update",
+            hint="remove or narrow the entries: ivhl check expectations names the cases",
         )
     if (gaps or not verdict.compared) and not allow_missing:
         what = f"{counted(len(gaps), 'result')} missing or incomparable" if gaps else ""

@@ -203,9 +203,6 @@ Along = Annotated[
 Until = Annotated[
     str, typer.Option("--until", help="Release or Python from which it no longer holds.")
 ]
-Update = Annotated[
-    bool, typer.Option("--update", help="Write envs/expectations.toml from the records.")
-]
 Stale = Annotated[
     bool, typer.Option("--stale", help="Only cells with a case that lacks a final record.")
 ]
