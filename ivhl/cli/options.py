@@ -208,7 +208,7 @@ Stale = Annotated[
 ]
 New = Annotated[bool, typer.Option("--new", help="List PyTorch releases that the matrix lacks.")]
 Form = Annotated[
-    Literal["github", "junit", "annotations"] | None,
+    Literal["github", "annotations"] | None,
     typer.Option(
         "--format",
         help="For a CI. github: Markdown; of matrix a job matrix, of init a workflow.",

@@ -63,12 +63,12 @@ class Found:
 
 @collector_paused()  # trees have no cycles, and to look through them takes long
 def find_checks(folder: Path) -> Found:
-    """Return the checks in the Python files, stubs and notebooks of a folder, or in one file.
+    """Return the checks in the Python files of a folder, or in one file.
 
     Each is parsed twice, first for what its names mean, which may be asked in other files: no two
     trees are kept.
     """
-    texts, problems = read_texts(folder, beside=True)
+    texts, problems = read_texts(folder)
     read: list[tuple[SourceText, dict[str, ast.expr]]] = []
     files: set[str] = set()
     for one in texts:
@@ -81,7 +81,7 @@ def find_checks(folder: Path) -> Found:
         except UNPARSED as error:
             problems.append(why_unparsed(one.name, error))
         else:
-            files.add(one.name.partition("#")[0])
+            files.add(one.name)
     known = shared(names.items() for _, names in read)
     checks: list[FoundCheck] = []
     others: list[FoundCheck] = []

@@ -731,31 +731,6 @@ def test_what_has_no_known_meaning_is_no_version_check(tmp_path: Path, text: str
     assert search(tmp_path, text).checks == ()
 
 
-def test_stubs_and_cells_of_notebooks_are_read(tmp_path: Path) -> None:
-    checked = "if sys.version_info < (3, 13):\n    g = torch.compile(f)\n"
-    (tmp_path / "a.pyi").write_text(checked)
-    code = [
-        "# text, not code",
-        ["%pip install torch\n", "x = !ls\n", "f?\n", *checked.splitlines(keepends=True)],
-        "%%bash\nif [ -n $x ]; then echo; fi\n",
-        f"%%time\n{checked}",
-        "if:\n",
-    ]
-    cells = [{"cell_type": "code", "source": source} for source in code]
-    cells[0]["cell_type"] = "markdown"
-    (tmp_path / "b.ipynb").write_text(json.dumps({"cells": cells}))
-    (tmp_path / "c.ipynb").write_text("{")
-    found = find_checks(tmp_path)
-    assert [(g.path, g.line) for g in found.checks] == [
-        ("a.pyi", 1),
-        ("b.ipynb#2", 4),
-        ("b.ipynb#4", 2),
-    ]
-    not_python, no_notebook = found.problems
-    assert not_python.startswith("b.ipynb#5:1: does not parse: ")
-    assert no_notebook.startswith("c.ipynb: cannot be read: ")
-
-
 def test_a_file_is_read_in_the_encoding_that_it_names(tmp_path: Path) -> None:
     text = (
         "# coding: latin-1\nimport sys\n"
