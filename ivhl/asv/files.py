@@ -1,7 +1,7 @@
 """asv's files of results, made from the records each time that ``asv publish`` reads them.
 
-The records are the history; asv's files have its commits and machines, so nothing has to keep the two
-alike. Results of the project's own asv suite stand beside them.
+The records are the history; asv's files have its commits and machines, so nothing has to keep the
+two alike. Results of the project's own asv suite stand beside them.
 """
 
 from __future__ import annotations

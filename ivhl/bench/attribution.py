@@ -23,7 +23,6 @@ from ivhl.tracker.causes.attribution import (
 )
 from ivhl.tracker.store.index import open_index
 from ivhl.tracker.store.metrics import NORMAL_95
-from ivhl.tracker.store.records import case_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

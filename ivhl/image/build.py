@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ivhl.errors import SpecError, UnknownNameError
 from ivhl.image.engine import Client, EngineError, engine_errors
 from ivhl.image.recipe import BASE_LABEL, COMMIT_LABEL, LABEL, write_context
 

@@ -7,6 +7,7 @@ the failure ``import``, which is a record like any other. The last test has a re
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -21,12 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
 import ivhl.image.executor
 from ivhl.bench.request import Request
 from ivhl.bench.selection import Selection
-from ivhl.cli import app
 from ivhl.errors import ResultsError
 from ivhl.image.build import BuildError, build_image, list_images
 from ivhl.image.container import RUN_LABEL, measure_in_container

@@ -10,8 +10,6 @@ import shutil
 import sys
 from dataclasses import replace
 from io import StringIO
-from itertools import pairwise
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -32,8 +30,7 @@ from ivhl.cli import app
 from ivhl.cli.attribute import _print_effects
 from ivhl.cli.schemas import SCHEMAS
 from ivhl.errors import LockError, ResultsError, SpecError
-from ivhl.matrix.locks import ensure_lock, lock_path, lock_state, write_missing_sums
-from ivhl.matrix.spec import CellSpec, load_matrix
+from ivhl.matrix.spec import load_matrix
 from ivhl.measure.flags import Flag, NoSuchFlagError, parse_flag, set_flag
 from ivhl.records.answers import newest_keys
 from ivhl.records.files import append_record, record_file
@@ -64,7 +61,8 @@ from tests.builders.project import git
 from tests.builders.records import Known, make_failure, make_record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
+    from pathlib import Path
 
     from ivhl.errors import IvhlError
     from ivhl.records.record import RunRecord

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from asv.results import Results
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
