@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 import json
 import re
-from difflib import get_close_matches
 from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ivhl.errors import SpecError
+from ivhl.errors import SpecError, nearest
 from ivhl.init.files import FileChange, fill
 from ivhl.matrix.spec import read_plain
 from ivhl.reading import arguments_of
@@ -53,10 +52,8 @@ def arguments_in(root: Path, target: str) -> int:
         raise SpecError(f"{path}: cannot be read: {error}", hint="correct it first") from error
     if not binds(tree, name.partition(".")[0]):
         known = [one.name for one in tree.body if hasattr(one, "name")]
-        near = get_close_matches(name, known, n=1)
         raise SpecError(
-            f"{target!r}: {path.relative_to(root)} defines no {name}",
-            hint=f"did you mean {near[0]}?" if near else f"it defines {', '.join(known)}",
+            f"{target!r}: {path.relative_to(root)} defines no {name}", hint=nearest(name, known)
         )
     defined = next((one for one in tree.body if getattr(one, "name", "") == name), None)
     if isinstance(defined, ast.ClassDef):

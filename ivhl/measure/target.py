@@ -18,6 +18,7 @@ import sys
 import time
 from contextlib import nullcontext
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import cache, partial
 from pathlib import Path
 from statistics import median
@@ -131,7 +132,10 @@ def named() -> Any:  # noqa: ANN401  (a function or a class)
     try:
         return eval(ast.unparse(function), _namespace(module))  # noqa: S307  (the user's own words)
     except (NameError, AttributeError) as error:
-        raise TargetError(f"{target().module}: {error}") from error
+        known = dir(module if isinstance(error, NameError) else error.obj)
+        near = get_close_matches(error.name or "", known, n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise TargetError(f"{target().module}: {error}{meant}") from error
 
 
 @cache

@@ -147,6 +147,25 @@ def test_inputs_are_guessed(
     assert source in guess.source
 
 
+@pytest.mark.parametrize(
+    ("module", "expression", "meant"),
+    [
+        ("torch", "bmmm", "bmm"),
+        ("torch", "nn.functional.softmx", "softmax"),
+        ("torch.nn", "Linaer(3, 4)", "Linear"),
+    ],
+)
+def test_a_name_that_the_module_lacks_is_refused_with_the_nearest(
+    use: Any,  # noqa: ANN401
+    module: str,
+    expression: str,
+    meant: str,
+) -> None:
+    use(expression, module=module)
+    with pytest.raises(TargetError, match=rf"{module}: .*; did you mean {meant}\?$"):
+        target_module.named()
+
+
 def test_inputs_that_are_given_are_taken(use: Any) -> None:  # noqa: ANN401
     use("ratio", "4", "bool 4")
     first, second = make_inputs(0, torch.Generator().manual_seed(0))
