@@ -10,7 +10,7 @@ import typer
 from ivhl.cli.run import cells_of
 from ivhl.cli.screen import print_json
 from ivhl.errors import SpecError
-from ivhl.init.declare import arguments_in, declaration
+from ivhl.init.declare import declaration
 from ivhl.init.files import write_changes
 from ivhl.matrix.project import find_root, load_project
 from ivhl.measure.failures import number
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 SCHEMA: Final = "ivhl.try/1"
 FAILED: Final = 7
 _ID: Final = re.compile(r"/(gb\d{4})\.html")
+# Input of no file: whatever declares a target already is refused before the trial.
+_UNKNOWN: Final = "not known yet"
 # Of the largest value: float32 code that is right differs by less.
 _OFF: Final = 1e-3
 
@@ -116,7 +118,7 @@ def _project_for(text: str) -> Path:
             f"--save: {text}: a cell imports what is measured as a module",
             hint="name it as package.module:function",
         )
-    arguments_in(root, text)
+    declaration(root, load_project(root).workloads, text, [_UNKNOWN])  # refuses an existing file
     return root
 
 
