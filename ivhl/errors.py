@@ -56,6 +56,11 @@ class UnknownNameError(SpecError):
         self.name = name
 
 
+def counted(number: int, noun: str) -> str:
+    """Return e.g. ``1 cell`` or ``3 cells``; errors and all rooms above them count so."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint: the known names that are nearest to a wrong one, or the first of all."""
     names = sorted(known, key=_natural)

@@ -796,7 +796,7 @@ def test_changed_code_is_told_and_changed_results_are_not(tmp_path: Path) -> Non
     assert sink.getvalue() == ""
     (tmp_path / "code.py").write_text("2")
     assert resolve_commit(tmp_path, "HEAD", "package:WORKLOADS", console) == commit
-    assert "1 changed file(s) not committed" in sink.getvalue()
+    assert "1 changed file not committed" in sink.getvalue()
 
 
 def test_what_runs_eagerly_stands_beside_the_speedup() -> None:
