@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ivhl.version_checks.find import Found
     from ivhl.version_checks.sites import CompileSite
 
-SCHEMA = "ivhl.code-advice/1"
+SCHEMA = "ivhl.code-advice/2"
 _SITES = 3
 
 
