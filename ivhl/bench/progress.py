@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
     from ivhl.bench.state import RunState
 
 
+# Seconds without an event after which a cell that warms up is named.
+QUIET_S = 2.0
+_WARMS_UP = "starts PyTorch and compiles for the first time: some 10 s, in a new cell a minute"
+
+
 class Display:
     """Prints a line per finished step, and updates a live last line. It only draws the state."""
 
@@ -21,6 +27,7 @@ class Display:
         self._console = console
         self._state = state
         self._doing = "starting asv"
+        self._warming, self._since = "", 0.0
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
@@ -51,7 +58,11 @@ class Display:
         """Show the events since the last call."""
         state = self._state
         for event in state.read():
+            self._warming = ""
             self._show(event)
+        if self._warming and time.monotonic() - self._since > QUIET_S:
+            self._say(f"{self._warming}: {_WARMS_UP}", None)
+            self._warming = ""
         left = f"about {minutes(state.seconds_left())} left" if state.n_left else ""
         self._progress.update(
             self._task,
@@ -72,6 +83,9 @@ class Display:
             case "cell-failed":
                 first = event["message"].partition("\n")[0]
                 self._say(f"{cell}: FAILED: {first}", event["seconds"])
+            case "cell-measuring":
+                self._doing = f"{cell}: starting PyTorch"
+                self._warming, self._since = cell, time.monotonic()
             case "case-started":
                 self._doing = f"{cell}: {case}"
             case "case-kept":
