@@ -76,8 +76,8 @@ def regressions_command(
             _print(console, incident, known, every=every)
         if incidents and not every:
             older = counted(len(incidents) - len(shown), "older incident")
-            text = f"{f'{older}; ' * (shown != incidents)}the largest change of each: --all lists all"
-            fold(console, text, "bright_black")
+            text = f"{older}; " * (shown != incidents)
+            fold(console, f"{text}the largest change of each: --all lists all", "bright_black")
         if not incidents:
             fold(console, f"nothing got worse in {counted(len(kept), 'record')}")
         disturbed = disturbed_of(index.entries)

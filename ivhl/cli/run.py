@@ -214,9 +214,13 @@ def outcome_text(outcome: ScriptOutcome) -> str:
     if outcome.exception:
         kind = outcome.exception.rpartition(".")[2]
         text += f", {kind}: {outcome.first_line}".rstrip(": ")
-    if found := _ID.search(outcome.message):
-        text += f" [{found[1].upper()}]"
-    return text + (", flaky" if outcome.flaky else "")
+    return text + page_of(outcome.message) + ", flaky" * outcome.flaky
+
+
+def page_of(message: str) -> str:
+    """Return the name of the page about a graph break that a message links, e.g. `` [GB0123]``."""
+    found = _ID.search(message)
+    return f" [{found[1].upper()}]" if found else ""
 
 
 def _show(runs: ScriptRuns, *, as_json: bool) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from ivhl.cli.run import cells_of
+from ivhl.cli.run import cells_of, page_of
 from ivhl.cli.screen import print_json
 from ivhl.errors import SpecError
 from ivhl.init.declare import declaration
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "ivhl.try/1"
 FAILED: Final = 7
-_ID: Final = re.compile(r"/(gb\d{4})\.html")
 # Input of no file: whatever declares a target already is refused before the trial.
 _UNKNOWN: Final = "not known yet"
 # Of the largest value: float32 code that is right differs by less.
@@ -194,14 +192,15 @@ def first_line(tried: TargetTried) -> str:
         kind = f"{failure['exception'].rpartition('.')[2]}: " if failure["exception"] else ""
         message = failure["message"].partition("\n")[0]
         if failure["exception"] == "ModuleNotFoundError":  # there is no project here
-            message = f"{message.partition(';')[0]}; --with PACKAGE installs it"
-        found = _ID.search(failure["message"])
+            message = message.partition(";")[0]
+            is_package = "." not in message  # and no module of one that is there
+            message += "; --with PACKAGE installs it" * is_package
         where = failure.get("where") or "<"
         where = "" if where.startswith("<") else f" at {where}"
         return (
             f"{status} in phase {failure['phase']}: {kind}{message}"
             + where
-            + (f" [{found[1].upper()}]" if found else "")
+            + page_of(failure["message"])
         )
     if status != "works":
         second = tried.found["second"]

@@ -91,7 +91,7 @@ class CaseInCell(NamedTuple):
 
 
 def titles_of(cases: Iterable[CaseInCell]) -> dict[CaseInCell, str]:
-    """Return the name of each case, with its version where several of its workload are among them."""
+    """Return the name of each case, with its version where several versions are among them."""
     every = dict.fromkeys(cases)
     versions: dict[str, set[int]] = {}
     for case in every:

@@ -339,7 +339,7 @@ def test_the_command_shows_cells_and_steps(
     assert places[1] == "  PyTorch 2.6.0 -> 2.7.1, on Python 3.12"
     assert places[2].startswith("    eager became slower, 1 case: ops.one 10.00x [")
     monkeypatch.setattr("ivhl.cli.course.disturbed_of", lambda es: frozenset({es[0].id}))
-    marked = run(app, ["course", "ops.one"]).stdout
+    marked = " ".join(run(app, ["course", "ops.one"]).stdout.split())
     assert "1 ms !" in marked
     assert "! disturbed, in no step" in marked
     assert "no step is shown" in marked

@@ -353,9 +353,8 @@ def learn(groups: Iterable[Sequence[Pair]], origin: str = "") -> Spread:
     cases = tuple(groups)
     pairs = [pair for case in cases for pair in case]
     tau = math.sqrt(max(_beyond(pairs), 0.0))
-    first = Spread(
-        tau, _NORMAL_SCORES, _NORMAL_SCORES, len(pairs), f"{counted(len(pairs), 'pair')} of runs{origin}"
-    )
+    of = f"{counted(len(pairs), 'pair')} of runs{origin}"
+    first = Spread(tau, _NORMAL_SCORES, _NORMAL_SCORES, len(pairs), of)
     left_out = [(pair, own, place) for case in cases for pair, own, place in leave_out(case)]
     return replace(
         first,

@@ -612,9 +612,9 @@ def _decided(found: Support) -> str:
         unknown = f"; not run: {', '.join(found.not_run)}" if found.not_run else ""
         return f"{none}; last bad {bad}{unknown}"
     if found.last_bad is None:
-        if found.passed == 1 and not found.undecided:
-            return f"good in {found.first_good}, the one release tried"
-        return f"good in every release tried, since {found.first_good}"
+        is_alone = found.passed == 1 and not found.undecided
+        every = "every release tried, since " * (not is_alone) + found.first_good
+        return f"good in {every}{', the one release tried' * is_alone}"
     if found.good_since is None:
         return f"first good {found.first_good}; bad again: {bad}"
     if found.good_since == found.first_good:
