@@ -727,12 +727,12 @@ def test_an_interrupted_run_says_how_to_go_on(
     assert len(published) == (not {"--no-publish", "--results"} & set(arguments))
 
 
-@pytest.mark.parametrize(("times", "built"), [(1, 1), (2, 0), (3, 0)])
+@pytest.mark.parametrize(("presses", "built"), [(1, 1), (2, 0), (3, 0)])
 def test_a_second_interrupt_leaves_the_site_out_and_cuts_nothing_short(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
-    times: int,
+    presses: int,
     built: int,
 ) -> None:
     make_fleet_project(tmp_path)
@@ -743,9 +743,9 @@ def test_a_second_interrupt_leaves_the_site_out_and_cuts_nothing_short(
         try:
             signal.raise_signal(signal.SIGINT)
         finally:  # as what ends the processes of a run
-            for _ in range(1, times):
+            for _ in range(1, presses):
                 signal.raise_signal(signal.SIGINT)
-            ended.append(times)
+            ended.append(presses)
 
     monkeypatch.setattr("ivhl.cli.bench.bench", interrupted)
     published: list[bool | None] = []
@@ -756,7 +756,7 @@ def test_a_second_interrupt_leaves_the_site_out_and_cuts_nothing_short(
 
     monkeypatch.setattr("ivhl.cli.bench.publish", publish)
     done = CliRunner().invoke(app, ["bench", "--python", "3.12"])
-    assert (done.exit_code, ended) == (130, [times])
+    assert (done.exit_code, ended) == (130, [presses])
     assert published == [None] * built
     assert ("site not built: ivhl publish builds it" in done.output) is not bool(built)
     told = capfd.readouterr().err  # at once, and not when all has ended

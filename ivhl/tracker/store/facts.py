@@ -165,7 +165,7 @@ def _compiling(before: CompileFacts | None, after: CompileFacts | None) -> Itera
         yield FactChange("graphs", None, text)
     was_captured, now_captured = before.calls_captured, after.calls_captured
     if None not in (was_captured, now_captured) and was_captured != now_captured:
-        text = f"{counted(now_captured, 'operation')} in the graphs, {was_captured} before"
+        text = f"{counted(now_captured or 0, 'operation')} in the graphs, {was_captured} before"
         yield FactChange("size", None, text)
 
 
