@@ -24,7 +24,7 @@ from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX
 from ivhl.matrix.spec import load_matrix
 from ivhl.script import observer
-from ivhl.script.overlay import UnavailableError, lay_over, overlay_lock
+from ivhl.script.overlay import UnavailableError, check_python, lay_over, overlay_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -111,6 +111,7 @@ def cell_in_use(
         text = overlay_lock(python.path, lock, requirements) if overlay is None else overlay
         make_room(base.parent, _OVERLAY_BYTES)
         added = lay_over(base, lock, text, folder)
+        check_python(folder, requirements, python.full_version.removesuffix("t"))
         return {"cell": cell.id, **more_of, "added": added}
 
     with _in_use(base, make_base):
