@@ -81,7 +81,7 @@ def overlay_lock(python: Path, lock: LockState, requirements: Sequence[str]) -> 
 
     A package of the cell stays as it is where the requirements allow that. The newest release of
     each named package decides: uv would go back to one from before its authors knew of any limit.
-    An older one is taken only where the newest needs a newer torch or a newer Python.
+    An older one is taken only where the newest needs a newer torch, Python or other package.
 
     Args:
         python: Interpreter of the cell.
@@ -170,8 +170,10 @@ def _against(ranges: str, here: Mapping[str, str]) -> Literal["too new", "too ol
         ]
         if not failing:
             return ""
-        limits = (Version(x.version.removesuffix(".*")) for x in failing)
-        found.add("too old" if all(limit > version for limit in limits) else "too new")
+        is_old = all(
+            x.operator == ">" or Version(x.version.removesuffix(".*")) > version for x in failing
+        )
+        found.add("too old" if is_old else "too new")
     return "too old" if found == {"too old"} else "too new"
 
 
@@ -319,7 +321,7 @@ def check_python(folder: Path, requirements: Sequence[str], python: str) -> None
     """
     named = {canonicalize_name(Requirement(one).name) for one in requirements}
     for one in _installed(_packages(folder)):
-        allowed = one.metadata.get("Requires-Python", "")
+        allowed = one.metadata["Requires-Python"] if "Requires-Python" in one.metadata else ""
         if canonicalize_name(one.name) in named and not SpecifierSet(allowed).contains(python):
             why = f"pinned out: {one.name} {one.version} requires Python{allowed}"
             raise UnavailableError(why, "pinned out")
