@@ -48,7 +48,7 @@ def arguments_in(root: Path, target: str) -> int:
             )
         return 1
     try:
-        tree = parsed(decoded(path)[0])
+        tree = parsed(decoded(path))
     except UNPARSED as error:
         raise SpecError(f"{path}: cannot be read: {error}", hint="correct it first") from error
     if not binds(tree, name.partition(".")[0]):

@@ -192,7 +192,8 @@ def _namespace(module: Any) -> dict[str, Any]:  # noqa: ANN401  (a module)
     named = {node.id for node in nodes if isinstance(node, ast.Name)}
     # Packages that import their names lazily have them by attribute only.
     lazy = {name: getattr(module, name) for name in named if hasattr(module, name)}
-    return {"torch": torch, **getattr(module, "__dict__", {}), **lazy}
+    top = module.__name__.partition(".")[0]
+    return {"torch": torch, top: sys.modules[top], **getattr(module, "__dict__", {}), **lazy}
 
 
 def make_model(size: Any) -> Any:  # noqa: ANN401, ARG001  (a model)
@@ -369,7 +370,7 @@ def _guesses(found: Any) -> Iterator[Guess]:  # noqa: ANN401
     import torch  # noqa: PLC0415
 
     is_model = isinstance(found, torch.nn.Module)
-    yield from filter(None, [_of_model(found)] if is_model else [])
+    yield from filter(None, [_of_model(found), _of_call()] if is_model else [])
     yield from filter(None, [_of_example(type(found) if is_model else found)])
     yield from _of_layer(found) if is_model else _of_signature(found)
 
@@ -395,6 +396,21 @@ def _of_model(model: Any) -> Guess | None:  # noqa: ANN401, PLR0911  (timm's or 
     if name == "input_values":
         return Guess((TensorLike((_BATCH, 16000)),), {}, "its main input, a second of sound")
     return None
+
+
+def _of_call() -> Guess | None:
+    """Return the image whose side the expression itself says, e.g. ``ViT(image_size=32)``."""
+    tree = ast.parse(target().expression, mode="eval").body
+    said = {
+        keyword.arg: keyword.value.value
+        for keyword in (tree.keywords if isinstance(tree, ast.Call) else ())
+        if isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, int)
+    }
+    side = next((said[name] for name in ("image_size", "img_size") if name in said), None)
+    if side is None:
+        return None
+    channels = next((said[n] for n in ("channels", "in_channels", "in_chans") if n in said), 3)
+    return Guess((TensorLike((_BATCH, channels, side, side)),), {}, "its call")
 
 
 def _of_layer(model: Any) -> Iterator[Guess]:  # noqa: ANN401

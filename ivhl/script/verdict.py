@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Final
 
 from ivhl.measure.failures import number
 from ivhl.tracker.support.compat import STATUS_OF
+from ivhl.tracker.support.messages import dynamo_id
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
     from ivhl.script.trying import TargetTried
     from ivhl.tracker.wording import Status
 
-_ID: Final = re.compile(r"/(gb\d{4})\.html")
 # Of the largest value: float32 code that is right differs by less.
 _OFF: Final = 1e-3
 
@@ -43,13 +42,13 @@ def first_line(tried: TargetTried) -> str:
         message = failure["message"].partition("\n")[0]
         if failure["exception"] == "ModuleNotFoundError":  # there is no project here
             message = f"{message.partition(';')[0]}; --with PACKAGE installs it"
-        found = _ID.search(failure["message"])
+        number_of_break = dynamo_id(failure["message"])
         where = failure.get("where") or "<"
         where = "" if where.startswith("<") else f" at {where}"
         return (
             f"{status} in phase {failure['phase']}: {kind}{message}"
             + where
-            + (f" [{found[1].upper()}]" if found else "")
+            + (f" [{number_of_break}]" if number_of_break else "")
         )
     if status != "works":
         second = tried.found["second"]

@@ -24,7 +24,6 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "compat": ("compat", "--torch", "2.15.0"),
     "results": ("results", "--workload", "ops.gp_evolve", "--torch", "2.6.0"),
     "advice": ("advise",),
-    "code-advice": ("advise", "examples/timm"),
     "doctor": ("doctor",),
     "check": ("check", "expectations"),
     "version-checks": ("version-checks", "tests/unit"),

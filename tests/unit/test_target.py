@@ -98,6 +98,15 @@ def images(x):
 
 def noise(x):
     return x + torch.rand_like(x)
+
+class Patches(torch.nn.Module):
+    def __init__(self, image_size, channels=3):
+        super().__init__()
+        self.side, self.norm = image_size, torch.nn.LayerNorm(channels * image_size)
+
+    def forward(self, image):
+        assert image.shape[-2:] == (self.side, self.side)
+        return self.norm(image.transpose(1, 2).flatten(2))
 '''
 
 
@@ -127,6 +136,8 @@ def use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401
         ("", "Deep()", "long 2,32 <7; long 2,32 <7", "first layer, Embedding"),
         ("", "ratio", "8,64; 8,64", "signature"),
         ("", "counts", "long 6 <", "example in its docstring"),
+        ("", "Patches(image_size=6)", "2,3,6,6", "its call"),
+        ("", "Patches(image_size=6, channels=1)", "2,1,6,6", "its call"),
         ("torch", "bmm", "10,3,4; 10,4,5", "example in its docstring"),
         ("torch.nn", "Conv2d(3, 4, 3)", "2,3,64,64", "first layer, Conv2d"),
         ("torch.nn", "LSTM(5, 6)", "32,2,5", "first layer, LSTM"),
@@ -145,6 +156,13 @@ def test_inputs_are_guessed(
     # What numbers of an example are drawn differs from run to run.
     assert str(guess).startswith(inputs)
     assert source in guess.source
+
+
+def test_an_expression_may_name_its_package(use: Any) -> None:  # noqa: ANN401
+    use("Net(targets_of_test.Patches(6).side)")
+    assert str(guess_of()) == "8,6"
+    use("Linear(torch.nn.Linear(3, 4).out_features, 2)", module="torch.nn.modules.linear")
+    assert str(guess_of()) == "8,4"
 
 
 def test_inputs_that_are_given_are_taken(use: Any) -> None:  # noqa: ANN401
