@@ -288,7 +288,7 @@ def _found(tried: TargetTried) -> dict[str, Any]:
             {"text": tidy(one["text"], LONGEST_MESSAGE), "count": one["count"]}
             for one in facts.get("graph_breaks", ())
         ],
-        "recompiles": len(facts["recompiles"]) if facts else None,
+        "recompiles": sum(one["count"] for one in facts["recompiles"]) if facts else None,
         "second": second and {name: second.get(name) for name in ("inputs", "recompiles", "off")},
         "error": _worst(found.get("accuracy", ())),
         "compile_s": facts.get("cold_s"),
