@@ -145,8 +145,12 @@ def _object(name: str, text: str, **more: object) -> Any:  # noqa: ANN401  (a ty
 for _name, _text in _OBJECTS.items():
     _TYPES[_name] = _object(_name, _text)
 
+# Of answers that have lost a field; all others are the first of their name.
+_NUMBERS: Final = {"code-advice": 2, "estimate": 2}
 SCHEMAS: Final[dict[str, TypeAdapter[object]]] = {
-    name: TypeAdapter(_object(name, text, schema=Literal.__getitem__(f"ivhl.{name}/1")))
+    name: TypeAdapter(
+        _object(name, text, schema=Literal.__getitem__(f"ivhl.{name}/{_NUMBERS.get(name, 1)}"))
+    )
     for name, text in _ANSWERS.items()
 }
 

@@ -19,6 +19,7 @@ import sys
 import time
 from contextlib import nullcontext
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import cache, partial
 from pathlib import Path
 from statistics import median
@@ -100,7 +101,7 @@ def draw(one: TensorLike, generator: torch.Generator) -> torch.Tensor:
 
 
 def source_of(value: Any) -> str:  # noqa: ANN401  (an argument)
-    """Return Python that draws a tensor as ``draw`` does, from ``generator``; else the literal.
+    """Return Python that draws a tensor as ``draw`` does, by torch's own seed; else the literal.
 
     Empty if it is neither.
     """
@@ -111,13 +112,13 @@ def source_of(value: Any) -> str:  # noqa: ANN401  (an argument)
             return ""
     shape, low, high = value.shape, value.low, value.high
     if value.dtype == "bool":
-        return f"torch.rand({shape}, generator=generator) > 0.5"
+        return f"torch.rand({shape}) > 0.5"
     if value.dtype == "long":
         first, end = int(low or 0), int(high or 10)
-        return f"torch.randint({first}, {max(end, first + 1)}, {shape}, generator=generator)"
+        return f"torch.randint({first}, {max(end, first + 1)}, {shape})"
     if low is None or high is None:
-        return f"torch.randn({shape}, dtype=torch.float64, generator=generator)"
-    unit = f"torch.rand({shape}, dtype=torch.float64, generator=generator)"
+        return f"torch.randn({shape}, dtype=torch.float64)"
+    unit = f"torch.rand({shape}, dtype=torch.float64)"
     return f"{low} + {high - low} * {unit}"
 
 
@@ -141,7 +142,10 @@ def named() -> Any:  # noqa: ANN401  (a function or a class)
     try:
         return eval(ast.unparse(function), _namespace(module))  # noqa: S307  (the user's own words)
     except (NameError, AttributeError) as error:
-        raise TargetError(f"{target().module}: {error}") from error
+        known = dir(module if isinstance(error, NameError) else error.obj)
+        near = get_close_matches(error.name or "", known, n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise TargetError(f"{target().module}: {error}{meant}") from error
 
 
 @cache

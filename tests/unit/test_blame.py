@@ -35,7 +35,8 @@ from ivhl.bench.blame import (
 )
 from ivhl.bench.blame_report import culprit_of, write_report
 from ivhl.cli import app
-from ivhl.cli.blame import _again, _print
+from ivhl.cli.blame import _again, _as_dict, _print
+from ivhl.cli.schemas import SCHEMAS
 from ivhl.errors import SpecError, UnknownNameError
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.spec import CellSpec
@@ -662,6 +663,8 @@ def test_a_report_has_script_stages_cures_versions_and_both_locks(
     )
     assert found.cures == ["threads=2"]
     assert "it begins with lowerings number 3 (index_add)" in culprit_of(found)
+    told = {"schema": "ivhl.blame/1", **_as_dict(asked, found, folder / "report.md")}
+    SCHEMAS["blame"].validate_json(json.dumps(told))
     text = write_report(root, asked, found, {"2.5.1": "wrong"}, "ivhl blame c").read_text()
     for part in (
         "# `torch.compile`, PyTorch 2.5.1: compiled code is wrong: 2.5.1 off by 3",

@@ -546,3 +546,12 @@ def test_the_command_imports_paths_and_returns_an_exit_code(
     told = json.loads(printed)
     assert told["batches"][0]["had"] == 1
     assert told["refused"] == []
+
+
+def test_an_import_without_a_record_says_that_nothing_was_imported(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root)
+    (empty := root.parent / "nothing").mkdir()
+    done = CliRunner().invoke(app, ["import", str(empty)])
+    assert str(done.exception) == "1 refused; nothing was imported"

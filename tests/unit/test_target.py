@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from ivhl.cli.target import _save  # noqa: E402
+from ivhl.cli.target import _save, try_target  # noqa: E402
 from ivhl.errors import SpecError  # noqa: E402
 from ivhl.measure import target as target_module  # noqa: E402
+from ivhl.measure.effort import Effort  # noqa: E402
 from ivhl.measure.target import (  # noqa: E402
     distance,
     draw,
@@ -33,6 +34,7 @@ from ivhl.measure.target_spec import (  # noqa: E402
 )
 from ivhl.script.trying import TargetTried  # noqa: E402
 from ivhl.workload import load_workloads  # noqa: E402
+from tests.builders.fleet import make_fleet_project  # noqa: E402
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -165,6 +167,25 @@ def test_an_expression_may_name_its_package(use: Any) -> None:  # noqa: ANN401
     assert str(guess_of()) == "8,4"
 
 
+@pytest.mark.parametrize(
+    ("module", "expression", "meant"),
+    [
+        ("torch", "bmmm", "bmm"),
+        ("torch", "nn.functional.softmx", "softmax"),
+        ("torch.nn", "Linaer(3, 4)", "Linear"),
+    ],
+)
+def test_a_name_that_the_module_lacks_is_refused_with_the_nearest(
+    use: Any,  # noqa: ANN401
+    module: str,
+    expression: str,
+    meant: str,
+) -> None:
+    use(expression, module=module)
+    with pytest.raises(TargetError, match=rf"{module}: .*; did you mean {meant}\?$"):
+        target_module.named()
+
+
 def test_inputs_that_are_given_are_taken(use: Any) -> None:  # noqa: ANN401
     use("ratio", "4", "bool 4")
     first, second = make_inputs(0, torch.Generator().manual_seed(0))
@@ -247,9 +268,10 @@ def test_the_source_of_an_input_draws_what_was_tried(
 ) -> None:
     low, high = (bounds[0], bounds[0] + bounds[1]) if bounds else (None, None)
     one = TensorLike(tuple(shape), dtype, low, high)
-    names = {"torch": torch, "generator": torch.Generator().manual_seed(3)}
     drawn = draw(one, torch.Generator().manual_seed(3))
-    found = eval(source_of(one), names)  # noqa: S307  (written above)
+    with torch.random.fork_rng(devices=()):  # as ``of_size_and_generator`` does
+        torch.manual_seed(3)
+        found = eval(source_of(one), {"torch": torch})  # noqa: S307  (written above)
     assert found.dtype == drawn.dtype
     assert torch.equal(found, drawn)
 
@@ -299,9 +321,26 @@ def test_a_saved_target_is_declared_with_the_inputs_that_it_took(
     )
     text = "torch:nn.Linear(3, 4)" if found["is_model"] else "torch:ones_like"
     path = _save(tmp_path, text, [TargetTried({}, ""), TargetTried(found, "")], step=step)
-    assert "return (torch.ones(3),)" in (tmp_path / path).read_text()
+    written = (tmp_path / path).read_text()
+    assert "def inputs():" in written  # of one shape: a size would change nothing
+    assert "return (torch.ones(3),)" in written
     (only,) = load_workloads(package)
     assert {name: getattr(only, name) for name in more} == more
+
+
+def test_a_target_that_is_declared_already_is_refused_before_it_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_fleet_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "benchmarks").mkdir(exist_ok=True)
+    (tmp_path / "benchmarks" / "bmm.py").write_text("")
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "demo"\nversion = "1"\n[tool.ivhl]\nbenchmarks = "benchmarks"\n'
+    )
+    monkeypatch.setattr("ivhl.cli.target._tried", lambda *_, **__: pytest.fail("was tried"))
+    with pytest.raises(SpecError, match=r"benchmarks/bmm\.py: is there already"):
+        try_target("torch:bmm", Effort(), save=True)
 
 
 def test_the_compiler_gets_no_code_of_the_harness(use: Any) -> None:  # noqa: ANN401

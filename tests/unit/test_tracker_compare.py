@@ -221,7 +221,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*arguments: str) -> Any:  # noqa: ANN401  (click's result)
-    return CliRunner().invoke(app, ["compare", *arguments])
+    return CliRunner().invoke(app, ["compare", *arguments], env={"COLUMNS": "300"})
 
 
 def test_commands_say_which_runs_their_calibration_shows_disturbed(root: Path) -> None:
