@@ -275,6 +275,27 @@ def test_findings_that_no_case_makes_end_nothing(
     assert {one.failure.failure_class for one in seen.values()} == {"crash"}
 
 
+def test_findings_over_a_limit_are_cut(observatory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks = [{"text": "x" * 5000, "count": 1}] * 300
+    found = {
+        "inputs": "y" * 5000,
+        "failure": {
+            "phase": "compile", "failure_class": "compile", "exception": "E" * 900,
+            "message": "m" * 5000, "where": "w" * 900,
+        },
+        "frame": "f" * 900,
+        "compile": {"graphs": 1, "graph_breaks": breaks, "recompiles": breaks},
+        "accuracy": [{"compiled_rmse": 1e60, "limit_rmse": 1e-60}],
+    }  # fmt: skip
+    monkeypatch.setattr(observing, "try_in", lambda *_, **__: TargetTried(found, ""))
+    table(observatory, a=of_file("good"))
+    seen, told = ask(observatory)
+    assert seen["a"].failure.failure_class == "compile"
+    assert (len(seen["a"].graph_breaks), seen["a"].recompiles) == (200, 300)
+    assert len(read_observed(observatory / "records", told.append)) == 1
+    assert told == []
+
+
 def test_a_library_that_cannot_be_there_has_a_record_and_one_that_vanished_has_none(
     observatory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
