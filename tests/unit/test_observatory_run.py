@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.testing import CliRunner
 
-from ivhl.errors import LockError
+from ivhl.cli import app, observe
+from ivhl.errors import LockError, UnknownNameError
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import Effort
 from ivhl.observatory import observing
@@ -371,3 +373,40 @@ def test_an_estimate_takes_earlier_records_of_the_same_case(
     ask(observatory)
     run = Observatory(observatory, print)
     assert run.estimate(new).hours < 1 / 3600
+
+
+def test_the_command_asks_what_is_named_and_prints_each_verdict(
+    observatory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = {"eager_s": 2.0, "compiled_s": 1.0}
+    bad = {
+        "failure": {
+            "phase": "compile", "failure_class": "wrong", "exception": "", "message": "off",
+            "where": "",
+        }
+    }  # fmt: skip
+    monkeypatch.setattr(
+        observing,
+        "try_in",
+        lambda _, target, *__, **___: TargetTried(bad if target.expression == "b" else good, ""),
+    )
+    monkeypatch.setattr(observing, "find_interpreter", lambda *_: None)
+    monkeypatch.setattr(observe, "find_root", lambda: observatory.parent)
+    table(observatory, a=of_file("a"), b=of_file("b"))
+    run = CliRunner()
+    words = ["observe", "--torch", "2.6.0,2.15.0"]
+    refused = run.invoke(app, [*words, "dem"])
+    assert isinstance(refused.exception, UnknownNameError)
+    assert refused.exception.hint == "did you mean demo?"
+    dry = run.invoke(app, [*words, "--dry-run"])
+    assert dry.output.startswith("4 runs, about 0.028 h of a core")
+    assert not (observatory / "records").exists()
+    assert run.invoke(app, [*words, "--shard", "2/2"]).output.endswith("nothing to run\n")
+    done = run.invoke(app, [*words, "demo"])
+    assert done.exit_code == 0
+    lines = done.output.splitlines()
+    assert lines[1].startswith("1/4 py3.12-torch2.15.0 demo a forward: works, 2.00x as fast")
+    assert lines[4] == "4/4 py3.12-torch2.6.0 demo b forward: wrong in phase compile: off"
+    assert lines[5] == "works 2, wrong 2"
+    assert run.invoke(app, words).output.endswith("nothing to run\n")
+    assert "works 2" in run.invoke(app, [*words, "--force"]).output
