@@ -294,6 +294,4 @@ def lines_of(text: str) -> list[str]:
     said = without_other_advice(text).partition(_GRAPH)[0]
     lines = (_ENVIRONMENT.sub("", line).strip() for line in said.splitlines())
     # Nor the marks below the lines of a traceback, which stand below nothing in one line.
-    return [
-        line for line in lines if line.strip("~^ ") and not line.startswith(_BOILERPLATE)
-    ]
+    return [line for line in lines if line.strip("~^ ") and not line.startswith(_BOILERPLATE)]
