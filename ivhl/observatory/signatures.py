@@ -33,7 +33,7 @@ NOT_REPORTED: Final = "not reported that we know of"
 _UNFIT: Final = re.compile(
     r"No module named|undefined symbol|cannot open shared object file|Could not load this library"
     r"|Numpy is not available"
-    r"|compiled using NumPy|numpy\.\w+ size changed|numpy\.core\.multiarray|in the NumPy 2\.0 release"
+    r"|compiled using NumPy|numpy\.\w+ size changed|numpy\.core\.multiarray|in the NumPy 2\.0 rel"
     r"|operator torchvision::|compiled with different .* versions|was built (?:for|against|with) "
 )
 # Nothing is known of the code: memory and time ran out, or the cell is not there.

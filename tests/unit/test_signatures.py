@@ -262,11 +262,12 @@ PATHS = st.lists(NAMES, min_size=1, max_size=5).map(lambda parts: "/".join(["", 
 SHAPES = st.lists(st.integers(0, 10**6), min_size=1, max_size=5).map(str)
 
 
-@given(NUMBERS, NUMBERS, PATHS, PATHS, SHAPES, SHAPES)
+@given(*[st.tuples(NUMBERS, NUMBERS, PATHS, SHAPES)] * 2)
 def test_numbers_shapes_and_paths_are_no_part_of_a_cause(
-    a: float, b: float, path: str, other: str, shape: str, another: str
+    one: tuple[float, float, str, str], other: tuple[float, float, str, str]
 ) -> None:
-    text = "size {} of buf{} in {}: got {}, line {} of {}:{}"
-    one = text.format(shape, abs(int(a)), path, a, abs(int(a)), path, abs(int(b)))
-    two = text.format(another, abs(int(b)), other, b, abs(int(b)), other, abs(int(a)))
-    assert cause_of(one) == cause_of(two)
+    def said(a: float, b: float, path: str, shape: str) -> str:
+        tensor, line = abs(int(a)), abs(int(b))
+        return f"size {shape} of buf{tensor} in {path}: got {a}, line {line} of {path}:{line}"
+
+    assert cause_of(said(*one)) == cause_of(said(*other))

@@ -7,6 +7,8 @@ it, and what is observed of many libraries.
 from __future__ import annotations
 
 import re
+import tomllib
+from importlib.resources import files
 from typing import Final
 
 from ivhl.tracker.wording import lines_of
@@ -26,6 +28,11 @@ _KNOWN: Final = (
     r"|inspect|functools|itertools|contextlib|copy|operator|collections|typing|weakref|threading"
     r"|hashlib|uuid|types|NoneType|Tensor|int|float|str|list|dict|tuple|set|bool|function)\b"
 )
+# Before a quoted name that is the cause.
+_KEPT: Final = "".join(
+    f"(?<!{text} )"
+    for text in ("No module named", "cannot import name", "from", "has no attribute")
+)
 # What an error is about, in the lines below the first one: the operation of a lowering, the
 # operation, builtin or method of a graph break.
 _ABOUT: Final = tuple(
@@ -43,33 +50,12 @@ _ABOUT: Final = tuple(
 _RAISED: Final = re.compile(
     r"with fake tensors: .*: got \w+\((['\"])(?P<text>.*)\1\)$", re.MULTILINE
 )
-_SKIPPED: Final = "Attempted to call function marked as skipped"
 # How PyTorch 2.5 and 2.6 word what later releases word otherwise.
 _EARLIER: Final = tuple(
-    (re.compile(pattern), words)
-    for pattern, words in {
-        r"Tensor\.item": "Unsupported Tensor.item() call with capture_scalar_outputs=False",
-        r"Tensor\.(backward|requires_grad_|resize_|resize_as_)": r"Unsupported Tensor.\1() call",
-        r"Input tensor for tolist must be .*": "Tensor.tolist() with non-integer tensor",
-        r"data-dependent branching.*|generic_jump .*": "Data-dependent branching",
-        r"dynamic shape operator: ([\w.]+); to enable.*": r"Dynamic shape operator: \1",
-        r"data dependent operator: ([\w.]+);.*": r"Data dependent operator: \1",
-        r"unsupported operator: ((?:aten|prims)\.[\w.]+) .*": (
-            r"Operator does not support running with fake tensors: \1"
-        ),
-        r"unsupported operator: .*": "Operator does not support running with fake tensors",
-        r"builtin: (\w+) \[.*": r"Failed to trace builtin operator: \1",
-        r"call_method \w+\([^()]*\) (\w+) [(\[].*": r"Unsupported method call: \1",
-        r"call_function args: .*": "Failed to convert args/kwargs to proxy",
-        r"BEFORE_WITH .*": "Unsupported context manager",
-        r"'skip function graph_break in .*": "Call to `torch._dynamo.graph_break()`",
-        rf"'skip function ([\w.]+) in file ({_KNOWN}\w*)\.py'": rf"{_SKIPPED}: \2.\1",
-        r"'skip function .*": _SKIPPED,
-        r"Graph break due to unsupported builtin ([\w.]+)\. .*": rf"{_SKIPPED}: \1",
-        r"call torch\._dynamo\.disable\(\) wrapped .*": (
-            "Skip calling `torch.compiler.disable()`d function"
-        ),
-    }.items()
+    (re.compile(pattern.replace("{known}", _KNOWN)), words)
+    for pattern, words in tomllib.loads(
+        (files("ivhl.tracker.support") / "earlier.toml").read_text(encoding="utf-8")
+    ).items()
 )
 # What differs between two programs, machines or runs, and what stands for it.
 _VARYING: Final = tuple(
@@ -87,20 +73,16 @@ _VARYING: Final = tuple(
         (r"\bL\[[^\]]*\](?:\.\w+|\[[^\]]*\])*", "…"),
         (r"\b(?:buf|arg|primals|tangents|tmp|getitem|in_ptr|out_ptr|op|s|u|x|y)_?\d\w*\b", "…"),
         (r"\b(\w*Variable)\([^()…]+\)", r"\1(…)"),
-        (
-            r"(?<!No module named )(?<!cannot import name )(?<!from )(?<!has no attribute )"
-            rf"(?<![\w'])'(?!{_KNOWN})[^'\s…]+'(?!\w)",
-            "'…'",
-        ),
+        (rf"{_KEPT}(?<![\w'])'(?!{_KNOWN})[^'\s…]+'(?!\w)", "'…'"),
         (r"(?<![\w.])\d+(?:\.\w+){2,}(?:\+\w+)?|\b\d+(?:x\d+)+\b", "#"),
         (r"(?<![\w.])[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?(?![\w]*[A-Za-z_])", "#"),
-        (r"#(?:\s*[,x×]\s*#)+", "#"),
+        (r"#(?:\s*[,x]\s*#)+", "#"),
     )
 )
 
 
 def dynamo_id(text: str) -> str:
-    """Return Dynamo's number of a graph break that a text links to, e.g. ``GB0124``; else nothing."""
+    """Return Dynamo's number of a graph break that a text links to: ``GB0124``; else nothing."""
     found = _ID.search(text)
     return found[1].upper() if found else ""
 
