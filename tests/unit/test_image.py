@@ -248,7 +248,7 @@ def test_without_an_engine_the_error_has_a_hint(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(EngineError, match=r"no Docker engine answers at unix:///no") as caught:
         connect()
     assert "DOCKER_HOST" in caught.value.hint
-    refused = CliRunner().invoke(app, ["image", "one", "other"]).exception
+    refused = CliRunner().invoke(app, ["image", "py3.12-torch2.6.0"]).exception
     assert isinstance(refused, EngineError)
     assert refused.exit_code == 9
     del caught, refused
