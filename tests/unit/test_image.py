@@ -54,8 +54,8 @@ MACHINE = Machine(name="m", cpu="c", n_cpus=8, memory_bytes=16 << 30, system="Li
 
 def recipe(**changes: Any) -> Recipe:  # noqa: ANN401
     lock = lock_state(ROOT, CellSpec("3.12", "2.6.0"))
-    made = make_recipe(ROOT, lock, device="cpu", base="base:1", commit=COMMIT)
-    return replace(made, **changes)
+    made = make_recipe(ROOT, lock, device="cpu", commit=COMMIT)
+    return replace(made, **{"base": "base:1"} | changes)
 
 
 def in_image(record: RunRecord, image: str | None) -> RunRecord:
