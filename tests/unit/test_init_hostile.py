@@ -27,7 +27,7 @@ from packaging.utils import InvalidName, canonicalize_name
 from ivhl.errors import IvhlError, ResultsError, SpecError
 from ivhl.git import copy_tree
 from ivhl.init.check import check_project
-from ivhl.init.discovery import found_as_packages, lines_for_build
+from ivhl.init.discovery import lines_for_build
 from ivhl.init.plan import WORKFLOW, _benchmarks, _workflow, make_plan, write_plan
 from ivhl.init.source import ProjectSource, modules_of, read_source
 from ivhl.matrix.locks import put_lock
@@ -659,30 +659,6 @@ def test_packages_that_no_table_can_name_are_asked_for(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="names no packages") as refused:
         lines_for_build(root, "benchmarks")
     assert 'include = ["tensor_things", "tensor_things.*"]' in refused.value.hint
-
-
-@pytest.mark.parametrize(
-    ("files", "note"),
-    [
-        ({"setup.py": "setup(packages=find_packages())"}, "setup.py: its search"),
-        ({"setup.py": "setup(packages=find_packages('src'))"}, ""),
-        ({"setup.py": "setup(packages=find_packages(exclude=['benchmarks*']))"}, ""),
-        ({"setup.py": "setup(packages=find_packages(include=('tensor_things',)))"}, ""),
-        ({"setup.cfg": "[options]\npackages = find_namespace:\n"}, "finds benchmarks, envs, "),
-        ({"pyproject.toml": "[tool.setuptools.packages.find]\n"}, "finds benchmarks, envs, "),
-        (
-            {"pyproject.toml": '[tool.setuptools.packages.find]\ninclude = ["tensor_things*"]\n'},
-            "",
-        ),
-        ({"pyproject.toml": "[tool.setuptools.packages.find]\nwhere = 3\n"}, "finds benchmarks"),
-    ],
-)
-def test_a_search_that_finds_our_folders_is_named(
-    tmp_path: Path, files: dict[str, str], note: str
-) -> None:
-    found = found_as_packages(project(tmp_path / "demo", PACKAGE | files), "benchmarks")
-    assert note in found
-    assert bool(found) == bool(note)
 
 
 def test_files_of_ours_keep_their_permissions(tmp_path: Path) -> None:
