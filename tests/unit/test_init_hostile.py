@@ -204,18 +204,15 @@ WRITES = {
     "cli/bisection.py": 1,  # its log in .asv
     "cli/schemas.py": 1,  # a folder that a developer names
     "cli/screen.py": 1,  # --output
-    "cli/version_checks.py": 1,  # .asv
     "fleet/merge.py": 1,  # behind `without_links`
     "init/plan.py": 3,  # the temporary folder in which it locks
     "matrix/locks.py": 3,  # temporary folders, and a lock beside the one just written
     "matrix/releases.py": 1,  # temporary folders
-    "matrix/swap.py": 1,
     "matrix/wheels.py": 1,
     "records/files.py": 7,  # what all others call
     "tracker/store/index.py": 4,  # the cache of its user
     "tracker/store/kept.py": 1,  # makes the folder of the results
     "version_checks/names.py": 1,  # of a syntax tree
-    "version_checks/trial.py": 9,  # the temporary folder in .asv with the copies of the code base
 }
 _WRITING = frozenset(
     {"write_text", "write_bytes", "mkdir", "unlink", "rename", "rmtree", "copytree", "copyfile",
