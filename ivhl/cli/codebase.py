@@ -24,6 +24,7 @@ from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.records.text import printable
 from ivhl.syntax import read_trees
 from ivhl.tracker.support.compat import python_key, release_key
+from ivhl.tracker.terminal import Columns, Terminal
 from ivhl.tracker.views.project import load_state
 from ivhl.tracker.views.source import Source
 from ivhl.tracker.wording import counted
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from ivhl.init.allowed import Allowed
     from ivhl.matrix.spec import Matrix
     from ivhl.syntax import Trees
-    from ivhl.tracker.terminal import Terminal
     from ivhl.tracker.views.project import State
     from ivhl.version_checks.checks import FoundCheck
     from ivhl.version_checks.code_base import SupportLine
@@ -373,10 +373,7 @@ def _print_answer(console: Terminal, answer: _Answer, name: str) -> None:
         f"nothing of {name}."
     )
     console.print(Text(f"\n{printable(title)}", "bold"))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("case" if evidence.own else "", overflow="fold")
-    table.add_column("Python")
-    table.add_column("PyTorch", overflow="fold")
+    table = Columns("case" if evidence.own else "", "Python", "PyTorch")
     last = ""
     for line in answer.support:
         table.add_row(*map(Text, ("" if line.what == last else line.what, line.python, line.text)))
