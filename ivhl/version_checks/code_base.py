@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.tracker.causes.advice import advise
@@ -24,10 +23,7 @@ if TYPE_CHECKING:
     from ivhl.tracker.store.spread import Spreads
     from ivhl.tracker.support.compat import Row
 
-# Of so few cases each is shown: their mean would hardly have an interval.
-_EACH: Final = 3
 _NAMED: Final = 3
-_NORMAL_95: Final = NormalDist().inv_cdf(0.975)
 CellName = tuple[str, str]
 
 
