@@ -140,7 +140,7 @@ class DockerExecutor:
                         one.report("cell-failed", seconds=one.seconds, message=str(error))
                         display.update()
                         hint = f"next: {error.hint}"
-                        console.print(hint, markup=False, highlight=False, soft_wrap=True)
+                        console.print(hint, soft_wrap=True)
                         lost += [f"{lock.cell.id}: {name}" for name in one.left]
                         connect()  # raises if the engine is gone: the other cells need it
         except BaseException:
