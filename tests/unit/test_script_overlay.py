@@ -146,7 +146,11 @@ def test_child_processes_and_entry_points_of_the_cell_see_the_overlay(registry: 
 
 
 def test_a_namespace_that_stands_in_both_places_is_whole(registry: Registry) -> None:
-    files = {"nvidia/dali/__init__.py": "", "json.py": "raise SystemExit('not the library')\n"}
+    files = {
+        "nvidia/__init__.py": "# Copyright\n",
+        "nvidia/dali/__init__.py": "",
+        "json.py": "raise SystemExit('not the library')\n",
+    }
     make_wheel(registry.folder, "nvidia-dali", files=files)
     with cell_in_use(CELL, ["nvidia-dali"]) as place:
         code = "import json, nvidia.dali, nvidia.cublas; print(nvidia.cublas.PLACE, json.dumps(1))"
