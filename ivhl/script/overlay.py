@@ -374,10 +374,11 @@ def _module(name: str) -> str:
 
 
 def _is_namespace(place: Path) -> bool:
-    """Return whether a folder has no ``__init__.py``, or one of comments alone."""
+    """Return whether a folder has no ``__init__.py``, or one that only says it is a namespace."""
     init = place / "__init__.py"
     lines = init.read_bytes().splitlines() if init.is_file() else []
-    return place.is_dir() and all(line.strip()[:1] in {b"", b"#"} for line in lines)
+    said = (b"#", b"__path__ = __import__('pkgutil').extend_path(__path__, __name__)")
+    return place.is_dir() and all(not x.strip() or x.startswith(said) for x in lines)
 
 
 def _copy_scripts(theirs: Path, ours: Path) -> None:
