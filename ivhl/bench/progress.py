@@ -100,7 +100,7 @@ class Display:
 
     def _say(self, text: str, seconds: float | None) -> None:
         took = "" if seconds is None else f"  ({seconds:.1f} s)"
-        self._console.print(f"{text}{took}", markup=False, highlight=False, soft_wrap=True)
+        self._console.print(f"{text}{took}", soft_wrap=True)
 
 
 def outcome(event: dict[str, Any]) -> str:

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from ivhl.matrix.spec import Matrix
-    from ivhl.records.identity import CaseInCell
     from ivhl.tracker.changes.comparable import Axis
     from ivhl.tracker.changes.compare import Comparison, Mean, Summary
     from ivhl.tracker.changes.kinds import CaseChange
@@ -308,25 +307,20 @@ def _list_all(console: Terminal, found: Sequence[Comparison], *, every: bool) ->
         if kind in _HIDDEN and not every:
             hidden += len(group)
         elif group:
-            _list(console, kind, group, titles, every=every)
+            _list(console, kind, [(titles[one.case], one) for one in group], every=every)
     if hidden:
         kinds = f"{', '.join(_HIDDEN[:-1])} or {_HIDDEN[-1]}"
         console.print(f"{counted(hidden, 'case')} {kinds}: --all")
 
 
 def _list(
-    console: Terminal,
-    kind: str,
-    group: Sequence[Comparison],
-    titles: Mapping[CaseInCell, str],
-    *,
-    every: bool,
+    console: Terminal, kind: str, group: Sequence[tuple[str, Comparison]], *, every: bool
 ) -> None:
     style = "red" if kind in WORSE else "green" if kind in BETTER else "bold"
     console.print(Text(f"\n{kind} ({len(group)})", style))
     shown = group if every else group[:_LISTED]
-    for one in shown:
-        fold(console, f"{titles[one.case]}  {', '.join(one.case.place)}", indent=2)
+    for title, one in shown:
+        fold(console, f"{title}  {', '.join(one.case.place)}", indent=2)
         if one.reason:
             reason = brief(printable(one.reason), console, every=every)
             fold(console, reason, "bright_black", indent=4)

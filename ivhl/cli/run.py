@@ -74,7 +74,8 @@ def run_command(
         )
 
     def tell(cell: CellSpec, outcome: ScriptOutcome) -> None:
-        console.print(f"{cell.id}: {outcome_text(outcome)}, {outcome.seconds:.1f} s")
+        took = "again" if outcome.runs > 1 else f"{outcome.seconds:.1f} s"
+        console.print(f"{cell.id}: {outcome_text(outcome)}, {took}")
 
     runs = ScriptRuns(to_run, needs, expected_of(expect or ()), tell)
     try:

@@ -800,15 +800,15 @@ def test_a_run_says_first_what_it_measures_and_which_option_measures_more(
         return CliRunner().invoke(app, ["bench", "--python", "3.12", *more]).output.splitlines()[0]
 
     assert first().startswith(
-        "1 case (1 of 2 variants, 1 of 2 sizes: small; --suite full measures more) in "
+        "1 case (1 of 2 variants, 1 of 2 sizes: small; --suite full measures others) in "
     )
     assert first().endswith("(tier default)")
     assert first("--suite", "full").startswith(
-        "3 cases (2 of 2 variants, 2 of 2 sizes: small, large) in "
+        "3 cases (2 of 2 variants, 2 of 2 sizes: small, large; --size NAME measures others) in "
     )
     named = first("--workload", workload.name, "--size", "large", "--torch", "2.6.0")
     assert named.startswith(
-        "2 cases (2 of 2 variants, 1 of 2 sizes: large; --size NAME measures another) in "
+        "2 cases (2 of 2 variants, 1 of 2 sizes: large; --size NAME measures others) in "
     )
     assert named.endswith("in 1 cell (as named)")
 
