@@ -25,12 +25,15 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "ivhl.observed/1"
 LONGEST_MESSAGE: Final = 2000
+LONGEST_NAME: Final = 200
+MOST_BREAKS: Final = 200
+LARGEST: Final = 1e9
 
 Ask = Literal["forward", "step"]
 Unavailable = Literal["", "pinned out", "no wheel"]
 _Count = Annotated[int, Field(ge=0)]
 _Seconds = Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)]
-_Name = Annotated[str, Field(max_length=200)]
+_Name = Annotated[str, Field(max_length=LONGEST_NAME)]
 _Text = Annotated[str, Field(max_length=LONGEST_MESSAGE)]
 _Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00$")]
 
@@ -132,7 +135,7 @@ class Observed(_Model):
     unavailable: Unavailable = ""
     failure: Failed | None = None
     graphs: _Count | None = None
-    graph_breaks: Annotated[tuple[Break, ...], Field(strict=False, max_length=200)] = ()
+    graph_breaks: Annotated[tuple[Break, ...], Field(strict=False, max_length=MOST_BREAKS)] = ()
     recompiles: _Count | None = None
     second: Second | None = None
     error: _Seconds | None = None

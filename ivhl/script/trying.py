@@ -155,16 +155,8 @@ def _most_memory() -> int:
 
 
 def _environment(cell: Path, here: Path, folder: Path | None, effort: Effort) -> dict[str, str]:
-    kept = (
-        "HOME",
-        "LANG",
-        "LC_ALL",
-        "PATH",
-        "TMPDIR",
-        "USER",
-        "LD_LIBRARY_PATH",
-        "CUDA_VISIBLE_DEVICES",
-    )
+    kept = ["HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "USER", "LD_LIBRARY_PATH"]
+    kept += ["CUDA_VISIBLE_DEVICES"]
     environment = {name: os.environ[name] for name in kept if name in os.environ}
     places = [str(here / "instrument"), *([str(folder)] if folder else [])]
     return environment | {
@@ -172,7 +164,7 @@ def _environment(cell: Path, here: Path, folder: Path | None, effort: Effort) ->
         "PYTHONUNBUFFERED": "1",
         "IVHL_MEASURING": "1",
         "OMP_NUM_THREADS": str(effort.threads),
-        "TORCHINDUCTOR_CACHE_DIR": str(cell / "inductor"),
+        "TORCHINDUCTOR_CACHE_DIR": str((cell / "inductor").resolve()),
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
     }

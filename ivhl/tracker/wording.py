@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
+from ivhl.errors import counted as counted  # noqa: PLC0414  (one of the words here)
+
 if TYPE_CHECKING:
     from ivhl.records.record import (
         CompileFacts,
@@ -239,11 +241,6 @@ def memory(value: int) -> str:
             return f"{size:.3g} {unit}"
         size /= _KILO
     return f"{size:.3g} GiB"
-
-
-def counted(number: int, noun: str) -> str:
-    """Return e.g. ``1 cell`` or ``3 cells``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def shortened(text: str, longest: int) -> str:
