@@ -56,7 +56,7 @@ def make():
 
 def inputs(dtype):
     """Return positional inputs and those by name, of one seed; floats in this dtype."""
-    generator = torch.Generator().manual_seed(1)
+    torch.manual_seed(1)
 
     def cast(x):
         x = x.to(dtype) if torch.is_tensor(x) and x.is_floating_point() else x
