@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from ivhl.errors import IvhlError, LockError
+from ivhl.errors import IvhlError, LockError, SpecError
 from ivhl.matrix.spec import CellSpec
 from ivhl.script import cells
 from ivhl.script.cells import LIMIT_VARIABLE, MARK, cell_in_use, cells_folder, make_room
@@ -293,6 +293,14 @@ def test_a_package_that_no_registry_has_is_an_error(registry: Registry) -> None:
     assert "not-there was not found in the package registry" in str(refusal)
     assert "check the name" in refusal.hint
     assert registry.asked == []
+
+
+@pytest.mark.parametrize("text", ["-r /etc/passwd", "--index-url=http://x", "a\n-e .", "../x.whl"])
+def test_an_option_of_uv_is_no_requirement(registry: Registry, text: str) -> None:
+    refusal = refusal_of(text)
+    assert registry.asked == []
+    assert isinstance(refusal, SpecError)
+    assert "must name a package" in str(refusal)
 
 
 def test_an_overlay_is_made_again_from_its_lock(registry: Registry) -> None:
