@@ -280,6 +280,16 @@ def test_the_requirement_that_forbids_is_named_before_anything_is_made(
     assert not any(name.startswith("torch-") for name in registry.asked)
 
 
+def test_a_wheel_that_is_named_by_its_address_is_locked_by_its_hash(
+    registry: Registry, tmp_path: Path
+) -> None:
+    wheel = make_wheel(tmp_path / "own", "library", "4.0")
+    with cell_in_use(CELL, [f"library @ file://{wheel}"]) as place:
+        assert (place / LOCK).read_text().endswith(f" --hash=sha256:{sha256(wheel)}\n")
+        assert run_in(place, "import library; print(library.V)") == "4.0"
+    assert "library-4.0-py3-none-any.whl" not in registry.asked
+
+
 def test_an_upper_limit_on_python_is_heeded(registry: Registry) -> None:
     plant(registry, {"library 1.0": {}, "library 2.0": {"python": ">=3.8,<3.9"}})
     refusal = refusal_of("library")
