@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import resource
 import time
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import mean
@@ -35,6 +36,7 @@ from ivhl.observatory.record import (
     append,
     read_observed,
 )
+from ivhl.records.answers import is_final
 from ivhl.records.files import write_whole
 from ivhl.records.text import tidy
 from ivhl.script import overlay
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
 
 RECORDS: Final = "records"
 LOCKS: Final = "locks"
-# A case of the first sixty libraries takes a tenth of that.
+# Of a core that is free: a case of the first sixty libraries takes a tenth of that.
 EFFORT: Final = Effort(deadline_s=300.0, memory_limit=min(8 << 30, memory_limit()))
 # CPU seconds of a case without an earlier record, and GB of what has to be made.
 _USUAL_S: Final = 25.0
@@ -145,6 +147,7 @@ class Observatory:
             and (record.row, record.lock, record.instrument)
             == (question.row, lock, str(INSTRUMENT))
             and (record.overlay is None or self._lock_file(record.overlay).is_file())
+            and is_final(record.failure)
         )
 
     def _key(self, library: Library, question: Question, cell: CellSpec) -> Key:
@@ -181,7 +184,7 @@ class Observatory:
         Args:
             work: What to ask.
             network: Whether cases may use the network.
-            effort: Limits of each case.
+            effort: Limits of each case; the time is longer where others use the machine.
 
         Raises:
             OSError: If a record cannot be written.
@@ -192,8 +195,10 @@ class Observatory:
                 with cell_in_use(one.cell, one.library.requirements) as place:
                     environment = self._environment_of(one, place)
                     for question in one.questions:
+                        shared = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+                        limits = replace(effort, deadline_s=effort.deadline_s * shared)
                         tried = try_in(
-                            place, question.target, question.folder, effort,
+                            place, question.target, question.folder, limits,
                             network=network, apart=True,
                         )  # fmt: skip
                         yield self._kept(one, question, tried, took, **environment)

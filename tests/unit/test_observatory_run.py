@@ -359,8 +359,29 @@ def test_a_run_that_is_killed_goes_on_and_asks_nothing_twice(
     table(observatory, **{name: of_file(name) for name in "bcdef"}, a=of_file("a + 0"))
     (only, other) = run.work(read_rows(observatory), cells)
     assert [one.case for one in (*only.questions, *other.questions)] == ["a", "a"]
+    list(run.run([only, other]))
+    assert run.work(read_rows(observatory), cells) == []
     next((observatory / "locks").iterdir()).unlink()
     assert len(run.work(rows, cells)) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "exception", "again"),
+    [("timeout", "", True), ("crash", "SIGKILL", True), ("crash", "SIGSEGV", False)],
+)
+def test_a_case_that_was_ended_from_outside_is_asked_again(
+    observatory: Path, monkeypatch: pytest.MonkeyPatch, kind: str, exception: str, *, again: bool
+) -> None:
+    failure = {
+        "phase": "eager", "failure_class": kind, "exception": exception, "message": "", "where": "",
+    }  # fmt: skip
+    bad = TargetTried({"failure": failure}, "")
+    monkeypatch.setattr(observing, "try_in", lambda *_, **__: bad)
+    monkeypatch.setattr(observing, "find_interpreter", lambda *_: None)
+    table(observatory, a=of_file("a"))
+    run = Observatory(observatory, print)
+    list(run.run(run.work(read_rows(observatory), [CELL])))
+    assert bool(run.work(read_rows(observatory), [CELL])) == again
 
 
 def test_an_estimate_takes_earlier_records_of_the_same_case(
