@@ -321,7 +321,7 @@ def check_python(folder: Path, requirements: Sequence[str], python: str) -> None
     """
     named = {canonicalize_name(Requirement(one).name) for one in requirements}
     for one in _installed(_packages(folder)):
-        allowed = one.metadata["Requires-Python"] if "Requires-Python" in one.metadata else ""
+        allowed = str(one.metadata.json.get("requires_python", ""))
         if canonicalize_name(one.name) in named and not SpecifierSet(allowed).contains(python):
             why = f"pinned out: {one.name} {one.version} requires Python{allowed}"
             raise UnavailableError(why, "pinned out")
@@ -336,7 +336,7 @@ def _join(ours: Path, theirs: Path, added: Mapping[str, str]) -> None:
     """Make names that stand in both places whole, as one folder of packages would have them.
 
     Python imports a package from one place only if either has an ``__init__.py``, and the ``nvidia``
-    of older releases has an empty one. What the cell has of it is linked.
+    of older releases has one without code. What the cell has of it is linked.
 
     Raises:
         LockError: If a distribution would hide a package of the cell that it does not replace.
@@ -374,8 +374,11 @@ def _module(name: str) -> str:
 
 
 def _is_namespace(place: Path) -> bool:
+    """Return whether a folder has no ``__init__.py``, or one that only says it is a namespace."""
     init = place / "__init__.py"
-    return place.is_dir() and not (init.is_file() and init.read_bytes().strip())
+    lines = init.read_bytes().splitlines() if init.is_file() else []
+    said = (b"#", b"__path__ = __import__('pkgutil').extend_path(__path__, __name__)")
+    return place.is_dir() and all(not x.strip() or x.startswith(said) for x in lines)
 
 
 def _copy_scripts(theirs: Path, ours: Path) -> None:

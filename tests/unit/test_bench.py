@@ -813,20 +813,10 @@ def test_a_run_says_first_what_it_measures_and_which_option_measures_more(
     assert named.endswith("in 1 cell (as named)")
 
 
-def test_a_cell_that_warms_up_is_named_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ivhl.bench.progress.QUIET_S", -1.0)
-    path = tmp_path / "events.jsonl"
-    path.write_text(json.dumps({"event": "cell-measuring", "cell": "py3.12-torch2.6.0"}) + "\n")
-    sink = StringIO()
-    console = Console(file=sink, width=200)
-    with Display(console, RunState(path, ["py3.12-torch2.6.0"], CASES)) as display:
-        for _ in range(3):
-            display.update()
-    lines = [line for line in sink.getvalue().splitlines() if "starts PyTorch" in line]
-    assert len(lines) == 1
-    assert lines[0].startswith("py3.12-torch2.6.0: starts PyTorch and compiles")
+def test_a_cell_says_how_long_its_first_case_waits(tmp_path: Path) -> None:
+    said, _ = shown(tmp_path, [event("cell-measuring", cases=[])])
+    line = said.splitlines()[0]
+    assert line.startswith("py3.12-torch2.6.0: cases without a record wait for PyTorch to start:")
 
 
 def test_building_the_site_is_announced_and_may_be_stopped(

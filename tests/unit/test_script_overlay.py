@@ -145,9 +145,13 @@ def test_child_processes_and_entry_points_of_the_cell_see_the_overlay(registry: 
         assert subprocess.check_output([place / "bin" / "torchrun"], text=True) == "1.2\n"
 
 
-def test_a_namespace_that_stands_in_both_places_is_whole(registry: Registry) -> None:
+@pytest.mark.parametrize(
+    "init",
+    ["", "# Copyright\n\n__path__ = __import__('pkgutil').extend_path(__path__, __name__)\n"],
+)
+def test_a_namespace_that_stands_in_both_places_is_whole(registry: Registry, init: str) -> None:
     files = {"nvidia/dali/__init__.py": "", "json.py": "raise SystemExit('not the library')\n"}
-    make_wheel(registry.folder, "nvidia-dali", files=files)
+    make_wheel(registry.folder, "nvidia-dali", files=files | {"nvidia/__init__.py": init})
     with cell_in_use(CELL, ["nvidia-dali"]) as place:
         code = "import json, nvidia.dali, nvidia.cublas; print(nvidia.cublas.PLACE, json.dumps(1))"
         assert run_in(place, code) == "cell 1"

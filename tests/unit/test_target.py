@@ -349,6 +349,7 @@ def test_a_target_that_is_declared_already_is_refused_before_it_is_tried(
     make_fleet_project(tmp_path)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "benchmarks").mkdir(exist_ok=True)
+    (tmp_path / "benchmarks" / "__init__.py").write_text("")
     (tmp_path / "benchmarks" / "bmm.py").write_text("")
     (tmp_path / "pyproject.toml").write_text(
         '[project]\nname = "demo"\nversion = "1"\n[tool.ivhl]\nbenchmarks = "benchmarks"\n'
