@@ -36,7 +36,6 @@ from ivhl.observatory.record import (
     append,
     read_observed,
 )
-from ivhl.records.answers import is_final
 from ivhl.records.files import write_whole
 from ivhl.records.text import tidy
 from ivhl.script import overlay
@@ -149,7 +148,6 @@ class Observatory:
             and (record.row, record.lock, record.instrument)
             == (question.row, lock, str(INSTRUMENT))
             and (record.overlay is None or self._lock_file(record.overlay).is_file())
-            and is_final(record.failure)
         )
 
     def _key(self, library: Library, question: Question, cell: CellSpec) -> Key:
@@ -256,10 +254,11 @@ class Observatory:
 
 
 def _undecided(tried: TargetTried) -> str:
-    """Return why a case says nothing of its library: its time was over on a machine with others."""
-    failure = tried.found.get("failure")
+    """Return why a case says nothing of its library: others used its machine, or ended it."""
+    failure = tried.found.get("failure") or {}
     load, cpus = os.getloadavg()[0], os.cpu_count() or 1
-    if failure is None or failure["failure_class"] != "timeout" or load <= _BUSY * cpus:
+    is_late = failure.get("failure_class") == "timeout" and load > _BUSY * cpus
+    if not is_late and failure.get("exception") != "SIGKILL":
         return ""
     return f"{failure['message']}, at a load of {load:.1f} on {cpus} CPUs"
 

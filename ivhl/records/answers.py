@@ -7,7 +7,7 @@ shows or judges records.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ivhl.errors import ResultsError
 from ivhl.instrument import version_of
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ivhl.records.record import FailureClass, RunRecord
+    from ivhl.records.record import Failure, RunRecord
 
 # Case and device; commit, cell, lock, threads, instrument, image and flags; and these with the hash
 # of the benchmark.
@@ -108,19 +108,7 @@ def read_records(
         yield case, made if answers else None, record
 
 
-class Failing(Protocol):
-    """A failure: of a record, or of the observatory's."""
-
-    @property
-    def failure_class(self) -> FailureClass:
-        """Its class."""
-
-    @property
-    def exception(self) -> str:
-        """Type of its exception; empty without one."""
-
-
-def is_final(failure: Failing | None) -> bool:
+def is_final(failure: Failure | None) -> bool:
     """Return whether measuring again would be expected to give the same result.
 
     Not final: a cell that could not be installed, and a process killed by someone else or for its
