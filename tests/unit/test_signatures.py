@@ -56,6 +56,8 @@ APART = [
     ("unique_lowering-torchdiffeq-2.15.0", "complex-liba-2.15.0"),
     ("missing-cut-liba-2.15.0", "missing-cut-libb-2.15.0"),
     ("stride-eager-liba-2.15.0", "complex-liba-2.15.0"),
+    ("import-to-numpy-liba-2.5.1", "numpy-liba-2.5.1"),
+    ("import-numbers-liba-2.5.1", "mismatch-eager-liba-2.5.1"),
     ("mismatch-eager-liba-2.15.0", "mismatch-compile-liba-2.15.0"),
     # Other numbers of Dynamo, or of one number another operation, builtin or function.
     ("sparse-liba-2.15.0", "sparse1-liba-2.15.0"),
