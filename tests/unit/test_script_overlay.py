@@ -81,6 +81,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Regist
     (shipped / "envs" / "locks" / f"{CELL.id}.txt").write_text("\n".join(lock) + "\n")
     monkeypatch.setattr(cells, "SHIPPED", shipped)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))  # no settings of the user
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with served(folder) as (address, asked, go):
         monkeypatch.setenv("UV_DEFAULT_INDEX", address)
         yield Registry(folder, shipped, asked, go)
