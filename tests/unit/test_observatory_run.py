@@ -91,8 +91,7 @@ def needs_a_gpu():
     return torch.nn.Linear(3, 3).cuda()
 
 def fails(x):
-    assert not torch.compiler.is_compiling(), "no compiler"
-    return x
+    return x.reshape(7, 7) if torch.compiler.is_compiling() else x
 """
 
 
@@ -208,7 +207,7 @@ def test_a_failure_names_its_places_and_a_target_after_it_works(observatory: Pat
     assert left_behind(observatory) == set()
     assert found["fails"].failure.phase == "compile"
     assert found["fails"].failure.where.startswith("functions/demo_cases.py:")
-    assert found["fails"].failure.frame.startswith("torch/_dynamo/")
+    assert found["fails"].failure.frame.startswith("torch/")
     good = found["good"]
     assert (good.status, good.graphs, good.graph_breaks) == ("works", 1, ())
     assert (good.version, good.inputs) == ("1.2", "4")
