@@ -17,7 +17,7 @@ from ivhl.errors import LockError, UnknownNameError
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import Effort
 from ivhl.observatory import observing
-from ivhl.observatory.observing import Observatory, Work
+from ivhl.observatory.observing import LibraryInCell, Observatory
 from ivhl.observatory.record import read_observed
 from ivhl.observatory.rows import read_rows
 from ivhl.script.cells import MARK
@@ -143,7 +143,7 @@ def ask(folder: Path, **limits: Any) -> tuple[dict[str, Any], list[str]]:  # noq
     told: list[str] = []
     run = Observatory(folder, told.append)
     work = [
-        Work(cell=CELL, lock="ab", library=one, questions=one.questions)
+        LibraryInCell(cell=CELL, lock="ab", library=one, questions=one.questions)
         for one in read_rows(folder)
     ]
     effort = Effort(**{"deadline_s": 60.0, "memory_limit": 4 << 30} | limits)
