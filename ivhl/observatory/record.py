@@ -38,11 +38,11 @@ _Text = Annotated[str, Field(max_length=LONGEST_MESSAGE)]
 _Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00$")]
 
 
-class _Model(BaseModel):
+class _RecordModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
 
 
-class Failed(_Model):
+class Failed(_RecordModel):
     """Why a case failed.
 
     Attributes:
@@ -60,14 +60,14 @@ class Failed(_Model):
     frame: _Name
 
 
-class Break(_Model):
+class Break(_RecordModel):
     """A reason of graph breaks, and how many there were."""
 
     text: _Text
     count: _Count
 
 
-class Second(_Model):
+class Second(_RecordModel):
     """A call with a larger batch.
 
     Attributes:
@@ -90,7 +90,7 @@ class Key(NamedTuple):
     machine: str
 
 
-class Observed(_Model):
+class Observed(_RecordModel):
     """What is known of a case of a library in a cell.
 
     Attributes:

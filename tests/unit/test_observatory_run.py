@@ -17,7 +17,7 @@ from ivhl.errors import LockError, UnknownNameError
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import Effort
 from ivhl.observatory import observing
-from ivhl.observatory.observing import Observatory, Work
+from ivhl.observatory.observing import LibraryInCell, Observatory
 from ivhl.observatory.record import read_observed
 from ivhl.observatory.rows import read_rows
 from ivhl.script.cells import MARK
@@ -91,8 +91,7 @@ def needs_a_gpu():
     return torch.nn.Linear(3, 3).cuda()
 
 def fails(x):
-    assert not torch.compiler.is_compiling(), "no compiler"
-    return x
+    return x.reshape(7, 7) if torch.compiler.is_compiling() else x
 """
 
 
@@ -144,7 +143,7 @@ def ask(folder: Path, **limits: Any) -> tuple[dict[str, Any], list[str]]:  # noq
     told: list[str] = []
     run = Observatory(folder, told.append)
     work = [
-        Work(cell=CELL, lock="ab", library=one, questions=one.questions)
+        LibraryInCell(cell=CELL, lock="ab", library=one, questions=one.questions)
         for one in read_rows(folder)
     ]
     effort = Effort(**{"deadline_s": 60.0, "memory_limit": 4 << 30} | limits)
@@ -208,7 +207,7 @@ def test_a_failure_names_its_places_and_a_target_after_it_works(observatory: Pat
     assert left_behind(observatory) == set()
     assert found["fails"].failure.phase == "compile"
     assert found["fails"].failure.where.startswith("functions/demo_cases.py:")
-    assert found["fails"].failure.frame.startswith("torch/_dynamo/")
+    assert found["fails"].failure.frame.startswith("torch/")
     good = found["good"]
     assert (good.status, good.graphs, good.graph_breaks) == ("works", 1, ())
     assert (good.version, good.inputs) == ("1.2", "4")
