@@ -23,7 +23,7 @@ from ivhl.bench.request import Done
 from ivhl.bench.state import RunState
 from ivhl.bench.warm import warm_cells
 from ivhl.bench.work import list_work, records_at, take_shard
-from ivhl.errors import IvhlError, ResultsError, UnknownNameError
+from ivhl.errors import IvhlError, ResultsError, UnknownNameError, counted
 from ivhl.git import changed_files, find_commit, uncommitted_files
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.interpreter import find_interpreter
@@ -281,8 +281,6 @@ def lock_of(root: Path, matrix: Matrix, cell: CellSpec, console: Console) -> Loc
         console.print(
             f"note: {cell.id} had no lock; wrote {lock.path.relative_to(root)}: commit it, or its "
             "records cannot be repeated",
-            markup=False,
-            highlight=False,
             soft_wrap=True,
         )
     return lock
@@ -301,21 +299,19 @@ def resolve_commit(root: Path, name: str, workloads: str, console: Console) -> s
         SpecError: If the root is not a git repository, or lacks the commit.
     """
     for broken in broken_benchmarks(workloads):
-        console.print(f"warning: left out: {broken}", markup=False, soft_wrap=True)
+        console.print(f"warning: left out: {broken}", soft_wrap=True)
     # ``module:ATTRIBUTE`` comes from the installed project, which is that of a commit.
     if ":" not in workloads and (names := uncommitted_files(root, workloads)):
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         console.print(
             f"warning: not committed: {names[0]}{more}: ivhl repeat cannot repeat their records; "
             "commit first",
-            markup=False,
-            highlight=False,
             soft_wrap=True,
         )
     commit = find_commit(root, name)
     if name == "HEAD" and (changed := changed_files(root)):
         console.print(
-            f"note: {len(changed)} changed file(s) not committed. The project under test "
+            f"note: {counted(len(changed), 'changed file')} not committed. The project under test "
             f"is commit {commit[:8]}, without these changes. The matrix, the locks, benchmarks/ and "
             "the measuring code come from the working tree",
             soft_wrap=True,

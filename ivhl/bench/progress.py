@@ -14,6 +14,17 @@ if TYPE_CHECKING:
     from ivhl.bench.state import RunState
 
 
+# Event to what a run does after it.
+_DOING = {
+    "cell-creating": "creating the environment",
+    "cell-building": "installing commit {commit:.8}",
+    "cell-measuring": "starting PyTorch",
+    "case-started": "{case}",
+    "cell-measured": "asv is reading the values",
+}
+_WARMS_UP = "cases without a record wait for PyTorch to start: 10 s, in a new cell up to a minute"
+
+
 class Display:
     """Prints a line per finished step, and updates a live last line. It only draws the state."""
 
@@ -62,30 +73,26 @@ class Display:
 
     def _show(self, event: dict[str, Any]) -> None:
         cell, case = event.get("cell", ""), event.get("case", "")
+        if event["event"] in _DOING:
+            self._doing = f"{cell}: {_DOING[event['event']].format(**event)}"
         match event["event"]:
-            case "cell-creating":
-                self._doing = f"{cell}: creating the environment"
             case "cell-created":
                 self._say(f"{cell}: environment ready", event["seconds"])
-            case "cell-building":
-                self._doing = f"{cell}: installing commit {event['commit'][:8]}"
             case "cell-failed":
                 first = event["message"].partition("\n")[0]
                 self._say(f"{cell}: FAILED: {first}", event["seconds"])
-            case "case-started":
-                self._doing = f"{cell}: {case}"
+            case "cell-measuring":
+                self._say(f"{cell}: {_WARMS_UP}", None)
             case "case-kept":
                 self._say(f"{cell}: {case}: has a record already", None)
             case "case-unchanged":
                 self._say(f"{cell}: {case}: unchanged since its record at another commit", None)
             case "case-finished":
                 self._say(f"{cell}: {case}: {outcome(event)}", event["seconds"])
-            case "cell-measured":
-                self._doing = f"{cell}: asv is reading the values"
 
     def _say(self, text: str, seconds: float | None) -> None:
         took = "" if seconds is None else f"  ({seconds:.1f} s)"
-        self._console.print(f"{text}{took}", markup=False, highlight=False, soft_wrap=True)
+        self._console.print(f"{text}{took}", soft_wrap=True)
 
 
 def outcome(event: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
@@ -17,11 +18,11 @@ from ivhl.bench.request import Request
 from ivhl.bench.work import in_turns, parse_shard
 from ivhl.cli import app, options
 from ivhl.cli.declared import declared, folder_to_write, given, in_one_job
-from ivhl.cli.names import all_named, selection_of
+from ivhl.cli.names import all_named, selection_of, some
 from ivhl.errors import IvhlError, NoSpeedupError, ResultsError, SpecError
 from ivhl.git import commits_of_range
 from ivhl.image.executor import DockerExecutor
-from ivhl.matrix.project import MATRIX, find_root
+from ivhl.matrix.project import MATRIX, find_root, load_project
 from ivhl.matrix.spec import load_matrix
 from ivhl.measure.effort import DEADLINE_S, PROCESSES, Effort
 from ivhl.measure.flags import parse_flag
@@ -32,14 +33,20 @@ from ivhl.tracker.support.expectations import load_expectations
 from ivhl.tracker.support.table import ResultsTable
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
+from ivhl.workload import every_case, load_workloads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ivhl.bench.request import Done
+    from ivhl.matrix.spec import Matrix
     from ivhl.tracker.store.index import Index
     from ivhl.tracker.support.compat import Row
     from ivhl.tracker.support.expectations import Expectations
+
+
+# Names of sizes in the line that says what is measured.
+_SIZES = 3
 
 
 @app.command("bench")
@@ -117,6 +124,7 @@ def bench_command(
         for name, version in product(names, pythons)
     ]
     shown = None if results is not None or no_publish else root
+    console.print(_scope(requests, matrix), soft_wrap=True)
     with _telling_how_to_go_on(context, console, shown, force=force):
         done, failed = _measure(requests, console, in_docker=in_docker)
     if share is not None and not any(one.cells for one in done):
@@ -142,7 +150,7 @@ def bench_command(
     elif not no_publish:
         problems += _publish(root, console)
     for problem in dict.fromkeys(problems):
-        console.print(f"warning: {problem}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"warning: {problem}", soft_wrap=True)
     _raise_failed(failed, rows)
 
 
@@ -197,6 +205,31 @@ def _commits(root: Path, texts: Sequence[str]) -> tuple[str, ...]:
     return in_turns(found)
 
 
+def _scope(requests: Sequence[Request], matrix: Matrix) -> str:
+    """Return what is measured, of how much, and the options that measure more."""
+    first = requests[0]
+    selection, device = first.selection, first.effort.device
+    workloads = load_workloads(load_project(first.root).workloads)
+    cases = selection.choose(workloads, device)
+    names = {case.workload.name for case in cases}
+    every = every_case([one for one in workloads if one.name in names], device)
+    variants, all_variants = (
+        len({(case.workload.name, case.variant.name) for case in part}) for part in (cases, every)
+    )
+    sizes, all_sizes = (list(dict.fromkeys(case.size for case in part)) for part in (cases, every))
+    what = f"{variants} of {counted(all_variants, 'variant')}, "
+    what += f"{len(sizes)} of {counted(len(all_sizes), 'size')}: {some(sizes, _SIZES)}"
+    if len(cases) < len(every):
+        is_narrow = selection.size or selection.variants or selection.chosen_suite == "full"
+        what += f"; {'--size NAME' if is_narrow else '--suite full'} measures others"
+    pythons = tuple(dict.fromkeys(request.python for request in requests))
+    cells = matrix.cells(pythons, first.releases, first.tier)
+    where = "as named" if first.releases else f"tier {first.tier}"
+    if len(cells) < len(matrix.cells(pythons, first.releases, "extended")):
+        where += "; --tier extended measures more"
+    return f"{counted(len(cases), 'case')} ({what}) in {counted(len(cells), 'cell')} ({where})"
+
+
 def _measure(
     requests: Sequence[Request], console: Terminal, *, in_docker: bool
 ) -> tuple[list[Done], dict[str, IvhlError]]:
@@ -218,7 +251,7 @@ def _measure(
             failed[place] = error
             if len(failed) == len(requests):
                 raise
-            console.print(f"warning: {error}", markup=False, soft_wrap=True)
+            console.print(f"warning: {error}", soft_wrap=True)
     return done, failed
 
 
@@ -256,19 +289,18 @@ def _show(
         console.print(ResultsTable(rows))
         console.print(
             f"commit {one.commit[:8]}, {counted(len(one.cells), 'cell')}, {one.seconds:.0f} s",
-            highlight=False,
         )
     return every
 
 
-def _publish(root: Path, console: Terminal) -> list[str]:
+def _publish(root: Path, console: Terminal, *, asv: bool | None = True) -> list[str]:
     """Build the site, print where it is, and return its problems.
 
     Of a long history it takes minutes, in which nothing else is printed.
     """
     console.print("builds the site of all records")
     try:
-        site = publish(root, root / "site", asv=True)
+        site = publish(root, root / "site", asv=asv)
     except KeyboardInterrupt:
         console.print("stopped: ivhl publish builds the site")
         raise
@@ -280,23 +312,44 @@ def _publish(root: Path, console: Terminal) -> list[str]:
 def _telling_how_to_go_on(
     context: typer.Context, console: Terminal, shown: Path | None, *, force: bool
 ) -> Iterator[None]:
-    """Say what goes on with a run that somebody interrupts, and publish the project ``shown``."""
+    """Say what goes on with a run that somebody interrupts, and publish the project ``shown``.
+
+    The first Ctrl-C ends the run, the second leaves out the site; none cuts short what ends
+    processes.
+    """
+    pressed = 0
+    is_building = False
+
+    def press(*_: object) -> None:
+        nonlocal pressed
+        pressed += 1
+        if pressed == 1:  # not by the console, which this may interrupt
+            then = ", then builds the site; Ctrl-C again leaves the site out" * (shown is not None)
+            os.write(2, f"\nCtrl-C: ends what runs{then}\n".encode())
+        if pressed == 1 or is_building:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, press)
     try:
         yield
     except KeyboardInterrupt:
         goes_on = "measures all of them again (--force)" if force else "goes on with the others"
         console.print(
             f"stopped: the cases measured so far are kept; {_command(context)} {goes_on}",
-            markup=False,
-            highlight=False,
             soft_wrap=True,
         )
-        if shown is not None:
+        is_building = True
+        if shown is not None and pressed <= 1:
             try:
-                _publish(shown, console)
+                # asv's pages of before: it reads all results, and takes most of the time.
+                _publish(shown, console, asv=None)
             except IvhlError as error:
-                console.print(f"site not built: {error}", markup=False, soft_wrap=True)
+                console.print(f"site not built: {error}", soft_wrap=True)
+        elif shown is not None:
+            console.print("site not built: ivhl publish builds it")
         raise
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _command(context: typer.Context) -> str:

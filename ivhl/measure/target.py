@@ -14,17 +14,26 @@ import json
 import math
 import os
 import re
+import resource
 import sys
 import time
 from contextlib import nullcontext
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import cache, partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from ivhl.measure.case import Measurement, class_of
-from ivhl.measure.failures import exit_error, message_of, qualified_name, reported
+from ivhl.measure.failures import (
+    exit_error,
+    frame_of,
+    message_of,
+    own_place_of,
+    qualified_name,
+    reported,
+)
 from ivhl.measure.job import read_job
 from ivhl.measure.journal import Journal
 from ivhl.measure.rehearsal import print_traceback
@@ -46,6 +55,10 @@ if TYPE_CHECKING:
 
     import torch
 
+    from ivhl.measure.imports import Setup
+    from ivhl.measure.job import Job
+    from ivhl.workload import Case
+
 _BATCH: Final = 2
 _WIDTH: Final = 64
 _IMAGE: Final = 64
@@ -53,6 +66,8 @@ _TOKENS: Final = 32
 # Seconds of a first look, and the least and most calls of it.
 _LOOK_S: Final = 0.5
 _LOOKS: Final = (5, 200)
+# Bytes of a file, where memory has a limit, too: a target that prints without end fails.
+_LARGEST_FILE: Final = 1 << 30
 
 
 class Guess(NamedTuple):
@@ -90,7 +105,7 @@ def draw(one: TensorLike, generator: torch.Generator) -> torch.Tensor:
 
 
 def source_of(value: Any) -> str:  # noqa: ANN401  (an argument)
-    """Return Python that draws a tensor as ``draw`` does, from ``generator``; else the literal.
+    """Return Python that draws a tensor as ``draw`` does, by torch's own seed; else the literal.
 
     Empty if it is neither.
     """
@@ -101,13 +116,13 @@ def source_of(value: Any) -> str:  # noqa: ANN401  (an argument)
             return ""
     shape, low, high = value.shape, value.low, value.high
     if value.dtype == "bool":
-        return f"torch.rand({shape}, generator=generator) > 0.5"
+        return f"torch.rand({shape}) > 0.5"
     if value.dtype == "long":
         first, end = int(low or 0), int(high or 10)
-        return f"torch.randint({first}, {max(end, first + 1)}, {shape}, generator=generator)"
+        return f"torch.randint({first}, {max(end, first + 1)}, {shape})"
     if low is None or high is None:
-        return f"torch.randn({shape}, dtype=torch.float64, generator=generator)"
-    unit = f"torch.rand({shape}, dtype=torch.float64, generator=generator)"
+        return f"torch.randn({shape}, dtype=torch.float64)"
+    unit = f"torch.rand({shape}, dtype=torch.float64)"
     return f"{low} + {high - low} * {unit}"
 
 
@@ -131,7 +146,10 @@ def named() -> Any:  # noqa: ANN401  (a function or a class)
     try:
         return eval(ast.unparse(function), _namespace(module))  # noqa: S307  (the user's own words)
     except (NameError, AttributeError) as error:
-        raise TargetError(f"{target().module}: {error}") from error
+        known = dir(module if isinstance(error, NameError) else error.obj)
+        near = get_close_matches(error.name or "", known, n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise TargetError(f"{target().module}: {error}{meant}") from error
 
 
 @cache
@@ -182,7 +200,8 @@ def _namespace(module: Any) -> dict[str, Any]:  # noqa: ANN401  (a module)
     named = {node.id for node in nodes if isinstance(node, ast.Name)}
     # Packages that import their names lazily have them by attribute only.
     lazy = {name: getattr(module, name) for name in named if hasattr(module, name)}
-    return {"torch": torch, **getattr(module, "__dict__", {}), **lazy}
+    top = module.__name__.partition(".")[0]
+    return {"torch": torch, top: sys.modules[top], **getattr(module, "__dict__", {}), **lazy}
 
 
 def make_model(size: Any) -> Any:  # noqa: ANN401, ARG001  (a model)
@@ -235,27 +254,62 @@ def parts(compiler: Callable[..., Any]) -> Callable[..., Any]:
 def with_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that also returns the gradients of its floating and complex inputs."""
     import torch  # noqa: PLC0415
-    from torch.utils._pytree import tree_leaves, tree_map  # noqa: PLC0415
 
     from ivhl.measure.models import Loss  # noqa: PLC0415  (imports torch)
 
     loss = Loss()
 
-    def leaf(x: Any) -> Any:  # noqa: ANN401
-        has_gradient = isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex())
-        return x.detach().requires_grad_() if has_gradient else x
-
     def step(*inputs: Any) -> Any:  # noqa: ANN401
-        own = tree_map(leaf, inputs)
-        wanted = [x for x in tree_leaves(own) if isinstance(x, torch.Tensor) and x.requires_grad]
-        if not wanted:
+        leaves, own = _with_leaves(inputs)
+        if not leaves:
             raise TargetError("--step: no input is a floating tensor, so nothing has a gradient")
         outputs = function(*own)
         try:
             lost = loss(outputs)
         except ValueError:
             raise TargetError("--step: no output depends on an input, by its gradient") from None
-        return outputs, torch.autograd.grad(lost, wanted, allow_unused=True)
+        return outputs, torch.autograd.grad(lost, leaves, allow_unused=True)
+
+    return step
+
+
+def _with_leaves(inputs: Any) -> tuple[list[torch.Tensor], Any]:  # noqa: ANN401
+    """Return leaves that get the gradients of floating and complex inputs, and inputs of these.
+
+    The inputs are copies: code may change them, and a leaf must not be changed.
+    """
+    import torch  # noqa: PLC0415
+    from torch.utils._pytree import tree_map  # noqa: PLC0415
+
+    leaves: list[torch.Tensor] = []
+
+    def own(x: Any) -> Any:  # noqa: ANN401
+        if not (isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex())):
+            return x
+        leaves.append(x.detach().requires_grad_())
+        return leaves[-1].clone()
+
+    return leaves, tree_map(own, inputs)
+
+
+@cache
+def model_step() -> Callable[..., Any]:
+    """Return what differentiates a model by its parameters and by its floating inputs."""
+    from ivhl.measure.models import Loss, Passed  # noqa: PLC0415  (imports torch)
+
+    loss = Loss()
+
+    def step(model: Callable[..., Any], *inputs: Any, **named: Any) -> Any:  # noqa: ANN401
+        leaves, (own, by_name) = _with_leaves((inputs, named))
+        outputs = model(*own, **by_name)
+        try:
+            lost = loss(outputs)
+        except ValueError:
+            raise TargetError(
+                "--step: no output depends on a parameter or an input, by its gradient"
+            ) from None
+        lost.backward()
+        return Passed((outputs, [leaf.grad for leaf in leaves]), lost)
 
     return step
 
@@ -264,6 +318,8 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401  (of this module)
     # Resolved by name when the case runs, since it imports what is tried.
     if name == "call":
         return call_of()
+    if name == "step":
+        return model_step()
     if name == "WORKLOADS":
         return _workloads()
     raise AttributeError(name)
@@ -282,8 +338,9 @@ def _workloads() -> tuple[Workload, ...]:
         "make_inputs": f"{MODULE}:make_inputs",
     }
     if isinstance(make(), torch.nn.Module):
-        common |= {} if target().step else {"passes": "forward"}
-        variant = Variant(name="compiled")
+        step = target().step
+        common |= {"eager": f"{MODULE}:step"} if step else {"passes": "forward"}
+        variant = Variant(name="compiled", compiles="model" if step else "whole")
         return (Workload(**common, variants=(variant,), make_model=f"{MODULE}:make_model"),)
     variant = Variant(name="compiled", call=f"{MODULE}:parts", compiles="parts")
     return (Workload(**common, variants=(variant,), eager=f"{MODULE}:call"),)
@@ -321,7 +378,7 @@ def _guesses(found: Any) -> Iterator[Guess]:  # noqa: ANN401
     import torch  # noqa: PLC0415
 
     is_model = isinstance(found, torch.nn.Module)
-    yield from filter(None, [_of_model(found)] if is_model else [])
+    yield from filter(None, [_of_model(found), _of_call()] if is_model else [])
     yield from filter(None, [_of_example(type(found) if is_model else found)])
     yield from _of_layer(found) if is_model else _of_signature(found)
 
@@ -347,6 +404,21 @@ def _of_model(model: Any) -> Guess | None:  # noqa: ANN401, PLR0911  (timm's or 
     if name == "input_values":
         return Guess((TensorLike((_BATCH, 16000)),), {}, "its main input, a second of sound")
     return None
+
+
+def _of_call() -> Guess | None:
+    """Return the image whose side the expression itself says, e.g. ``ViT(image_size=32)``."""
+    tree = ast.parse(target().expression, mode="eval").body
+    said = {
+        keyword.arg: keyword.value.value
+        for keyword in (tree.keywords if isinstance(tree, ast.Call) else ())
+        if isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, int)
+    }
+    side = next((said[name] for name in ("image_size", "img_size") if name in said), None)
+    if side is None:
+        return None
+    channels = next((said[n] for n in ("channels", "in_channels", "in_chans") if n in said), 3)
+    return Guess((TensorLike((_BATCH, channels, side, side)),), {}, "its call")
 
 
 def _of_layer(model: Any) -> Iterator[Guess]:  # noqa: ANN401
@@ -468,6 +540,8 @@ def like(value: Any) -> Any:  # noqa: ANN401  (an argument)
 def main(argv: Sequence[str]) -> NoReturn:
     """Try the target in this process, as ``argv[1]`` says; the findings go to the journal."""
     job = read_job(argv[1])
+    if job.effort.memory_limit is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
     adopt_orphans()
     journal = Journal(Path(job.journal))
     journal.enter("import")
@@ -480,13 +554,15 @@ def main(argv: Sequence[str]) -> NoReturn:
             arguments=list(map(source_of, guess.arguments)),
             keywords={name: source_of(value) for name, value in guess.keywords.items()},
         )
-        Measurement(job, case, journal).run()
-        journal.note(**indicative())
+        measurement = _Tried(job, case, journal)
+        measurement.run()
+        journal.note(**indicative(*measurement.arms))
     except (Exception, SystemExit) as raised:  # noqa: BLE001  (every exception is a result)
         error = raised if isinstance(raised, Exception) else exit_error(raised, journal.phase)
         print_traceback(error)
         failed = class_of(error, journal.phase, job)
         journal.note(failure=reported(error, failed, journal.phase))
+        journal.note(frame=frame_of(error), own_place=own_place_of(error))
     journal.note(done=True)
     journal.close()
     sys.stdout.flush()
@@ -494,8 +570,34 @@ def main(argv: Sequence[str]) -> NoReturn:
     os._exit(0)  # as a case does
 
 
-def indicative() -> dict[str, Any]:
+class _Tried(Measurement):
+    """Keeps what was compiled, so that the first look compiles nothing again.
+
+    Attributes:
+        arms: The target's own code and its compiled form, of the last compilation.
+    """
+
+    def __init__(self, job: Job, case: Case, journal: Journal) -> None:
+        super().__init__(job, case, journal)
+        self.arms: tuple[Any, ...] = ()
+
+    def _compiler(self, setup: Setup) -> Callable[..., Any]:
+        compiler = super()._compiler(setup)
+
+        def compile_and_keep(function: Callable[..., Any]) -> Callable[..., Any]:
+            compiled: Callable[..., Any] = compiler(function)
+            self.arms = function, compiled
+            return compiled
+
+        return compile_and_keep
+
+
+def indicative(function: Callable[..., Any], compiled: Callable[..., Any]) -> dict[str, Any]:
     """Time the target by hand, and call it with a larger batch: a first look, and no measurement.
+
+    Args:
+        function: The function or the model.
+        compiled: The same, compiled.
 
     Returns:
         ``eager_s`` and ``compiled_s``, medians of a call; ``second``, what a larger batch did, or
@@ -504,10 +606,8 @@ def indicative() -> dict[str, Any]:
     import torch  # noqa: PLC0415
 
     first = guess_of()
-    if isinstance(made := make(), torch.nn.Module):
-        function, compiled = made, torch.compile(made)
-    else:
-        function, compiled = call_of(), parts(torch.compile)
+    if not is_model():
+        function, compiled = parts(lambda _: function), parts(lambda _: compiled)
     with nullcontext() if target().step else torch.no_grad():
         calls = _bound(function, first), _bound(compiled, first)
         calls[1]()
@@ -553,6 +653,8 @@ def _second_shape(
     seen = {"inputs": str(guess), "recompiles": again, "random": is_random}
     if is_random:  # Inductor draws other numbers than eager
         return seen
+    if is_model() and target().step:  # gradients of this size have no limit to be judged by
+        eager, found = eager.output[0], found.output[0]
     off, unlike = distance(eager, found)
     return seen | {"off": off, "unlike": unlike}
 
@@ -571,7 +673,8 @@ def _bound(function: Callable[..., Any], guess: Guess) -> Callable[[], Any]:
     """Return the call of a function, or of a model, on drawn inputs."""
     arguments, keywords = _drawn(guess)
     if is_model():
-        return partial(function, *arguments, **keywords)
+        call = partial(model_step(), function) if target().step else function
+        return partial(call, *arguments, **keywords)
     return partial(function, *arguments, *([keywords] if keywords else []))
 
 

@@ -6,10 +6,13 @@ case over all releases, has some fields empty: each such projection has a name b
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ivhl.records.record import RunRecord
 
 
@@ -86,6 +89,16 @@ class CaseInCell(NamedTuple):
     def row(self) -> CaseInCell:
         """What a row of a table is about: ``over_cells``, with locks or without, of any version."""
         return self._replace(python="", torch="", existing=False, workload_version=0)
+
+
+def titles_of(cases: Iterable[CaseInCell]) -> dict[CaseInCell, str]:
+    """Return the name of each case, with its version where several versions are among them."""
+    every = dict.fromkeys(cases)
+    versions = Counter({one.case: one.name for one in every}.values())
+    return {
+        one: one.name + f" (version {one.workload_version})" * (versions[one.name] > 1)
+        for one in every
+    }
 
 
 # What identifies a record: a later one of the same case in its cell at the same commit replaces it.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
+from ivhl.errors import counted as counted  # noqa: PLC0414  (one of the words here)
+
 if TYPE_CHECKING:
     from ivhl.records.record import (
         CompileFacts,
@@ -241,11 +243,6 @@ def memory(value: int) -> str:
     return f"{size:.3g} GiB"
 
 
-def counted(number: int, noun: str) -> str:
-    """Return e.g. ``1 cell`` or ``3 cells``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def shortened(text: str, longest: int) -> str:
     """Return a text of at most so many characters; one that is cut ends with an ellipsis."""
     return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
@@ -282,16 +279,16 @@ def short_message(text: str, longest: int = _LONGEST_MESSAGE) -> str:
         text: The message.
         longest: Characters to keep.
     """
-    said = without_other_advice(text).partition(_GRAPH)[0]
-    lines = [_ENVIRONMENT.sub("", line).strip() for line in said.splitlines()]
-    kept = [
-        line
-        for line in lines
-        # Nor the marks below the lines of a traceback, which stand below nothing in one line.
-        if line.strip("~^ ") and not line.startswith(_BOILERPLATE)
-    ]
-    line = " ".join(kept) or text.strip()
+    line = " ".join(lines_of(text)) or text.strip()
     if len(line) <= longest:
         return line
     half = longest // 2
     return f"{line[:half].rstrip()} […] {line[-half:].lstrip()}"
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of an exception's message without Dynamo's standard advice and graphs."""
+    said = without_other_advice(text).partition(_GRAPH)[0]
+    lines = (_ENVIRONMENT.sub("", line).strip() for line in said.splitlines())
+    # Nor the marks below the lines of a traceback, which stand below nothing in one line.
+    return [line for line in lines if line.strip("~^ ") and not line.startswith(_BOILERPLATE)]

@@ -1,0 +1,343 @@
+"""Ask each question of the table in each cell, and append what is found to the records.
+
+What a record answers is not asked again, so a run that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import resource
+import time
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING, Any, Final
+
+from packaging.version import Version
+
+from ivhl.errors import InterpreterError, LockError
+from ivhl.instrument import INSTRUMENT
+from ivhl.machine.identity import BY_PROCESSOR, this_machine
+from ivhl.machine.memory import memory_limit
+from ivhl.matrix.interpreter import find_interpreter
+from ivhl.matrix.locks import lock_state
+from ivhl.measure.effort import Effort
+from ivhl.observatory.record import (
+    LARGEST,
+    LONGEST_MESSAGE,
+    LONGEST_NAME,
+    MOST_BREAKS,
+    Key,
+    Observed,
+    append,
+    read_observed,
+)
+from ivhl.records.files import write_whole
+from ivhl.records.text import tidy
+from ivhl.script import overlay
+from ivhl.script.cells import MARK, SHIPPED, cell_in_use, cells_folder
+from ivhl.script.overlay import UnavailableError
+from ivhl.script.trying import TargetTried, try_in
+from ivhl.script.verdict import first_line, verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from ivhl.matrix.spec import CellSpec
+    from ivhl.observatory.rows import Library, Question
+
+RECORDS: Final = "records"
+LOCKS: Final = "locks"
+# Of a core that is free: a case of the first sixty libraries takes a tenth of that.
+EFFORT: Final = Effort(deadline_s=300.0, memory_limit=min(8 << 30, memory_limit()))
+# CPU seconds of a case without an earlier record, and GB of what has to be made.
+_USUAL_S: Final = 25.0
+_CELL_GB: Final = 7.0
+_OVERLAY_GB: Final = 0.1
+# Load for each CPU at which a time limit says more of the machine than of the case.
+_BUSY: Final = 1.5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """What is asked of one library in one cell, whose environment is made once for all of it.
+
+    Attributes:
+        lock: SHA-256 of the cell's lock; ``None`` if it cannot exist.
+    """
+
+    cell: CellSpec
+    lock: str | None
+    library: Library
+    questions: tuple[Question, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    """What a run takes: questions to ask, hours of a core, and GB on disk at most."""
+
+    runs: int
+    hours: float
+    gigabytes: float
+
+
+class Observatory:
+    """The folder of the table and of its records.
+
+    Args:
+        folder: ``observatory`` of a checkout.
+        tell: Called with each line for the person who waits.
+    """
+
+    def __init__(self, folder: Path, tell: Callable[[str], object]) -> None:
+        self._folder, self._tell = folder, tell
+        self._machine = this_machine(BY_PROCESSOR).name
+        self._known = read_observed(folder / RECORDS, tell)
+
+    def work(
+        self, libraries: Iterable[Library], cells: Sequence[CellSpec], *, force: bool = False
+    ) -> list[Work]:
+        """Return what no record answers: the newest release first, in it the given order.
+
+        Args:
+            libraries: What to ask, the most downloaded first.
+            cells: Where.
+            force: Whether to ask also what a record answers.
+        """
+        found = []
+        locks = dict(self._usable(cells))
+        for cell in sorted(locks, key=lambda one: Version(one.torch), reverse=True):
+            for library in libraries:
+                questions = tuple(
+                    one
+                    for one in library.questions
+                    if force or not self._is_answered(library, one, cell, locks[cell])
+                )
+                if questions:
+                    found.append(
+                        Work(cell=cell, lock=locks[cell], library=library, questions=questions)
+                    )
+        return found
+
+    def _usable(self, cells: Iterable[CellSpec]) -> Iterator[tuple[CellSpec, str | None]]:
+        """Yield the cells that can be tried here with their locks; say which cannot."""
+        for cell in cells:
+            lock, why = lock_state(SHIPPED, cell), ""
+            if lock.kind == "missing":
+                why = "ivhl ships no lock for it"
+            elif lock.kind == "locked":
+                try:
+                    find_interpreter(Path.home(), cell.python)
+                except InterpreterError as error:
+                    why = str(error)
+            if why:
+                self._tell(f"{cell.id}: left out: {why}")
+            else:
+                yield cell, lock.sha256
+
+    def _is_answered(
+        self, library: Library, question: Question, cell: CellSpec, lock: str | None
+    ) -> bool:
+        record = self._known.get(self._key(library, question, cell))
+        return (
+            record is not None
+            and (record.row, record.lock, record.instrument)
+            == (question.row, lock, str(INSTRUMENT))
+            and (record.overlay is None or self._lock_file(record.overlay).is_file())
+        )
+
+    def _key(self, library: Library, question: Question, cell: CellSpec) -> Key:
+        return Key(library.name, question.case, question.ask, cell.id, self._machine)
+
+    def _lock_file(self, name: str) -> Path:
+        return self._folder / LOCKS / f"{name}.txt"
+
+    def estimate(self, work: Sequence[Work]) -> Estimate:
+        """Return what a run of the work takes, by earlier records of the same cases."""
+        took = defaultdict(list)
+        for record in self._known.values():
+            took[record.library, record.case, record.ask].append(record.cpu_s)
+        seconds = [
+            mean(took.get((one.library.name, question.case, question.ask), (_USUAL_S,)))
+            for one in work
+            for question in one.questions
+        ]
+        there = {mark.parent.name.rpartition("-")[0] for mark in cells_folder().glob(f"*/{MARK}")}
+        missing = {one.cell.id for one in work if one.lock is not None} - there
+        return Estimate(
+            runs=len(seconds),
+            hours=sum(seconds) / 3600,
+            gigabytes=len(missing) * _CELL_GB + len(work) * _OVERLAY_GB,
+        )
+
+    def run(
+        self, work: Sequence[Work], *, network: bool = False, effort: Effort = EFFORT
+    ) -> Iterator[Observed]:
+        """Ask, and yield each record when it is on disk.
+
+        A library whose environment cannot be made now, as without a network, gets no record.
+
+        Args:
+            work: What to ask.
+            network: Whether cases may use the network.
+            effort: Limits of each case; the time is longer where others use the machine.
+
+        Raises:
+            OSError: If a record cannot be written.
+        """
+        for one in work:
+            took = _Took()
+            try:
+                with cell_in_use(one.cell, one.library.requirements) as place:
+                    environment = self._environment_of(one, place)
+                    for question in one.questions:
+                        shared = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+                        limits = replace(effort, deadline_s=effort.deadline_s * shared)
+                        tried = try_in(
+                            place, question.target, question.folder, limits,
+                            network=network, apart=True,
+                        )  # fmt: skip
+                        if why := _undecided(tried):
+                            self._tell(f"{one.cell.id} {question.text}: not run: {why}")
+                        else:
+                            yield self._kept(one, question, tried, took, **environment)
+            except UnavailableError as error:
+                tried = TargetTried({"unavailable": str(error)}, "")
+                for question in one.questions:
+                    yield self._kept(one, question, tried, took, unavailable=error.kind)
+            except LockError as error:
+                self._tell(f"{one.cell.id} {one.library.name}: not run: {error}")
+
+    def _environment_of(self, work: Work, place: Path) -> dict[str, str | None]:
+        """Return version and lock of what the library adds to a cell, and keep that lock."""
+        mark = json.loads((place / MARK).read_text(encoding="utf-8"))
+        version = mark.get("added", {}).get(work.library.name)
+        lock = place / overlay.LOCK
+        if not lock.is_file():
+            return {"version": version}
+        data = lock.read_bytes()
+        name = hashlib.sha256(data).hexdigest()[:16]
+        write_whole(self._lock_file(name), data, self._folder)
+        return {"version": version, "overlay": name}
+
+    def _kept(
+        self, work: Work, question: Question, tried: TargetTried, took: _Took, **more: str | None
+    ) -> Observed:
+        about = {
+            "library": work.library.name,
+            "case": question.case,
+            "ask": question.ask,
+            "target": question.text,
+            "cell": work.cell.id,
+            "python": work.cell.python,
+            "torch": work.cell.torch,
+            "lock": work.lock,
+            "row": question.row,
+            "instrument": str(INSTRUMENT),
+            "machine": self._machine,
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            **took.since(),
+            **more,
+        }
+        try:
+            record = Observed.model_validate(about | _found(tried))
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            # The code under test runs in the process that reports.
+            record = Observed.model_validate(about | _found(_UNREADABLE))
+        append(self._folder / RECORDS, record)
+        self._known[record.key] = record
+        return record
+
+
+def _undecided(tried: TargetTried) -> str:
+    """Return why a case says nothing of its library: others used its machine, or ended it."""
+    failure = tried.found.get("failure") or {}
+    load, cpus = os.getloadavg()[0], os.cpu_count() or 1
+    is_late = failure.get("failure_class") == "timeout" and load > _BUSY * cpus
+    if not is_late and failure.get("exception") != "SIGKILL":
+        return ""
+    return f"{failure['message']}, at a load of {load:.1f} on {cpus} CPUs"
+
+
+class _Took:
+    """Seconds since the last record, and CPU seconds of the processes that ended meanwhile."""
+
+    def __init__(self) -> None:
+        self._last = self._now()
+
+    @staticmethod
+    def _now() -> tuple[float, float]:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime, time.monotonic()
+
+    def since(self) -> dict[str, float]:
+        """Return both, and begin again."""
+        before, self._last = self._last, self._now()
+        cpu, wall = (now - then for now, then in zip(self._last, before, strict=True))
+        return {"cpu_s": round(cpu, 2), "wall_s": round(wall, 2)}
+
+
+_UNREADABLE: Final = TargetTried(
+    {
+        "failure": {
+            "phase": "import",
+            "failure_class": "crash",
+            "exception": "",
+            "message": "its process reports what no case does",
+            "where": "",
+        }
+    },
+    "",
+)
+
+
+def _found(tried: TargetTried) -> dict[str, Any]:
+    """Return the fields of a record that a process has found."""
+    found = tried.found
+    facts = found.get("compile") or {}
+    second = found.get("second")
+    return {
+        "status": verdict(tried),
+        "why": tidy(first_line(tried), LONGEST_MESSAGE),
+        "inputs": found["inputs"][:LONGEST_MESSAGE] if "inputs" in found else None,
+        "failure": _failure(found),
+        "graphs": facts.get("graphs"),
+        "graph_breaks": [
+            {"text": tidy(one["text"], LONGEST_MESSAGE), "count": one["count"]}
+            for one in facts.get("graph_breaks", ())[:MOST_BREAKS]
+        ],
+        "recompiles": sum(one["count"] for one in facts["recompiles"]) if facts else None,
+        "second": second and {name: second.get(name) for name in ("inputs", "recompiles", "off")},
+        "error": _worst(found.get("accuracy", ())),
+        "compile_s": facts.get("cold_s"),
+        "eager_s": found.get("eager_s"),
+        "compiled_s": found.get("compiled_s"),
+    }
+
+
+def _failure(found: Mapping[str, Any]) -> dict[str, str] | None:
+    failure = found.get("failure")
+    if failure is None:
+        return None
+    return {
+        "phase": failure["phase"],
+        "class": failure["failure_class"],
+        "exception": failure["exception"][:LONGEST_NAME],
+        "message": tidy(failure["message"], LONGEST_MESSAGE),
+        "where": (found.get("own_place") or failure["where"])[:LONGEST_NAME],
+        "frame": found.get("frame", "")[:LONGEST_NAME],
+    }
+
+
+def _worst(errors: Iterable[Mapping[str, Any]]) -> float | None:
+    """Return the largest RMSE over its limit; ``None`` if no output has both."""
+    ratios = [
+        min(one["compiled_rmse"] / one["limit_rmse"], LARGEST)
+        for one in errors
+        if one["compiled_rmse"] is not None and one["limit_rmse"]
+    ]
+    return max(ratios, default=None)
