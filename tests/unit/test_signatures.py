@@ -254,6 +254,20 @@ PIECES = st.one_of(
 )  # fmt: skip
 
 
+def test_what_ivhl_says_of_a_break_is_no_part_of_its_cause() -> None:
+    handler = (
+        "invalid handler args <bound method BuiltinVariable.call_next of BuiltinVariable({})>"
+    )
+    older, newer = handler.format(""), handler.format("zip")
+    place = " (in a loop: the frame runs eagerly) at timm/models.py:12 forward"
+    assert cause_of(older) == cause_of(newer) == cause_of(newer + place)
+    assert cause_of("generator at a.py:3 f") == cause_of(SHOWN["frame-liba-2.15.0"]["graph_break"])
+    said = (
+        "torch.* op returned non-Tensor\n  Explanation: a\n  Developer debug context: target: <x>"
+    )
+    assert cause_of(said) == "torch.* op returned non-Tensor"
+
+
 @given(st.lists(PIECES, max_size=12).map("".join))
 def test_a_cause_of_any_text_is_its_own_cause(text: str) -> None:
     cause = cause_of(text)
