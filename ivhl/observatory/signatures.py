@@ -28,7 +28,6 @@ Kind = Literal["wrong", "failed", "unsupported", "graph break"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)  # as pages order them
 Fault = Literal["PyTorch", "library", "environment"]
 
-NOT_REPORTED: Final = "not reported that we know of"
 # Packages that do not fit each other, or are not there.
 _UNFIT: Final = re.compile(
     r"No module named|undefined symbol|cannot open shared object file|Could not load this library"
@@ -120,11 +119,6 @@ class Signature:
         """The libraries that show it."""
         return tuple(sorted({record.library for record in self.records}))
 
-    @property
-    def reported(self) -> str:
-        """The reports, or that none is known."""
-        return ", ".join(issue.short for issue in self.issues) or NOT_REPORTED
-
 
 class _Shown(NamedTuple):
     """What one record shows of a cause."""
@@ -155,14 +149,9 @@ def signatures_of(records: Iterable[Observed]) -> tuple[Signature, ...]:
         group.sort(key=lambda one: (Version(one.record.torch), one.record.at))
     names = _names({cause: min(one.record.at for one in group) for cause, group in groups.items()})
     found = (_signature(names[cause], cause, group) for cause, group in groups.items())
-    return tuple(
-        sorted(
-            found,
-            key=lambda one: (
-                KINDS.index(one.cause.kind), -len(one.libraries), -len(one.records), one.name
-            ),
-        )
-    )  # fmt: skip
+    ranks = {kind: number for number, kind in enumerate(KINDS)}
+    order = sorted(found, key=lambda one: (-len(one.libraries), -len(one.records), one.name))
+    return tuple(sorted(order, key=lambda one: ranks[one.cause.kind]))
 
 
 def fault_of(failure: Failed) -> Fault:
@@ -178,10 +167,9 @@ def fault_of(failure: Failed) -> Fault:
         return "environment"  # an import: an extension for another torch
     if failure.failure_class in _LIBRARYS:
         return "library"
-    if failure.failure_class != "compile":
-        return "PyTorch"
     kind = failure.exception
-    if kind.startswith("torch.") or (failure.frame and not _CALLS.match(failure.frame)):
+    is_raised_in_torch = failure.frame and not _CALLS.match(failure.frame)
+    if failure.failure_class != "compile" or kind.startswith("torch.") or is_raised_in_torch:
         return "PyTorch"
     # An operation raises RuntimeError below the code of a library.
     return "PyTorch" if kind in ("RuntimeError", "") or not failure.where else "library"
