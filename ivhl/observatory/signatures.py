@@ -212,7 +212,7 @@ def _place(record: Observed, failure: Failed, text: str, fault: Fault) -> str:
     """Return what tells two causes apart whose text is the same."""
     if record.status == "wrong":
         return f"{record.library}: {record.case}"
-    own = f"{record.library}: {failure.where.partition(':')[0]}"
+    own = f"{record.library}: {failure.where.partition(':')[0]}".rstrip(": ")
     if fault == "library":  # a name that torch lacks is missing for every library
         return "" if failure.exception in ("ImportError", "ModuleNotFoundError") else own
     if fault == "environment" or "target: " in failure.message:
@@ -242,7 +242,7 @@ def _names(first_at: dict[Cause, str]) -> dict[Cause, str]:
     found: dict[str, Cause] = {}
     for cause in sorted(first_at, key=lambda one: (first_at[one], one)):
         text = cause.place if cause.kind == "wrong" else f"{cause.text} {cause.place}"
-        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])", " ", text).lower()
+        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])", " ", text.replace("'", "")).lower()
         name = "-".join(re.findall(r"[a-z0-9]+", words))
         name = f"wrong-{name}" if cause.kind == "wrong" else name or "without-message"
         if len(name) > _LONGEST_NAME:

@@ -253,7 +253,7 @@ PIECES = st.one_of(
 )  # fmt: skip
 
 
-def test_what_ivhl_says_of_a_break_is_no_part_of_its_cause() -> None:
+def test_what_ivhl_adds_to_a_message_is_no_part_of_its_cause() -> None:
     handler = (
         "invalid handler args <bound method BuiltinVariable.call_next of BuiltinVariable({})>"
     )

@@ -63,7 +63,7 @@ _VARYING: Final = tuple(
     for pattern, words in (
         (r"\x1b\[[0-9;]*m", ""),
         (r"; `requires` in \S+ names .*", ""),  # a hint of ours
-        (r"(?<=call's )(grad|output|model|optimizer)[.\[]\S*", r"\1"),
+        (r"(?<='s )(grad|output|model|optimizer)[.\[]\S*", r"\1"),
         (r"\w+://\S+", "…"),
         (r"(?<![\w/.…])(?:~|\.{1,2})?/[\w.+@/-]*\w(?::\d+)*", "…"),
         (r"(?<![\w/.…])(?:[\w+@-][\w.+@-]*/)*[\w+@-]+\.(?:py|so|cpp|h)\b(?::\d+)*", "…"),
