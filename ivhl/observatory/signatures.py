@@ -28,7 +28,6 @@ Kind = Literal["wrong", "failed", "unsupported", "graph break"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)  # as pages order them
 Fault = Literal["PyTorch", "library", "environment"]
 
-NOT_REPORTED: Final = "not reported that we know of"
 # Packages that do not fit each other, or are not there.
 _UNFIT: Final = re.compile(
     r"No module named|undefined symbol|cannot open shared object file|Could not load this library"
@@ -120,11 +119,6 @@ class Signature:
         """The libraries that show it."""
         return tuple(sorted({record.library for record in self.records}))
 
-    @property
-    def reported(self) -> str:
-        """The reports, or that none is known."""
-        return ", ".join(issue.short for issue in self.issues) or NOT_REPORTED
-
 
 class _Shown(NamedTuple):
     """What one record shows of a cause."""
@@ -155,14 +149,9 @@ def signatures_of(records: Iterable[Observed]) -> tuple[Signature, ...]:
         group.sort(key=lambda one: (Version(one.record.torch), one.record.at))
     names = _names({cause: min(one.record.at for one in group) for cause, group in groups.items()})
     found = (_signature(names[cause], cause, group) for cause, group in groups.items())
-    return tuple(
-        sorted(
-            found,
-            key=lambda one: (
-                KINDS.index(one.cause.kind), -len(one.libraries), -len(one.records), one.name
-            ),
-        )
-    )  # fmt: skip
+    ranks = {kind: number for number, kind in enumerate(KINDS)}
+    order = sorted(found, key=lambda one: (-len(one.libraries), -len(one.records), one.name))
+    return tuple(sorted(order, key=lambda one: ranks[one.cause.kind]))
 
 
 def fault_of(failure: Failed) -> Fault:
@@ -178,10 +167,9 @@ def fault_of(failure: Failed) -> Fault:
         return "environment"  # an import: an extension for another torch
     if failure.failure_class in _LIBRARYS:
         return "library"
-    if failure.failure_class != "compile":
-        return "PyTorch"
     kind = failure.exception
-    if kind.startswith("torch.") or (failure.frame and not _CALLS.match(failure.frame)):
+    is_raised_in_torch = failure.frame and not _CALLS.match(failure.frame)
+    if failure.failure_class != "compile" or kind.startswith("torch.") or is_raised_in_torch:
         return "PyTorch"
     # An operation raises RuntimeError below the code of a library.
     return "PyTorch" if kind in ("RuntimeError", "") or not failure.where else "library"
@@ -224,7 +212,7 @@ def _place(record: Observed, failure: Failed, text: str, fault: Fault) -> str:
     """Return what tells two causes apart whose text is the same."""
     if record.status == "wrong":
         return f"{record.library}: {record.case}"
-    own = f"{record.library}: {failure.where.partition(':')[0]}"
+    own = f"{record.library}: {failure.where.partition(':')[0]}".rstrip(": ")
     if fault == "library":  # a name that torch lacks is missing for every library
         return "" if failure.exception in ("ImportError", "ModuleNotFoundError") else own
     if fault == "environment" or "target: " in failure.message:
@@ -254,7 +242,7 @@ def _names(first_at: dict[Cause, str]) -> dict[Cause, str]:
     found: dict[str, Cause] = {}
     for cause in sorted(first_at, key=lambda one: (first_at[one], one)):
         text = cause.place if cause.kind == "wrong" else f"{cause.text} {cause.place}"
-        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])", " ", text).lower()
+        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])", " ", text.replace("'", "")).lower()
         name = "-".join(re.findall(r"[a-z0-9]+", words))
         name = f"wrong-{name}" if cause.kind == "wrong" else name or "without-message"
         if len(name) > _LONGEST_NAME:

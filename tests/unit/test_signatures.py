@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ivhl.observatory.record import Failed, Observed
-from ivhl.observatory.signatures import NOT_REPORTED, fault_of, signatures_of
+from ivhl.observatory.signatures import fault_of, signatures_of
 from ivhl.tracker.support.messages import cause_of, dynamo_id
 
 SHOWN: dict[str, dict[str, Any]] = {
@@ -131,7 +131,6 @@ def made(**fields: Any) -> Observed:  # noqa: ANN401  (fields of a record)
 def test_the_same_cause_falls_together(one: str, other: str) -> None:
     (signature,) = signatures_of([observed(one), observed(other, case="large")])
     assert len(signature.records) == 2
-    assert signature.reported == NOT_REPORTED or signature.issues
 
 
 @pytest.mark.parametrize(("one", "other"), APART)
@@ -168,7 +167,7 @@ def test_what_everybody_shows_is_one_signature_of_its_releases_and_libraries() -
     assert found.cause.number == "GB0124"
     assert found.name == "unsupported-tensor-item-call-with-capture-scalar-outputs"
     assert other.name == "failed-to-trace-builtin-operator-print"
-    assert found.reported == NOT_REPORTED
+    assert found.issues == ()
     assert SHOWN["item-libb-2.15.0"]["graph_break"] == found.message
 
 
@@ -186,7 +185,7 @@ def test_an_upstream_report_is_named_where_it_is_known() -> None:
         "LoweringException: RuntimeError: self.stride(-1) must be 1 to view ComplexFloat as Float"
     )
     (signature,) = signatures_of([observed("complex-liba-2.15.0", failure=said)])
-    assert signature.reported == "pytorch/pytorch#163243"
+    assert [issue.short for issue in signature.issues] == ["pytorch/pytorch#163243"]
 
 
 def test_wrong_results_of_two_cases_are_never_one_signature_and_stand_first() -> None:
@@ -252,6 +251,20 @@ PIECES = st.one_of(
     st.text(max_size=8),
     st.floats().map(str),
 )  # fmt: skip
+
+
+def test_what_ivhl_adds_to_a_message_is_no_part_of_its_cause() -> None:
+    handler = (
+        "invalid handler args <bound method BuiltinVariable.call_next of BuiltinVariable({})>"
+    )
+    older, newer = handler.format(""), handler.format("zip")
+    place = " (in a loop: the frame runs eagerly) at timm/models.py:12 forward"
+    assert cause_of(older) == cause_of(newer) == cause_of(newer + place)
+    assert cause_of("generator at a.py:3 f") == cause_of(SHOWN["frame-liba-2.15.0"]["graph_break"])
+    said = (
+        "torch.* op returned non-Tensor\n  Explanation: a\n  Developer debug context: target: <x>"
+    )
+    assert cause_of(said) == "torch.* op returned non-Tensor"
 
 
 @given(st.lists(PIECES, max_size=12).map("".join))
