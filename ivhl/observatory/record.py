@@ -1,0 +1,201 @@
+"""One verdict: what `ivhl try` finds of a case of a library in a cell, as a line of JSON.
+
+``observatory/records/LIBRARY.jsonl`` holds them; lines are appended, and of one ``Key`` the newest
+counts. ``None`` means unknown.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ivhl.errors import ResultsError
+from ivhl.matrix.spec import explain
+from ivhl.records.age import rank_of
+from ivhl.records.files import append_line
+from ivhl.records.lines import LONGEST_LINE, lines_of, read_plain
+from ivhl.records.record import FailureClass, Phase
+from ivhl.tracker.wording import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SCHEMA: Final = "ivhl.observed/1"
+LONGEST_MESSAGE: Final = 2000
+
+Ask = Literal["forward", "step"]
+Unavailable = Literal["", "pinned out", "no wheel"]
+_Count = Annotated[int, Field(ge=0)]
+_Seconds = Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)]
+_Name = Annotated[str, Field(max_length=200)]
+_Text = Annotated[str, Field(max_length=LONGEST_MESSAGE)]
+_Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00$")]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
+
+
+class Failed(_Model):
+    """Why a case failed.
+
+    Attributes:
+        exception: Its type with its module; empty without an exception.
+        where: ``file:line`` of the innermost frame in code of the library, or empty.
+        frame: File and function of the innermost frame in torch, such as
+            ``torch/_inductor/lowering.py:_unique2``, or empty.
+    """
+
+    phase: Phase
+    failure_class: FailureClass = Field(alias="class")
+    exception: _Name
+    message: _Text
+    where: _Name
+    frame: _Name
+
+
+class Break(_Model):
+    """A reason of graph breaks, and how many there were."""
+
+    text: _Text
+    count: _Count
+
+
+class Second(_Model):
+    """A call with a larger batch.
+
+    Attributes:
+        off: Largest difference from eager over the largest value; ``None`` if they were not
+            compared, as after an exception or with random numbers.
+    """
+
+    inputs: _Text
+    recompiles: _Count | None
+    off: _Seconds | None
+
+
+class Key(NamedTuple):
+    """What a record is about: a later one of the same key replaces it."""
+
+    library: str
+    case: str
+    ask: Ask
+    cell: str
+    machine: str
+
+
+class Observed(_Model):
+    """What is known of a case of a library in a cell.
+
+    Attributes:
+        target: As the row has it.
+        inputs: As ``ivhl try`` prints them.
+        version: Of the library.
+        lock: SHA-256 of the cell's lock; ``None`` if the cell cannot exist.
+        overlay: Name of the lock of what the library adds, in ``observatory/locks``.
+        row: SHA-256 of what the row says of this case.
+        instrument: Version of the measuring code.
+        at: UTC, to the second.
+        cpu_s: CPU seconds of all processes; of the first case of a library in a cell with those
+            that made its environment.
+        why: The verdict with its reason, in a line.
+        unavailable: Its kind, if that is the status.
+        error: Largest RMSE over its limit, of all outputs.
+        compile_s: Seconds of the first compiled call.
+        eager_s: Median seconds of a call, a first look and no measurement.
+        compiled_s: Likewise.
+    """
+
+    schema_: Literal["ivhl.observed/1"] = Field(SCHEMA, alias="schema")
+    library: _Name
+    case: _Name
+    ask: Ask
+    target: _Text
+    inputs: _Text | None = None
+    version: _Name | None = None
+    cell: _Name
+    python: _Name
+    torch: _Name
+    lock: _Name | None
+    overlay: _Name | None = None
+    row: _Name
+    instrument: _Name
+    machine: _Name
+    at: _Time
+    cpu_s: _Seconds
+    wall_s: _Seconds
+    status: Status
+    why: _Text
+    unavailable: Unavailable = ""
+    failure: Failed | None = None
+    graphs: _Count | None = None
+    graph_breaks: Annotated[tuple[Break, ...], Field(strict=False, max_length=200)] = ()
+    recompiles: _Count | None = None
+    second: Second | None = None
+    error: _Seconds | None = None
+    compile_s: _Seconds | None = None
+    eager_s: _Seconds | None = None
+    compiled_s: _Seconds | None = None
+
+    @property
+    def key(self) -> Key:
+        """What it is about."""
+        return Key(self.library, self.case, self.ask, self.cell, self.machine)
+
+
+def to_line(record: Observed) -> str:
+    """Return a record as one line of JSON."""
+    return json.dumps(record.model_dump(by_alias=True), allow_nan=False)
+
+
+def append(folder: Path, record: Observed) -> None:
+    """Append a record to the file of its library in ``observatory/records``, and force it to disk.
+
+    Raises:
+        OSError: If the disk is full, or the file cannot be written.
+    """
+    append_line(folder / f"{record.library}.jsonl", to_line(record))
+
+
+def read_observed(folder: Path, tell: Callable[[str], object]) -> dict[Key, Observed]:
+    """Return the newest record of each key in ``observatory/records``; empty without that folder.
+
+    Args:
+        folder: The folder.
+        tell: Called with place and rule of each line, or file, that is no record. A killed run
+            leaves half of a line, and whoever calls this goes on.
+    """
+    found: dict[Key, Observed] = {}
+    for path in sorted(folder.glob("*.jsonl")):
+        try:
+            data = read_plain(path)
+        except ResultsError as error:
+            tell(f"{path.name}: {error}")
+            continue
+        for line in lines_of(data):
+            record = _record_of(line.data, f"{path.name}:{line.number}", tell)
+            if record is None:
+                continue
+            older = found.get(record.key)
+            if older is None or rank_of(record.at) >= rank_of(older.at):
+                found[record.key] = record
+    return found
+
+
+def _record_of(data: bytes, place: str, tell: Callable[[str], object]) -> Observed | None:
+    if len(data) > LONGEST_LINE:
+        tell(f"{place}: must have at most {LONGEST_LINE} bytes")
+        return None
+    try:
+        raw = json.loads(data)
+    except (ValueError, RecursionError):
+        tell(f"{place}: is not JSON, as after a run that was killed")
+        return None
+    try:
+        return Observed.model_validate(raw)
+    except ValidationError as error:
+        tell(f"{place}: {explain(error, Observed)[0]}")
+        return None
