@@ -19,6 +19,7 @@ from ivhl.script.cells import SHIPPED, UnavailableError, shipped_matrix
 from ivhl.script.matrix import ScriptRuns, Wanted
 from ivhl.script.requirements import needs_of
 from ivhl.script.running import Script, network_can_be_left
+from ivhl.tracker.support.messages import dynamo_id
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
@@ -35,8 +36,6 @@ _LONGEST: Final = 90  # characters of an outcome in a sentence
 _STATUS: Final = re.compile("[0-9]{1,3}")
 _NARROWEST: Final = 20
 _COUNTS: Final = ("graphs", "breaks", "recompiles", "s")
-# In the address of a page about a graph break.
-_ID: Final = re.compile(r"/(gb\d{4})\.html")
 _TIERS: Final[dict[str, Tier]] = {"default": "default", "all": "extended", "next": "next"}
 
 
@@ -215,8 +214,8 @@ def outcome_text(outcome: ScriptOutcome) -> str:
     if outcome.exception:
         kind = outcome.exception.rpartition(".")[2]
         text += f", {kind}: {outcome.first_line}".rstrip(": ")
-    if found := _ID.search(outcome.message):
-        text += f" [{found[1].upper()}]"
+    if number := dynamo_id(outcome.message):
+        text += f" [{number}]"
     return text + (", flaky" if outcome.flaky else "")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -18,6 +17,7 @@ from ivhl.script.cells import UnavailableError, cell_in_use, shipped_matrix
 from ivhl.script.running import network_can_be_left
 from ivhl.script.trying import TargetTried, packages_of, read_target, try_in
 from ivhl.tracker.support.compat import STATUS_OF
+from ivhl.tracker.support.messages import dynamo_id
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "ivhl.try/1"
 FAILED: Final = 7
-_ID: Final = re.compile(r"/(gb\d{4})\.html")
 # Of the largest value: float32 code that is right differs by less.
 _OFF: Final = 1e-3
 
@@ -193,13 +192,13 @@ def first_line(tried: TargetTried) -> str:
         message = failure["message"].partition("\n")[0]
         if failure["exception"] == "ModuleNotFoundError":  # there is no project here
             message = f"{message.partition(';')[0]}; --with PACKAGE installs it"
-        found = _ID.search(failure["message"])
+        broken = dynamo_id(failure["message"])
         where = failure.get("where") or "<"
         where = "" if where.startswith("<") else f" at {where}"
         return (
             f"{status} in phase {failure['phase']}: {kind}{message}"
             + where
-            + (f" [{found[1].upper()}]" if found else "")
+            + (f" [{broken}]" if broken else "")
         )
     if status != "works":
         second = tried.found["second"]

@@ -282,16 +282,18 @@ def short_message(text: str, longest: int = _LONGEST_MESSAGE) -> str:
         text: The message.
         longest: Characters to keep.
     """
-    said = without_other_advice(text).partition(_GRAPH)[0]
-    lines = [_ENVIRONMENT.sub("", line).strip() for line in said.splitlines()]
-    kept = [
-        line
-        for line in lines
-        # Nor the marks below the lines of a traceback, which stand below nothing in one line.
-        if line.strip("~^ ") and not line.startswith(_BOILERPLATE)
-    ]
-    line = " ".join(kept) or text.strip()
+    line = " ".join(lines_of(text)) or text.strip()
     if len(line) <= longest:
         return line
     half = longest // 2
     return f"{line[:half].rstrip()} […] {line[-half:].lstrip()}"
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of an exception's message without Dynamo's standard advice and graphs."""
+    said = without_other_advice(text).partition(_GRAPH)[0]
+    lines = (_ENVIRONMENT.sub("", line).strip() for line in said.splitlines())
+    # Nor the marks below the lines of a traceback, which stand below nothing in one line.
+    return [
+        line for line in lines if line.strip("~^ ") and not line.startswith(_BOILERPLATE)
+    ]

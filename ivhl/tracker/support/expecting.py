@@ -17,6 +17,7 @@ from ivhl.errors import SpecError
 from ivhl.matrix.spec import toml_text
 from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.support.expectations import EXPECTATIONS, TABLE, Expectation, Expectations
+from ivhl.tracker.support.messages import cause_of
 from ivhl.tracker.support.upstream import issues_of
 from ivhl.tracker.wording import CLASS_MEANINGS, short_message
 
@@ -132,13 +133,8 @@ def _measured(rows: Iterable[Row]) -> list[Row]:
 def _by_cause(rows: Iterable[Row]) -> Iterator[list[Row]]:
     groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
-        groups[row.failure_class or "", _cause(row)].append(row)
+        groups[row.failure_class or "", cause_of(row.message)].append(row)
     yield from groups.values()
-
-
-def _cause(row: Row) -> str:
-    """Return the message without numbers: errors of a wrong result differ from run to run."""
-    return re.sub(r"[\d.]+(e[+-]?\d+)?", "#", short_message(row.message))[:_LONGEST_REASON]
 
 
 class _Names(NamedTuple):

@@ -1,0 +1,248 @@
+"""Failures, wrong results and graph breaks by their cause, across libraries and releases.
+
+Two records have the same signature if their status, phase, failure class and message are the same
+(``tracker.support.messages``), and Dynamo's number of the break, where it is printed. A message of
+Python's own, such as an ``AssertionError`` without words, says too little: there the innermost
+function counts, too. A wrong result has no message: each case of a library is its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
+
+from packaging.version import Version
+
+from ivhl.tracker.support.messages import cause_of, dynamo_id
+from ivhl.tracker.support.upstream import Issue, described
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ivhl.observatory.record import Failed, Observed
+
+Kind = Literal["wrong", "failed", "unsupported", "graph break"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)  # as pages order them
+Fault = Literal["PyTorch", "library", "environment"]
+
+NOT_REPORTED: Final = "not reported that we know of"
+# Packages that do not fit each other, or are not there.
+_UNFIT: Final = re.compile(
+    r"No module named|undefined symbol|cannot open shared object file|Numpy is not available"
+    r"|compiled using NumPy|numpy\.\w+ size changed|numpy\.core\.multiarray|in the NumPy 2\.0 release"
+    r"|operator torchvision::|compiled with different .* versions|was built (?:for|against|with) "
+)
+# Nothing is known of the code: memory and time ran out, or the cell is not there.
+_UNDECIDED: Final = frozenset(
+    {"environment", "unavailable", "absent", "build", "timeout", "out_of_memory"}
+)
+# Before compiled code runs.
+_LIBRARYS: Final = frozenset({"import", "inputs", "reference", "eager_failed"})
+# Functions of torch that call a library's code: what is raised in it is not theirs.
+_CALLS: Final = re.compile(
+    r"torch/(?:_dynamo/(?:eval_frame|external_utils)|nn/modules/(?:module|container)"
+    r"|utils/(?:_contextlib|checkpoint)|autograd/function)\.py:"
+)
+# Exceptions whose message is Python's own.
+_PYTHONS: Final = re.compile(
+    r"(?:builtins\.)?(?:Assertion|Attribute|Index|Key|Name|UnboundLocal|Recursion|Type|Value"
+    r"|ZeroDivision|Overflow|StopIteration)(?:Error)?$"
+)
+# How ``why`` begins for a call with a larger batch.
+_LARGER: Final = re.compile(
+    r"(?:wrong|failed) with inputs [^:]*: (?:[\w.]*(?:Error|Exception|Failed|Unsupported): )?"
+)
+_OWN_BREAK: Final = re.compile(r"`torch\.(?:_dynamo\.graph_break|_dynamo\.disable|compiler\.disable)")
+_LONGEST_NAME: Final = 60
+
+
+class Cause(NamedTuple):
+    """What records with the same signature share.
+
+    Attributes:
+        kind: Status, or ``graph break``.
+        phase: Phase of the failure; empty of a graph break, and of a call with a larger batch.
+        failure_class: Class of the failure, or empty.
+        text: Its message, without what varies.
+        place: Innermost function where the message is Python's own; library and case of a wrong
+            result.
+        number: Dynamo's number, such as ``GB0124``, or empty.
+    """
+
+    kind: Kind
+    phase: str
+    failure_class: str
+    text: str
+    place: str
+    number: str
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A cause, and the records that show it.
+
+    Attributes:
+        name: Made of the cause alone, for an address: ``unsupported-tensor-item-call``.
+        message: Of the newest release, as it was printed.
+        frame: Its innermost function in torch, if known.
+        fault: Whose fault it is.
+        issues: Reports of PyTorch that describe it.
+        records: Those that show it, by release.
+    """
+
+    name: str
+    cause: Cause
+    message: str
+    frame: str
+    fault: Fault
+    issues: tuple[Issue, ...]
+    records: tuple[Observed, ...]
+
+    @property
+    def first(self) -> str:
+        """The oldest release of PyTorch that shows it."""
+        return self.records[0].torch
+
+    @property
+    def last(self) -> str:
+        """The newest release of PyTorch that shows it."""
+        return self.records[-1].torch
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """The libraries that show it."""
+        return tuple(sorted({record.library for record in self.records}))
+
+    @property
+    def reported(self) -> str:
+        """The reports, or that none is known."""
+        return ", ".join(issue.short for issue in self.issues) or NOT_REPORTED
+
+
+class _Shown(NamedTuple):
+    """What one record shows of a cause."""
+
+    record: Observed
+    cause: Cause
+    message: str
+    fault: Fault
+
+
+def signatures_of(records: Iterable[Observed]) -> tuple[Signature, ...]:
+    """Return the signatures: wrong results first, then failures, then graph breaks.
+
+    Among those of a kind, first the signature of most libraries, then of most records.
+    """
+    shown = [one for record in records for one in _shown_by(record)]
+    numbers: dict[str, set[str]] = defaultdict(set)
+    for one in shown:
+        numbers[one.cause.text] |= {one.cause.number} - {""}
+    groups: dict[Cause, list[_Shown]] = defaultdict(list)
+    for one in shown:
+        cause = one.cause
+        known = numbers[cause.text]
+        if not cause.number and len(known) == 1:  # cut off, or an older release prints none
+            cause = cause._replace(number=next(iter(known)))
+        groups[cause].append(one)
+    for group in groups.values():
+        group.sort(key=lambda one: (Version(one.record.torch), one.record.at))
+    names = _names({cause: min(one.record.at for one in group) for cause, group in groups.items()})
+    found = (_signature(names[cause], cause, group) for cause, group in groups.items())
+    return tuple(
+        sorted(
+            found,
+            key=lambda one: (
+                KINDS.index(one.cause.kind), -len(one.libraries), -len(one.records), one.name
+            ),
+        )
+    )  # fmt: skip
+
+
+def fault_of(failure: Failed) -> Fault:
+    """Return whose fault a failure is: what ran eagerly before is PyTorch's to compile.
+
+    ``environment``: packages are missing or do not fit each other, or time or memory ran out.
+    ``library``: its import, its eager code, or an exception that it raises itself.
+    """
+    if _UNFIT.search(failure.message) or failure.failure_class in _UNDECIDED:
+        return "environment"
+    if failure.failure_class == "crash" and failure.phase == "import":
+        return "environment"  # an extension for another torch
+    if failure.failure_class in _LIBRARYS:
+        return "library"
+    if failure.failure_class != "compile":
+        return "PyTorch"
+    kind = failure.exception
+    if kind.startswith("torch.") or (failure.frame and not _CALLS.match(failure.frame)):
+        return "PyTorch"
+    # An operation raises RuntimeError below the code of a library.
+    return "PyTorch" if kind in ("RuntimeError", "") or not failure.where else "library"
+
+
+def _shown_by(record: Observed) -> Iterator[_Shown]:
+    for one in record.graph_breaks:
+        text = cause_of(one.text)
+        fault: Fault = "library" if _OWN_BREAK.search(text) else "PyTorch"
+        cause = Cause("graph break", "", "", text, "", dynamo_id(one.text))
+        yield _Shown(record, cause, one.text, fault)
+    if record.status not in KINDS:
+        return
+    failure = record.failure
+    if failure is None:  # of a larger batch
+        said = _LARGER.sub("", record.why)
+        place = f"{record.library}: {record.case}" if record.status == "wrong" else ""
+        cause = Cause(record.status, "", "", cause_of(said), place, dynamo_id(said))
+        yield _Shown(record, cause, record.why, "PyTorch")
+        return
+    fault = fault_of(failure)
+    place = _place(record, failure, fault)
+    text = cause_of(failure.message) or failure.exception
+    cause = Cause(
+        record.status, failure.phase, failure.failure_class, text, place, dynamo_id(failure.message)
+    )
+    yield _Shown(record, cause, failure.message, fault)
+
+
+def _place(record: Observed, failure: Failed, fault: Fault) -> str:
+    if record.status == "wrong":
+        return f"{record.library}: {record.case}"
+    first = failure.message.partition("\n")[0].removeprefix("LoweringException: ")
+    kind = first.partition(":")[0] if failure.exception.startswith("torch.") else failure.exception
+    if not _PYTHONS.match(kind) or "target: " in failure.message or fault == "environment":
+        return ""
+    if fault == "PyTorch":
+        return failure.frame
+    return f"{record.library}: {failure.where.partition(':')[0]}"
+
+
+def _signature(name: str, cause: Cause, group: list[_Shown]) -> Signature:
+    newest = group[-1]
+    failure = newest.record.failure
+    issues = {issue.url: issue for one in group for issue in described(one.message)}
+    return Signature(
+        name,
+        cause,
+        newest.message,
+        failure.frame if failure is not None and cause.kind != "graph break" else "",
+        newest.fault,
+        tuple(issues.values()),
+        tuple({one.record.key: one.record for one in group}.values()),
+    )
+
+
+def _names(first_at: dict[Cause, str]) -> dict[Cause, str]:
+    """Return a name for each cause; of two with the same words, the later one gets a number."""
+    found: dict[str, Cause] = {}
+    for cause in sorted(first_at, key=lambda one: (first_at[one], one)):
+        text = cause.place if cause.kind == "wrong" else f"{cause.text} {cause.place}"
+        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])", " ", text).lower()
+        name = "-".join(re.findall(r"[a-z0-9]+", words))
+        name = f"wrong-{name}" if cause.kind == "wrong" else name or "without-message"
+        if len(name) > _LONGEST_NAME:
+            name = name[:_LONGEST_NAME].rpartition("-")[0]
+        free = (f"{name}-{n}" if n > 1 else name for n in count(1))
+        found[next(one for one in free if one not in found)] = cause
+    return {cause: name for name, cause in found.items()}

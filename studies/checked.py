@@ -1,0 +1,273 @@
+"""Write a plain script that checks a verdict of the observatory by hand: no part of ivhl runs in it.
+
+``python -m studies.checked LIBRARY CASE ASK CELL`` prints it, from the newest record; ``--write``
+puts it into ``observatory/checked/LIBRARY-CASE-ASK.py``. The script makes the target, calls it
+eagerly in float32 and in float64, compiles it, and prints how far each is from the others, or the
+exception. Its exit status is 1 if compiled code is wrong, 2 if it raises, else 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import builtins
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ivhl.errors import IvhlError, SpecError
+from ivhl.measure.target import source_of
+from ivhl.measure.target_spec import TargetError, parse_input
+from ivhl.observatory.record import read_observed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ivhl.observatory.record import Observed
+
+OBSERVATORY: Final = Path(__file__).parents[1] / "observatory"
+_SCRIPT: Final = '''\
+"""{library} {version}, {case}, {ask}: {status} in {cell}.
+
+{why}
+Checks it without ivhl:
+
+    uv run --no-project --python {python} --with torch=={torch} --with {library}=={version} {name}
+"""
+
+import dataclasses
+import sys
+
+import torch
+{imports}
+STEP = {step}
+
+
+def make():
+    """Return the function or the model, with the weights of one seed."""
+    torch.manual_seed(0)
+    made = {expression}
+    made = made() if isinstance(made, type) else made
+    return made.train(STEP) if isinstance(made, torch.nn.Module) else made
+
+
+def inputs(dtype):
+    """Return positional inputs and those by name, of one seed; floats in this dtype."""
+    generator = torch.Generator().manual_seed(1)
+
+    def cast(x):
+        x = x.to(dtype) if torch.is_tensor(x) and x.is_floating_point() else x
+        return x.requires_grad_() if STEP and torch.is_tensor(x) and x.is_floating_point() else x
+
+    arguments = [{arguments}]
+    named = {{{named}}}
+    return [cast(x) for x in arguments], {{name: cast(x) for name, x in named.items()}}
+
+
+def tensors(value, path="output"):
+    """Yield each tensor of an output with its path."""
+    if torch.is_tensor(value):
+        yield path, value
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield from tensors(one, f"{{path}}.{{name}}")
+    elif isinstance(value, (list, tuple)):
+        for number, one in enumerate(value):
+            yield from tensors(one, f"{{path}}.{{number}}")
+    elif dataclasses.is_dataclass(value) or (hasattr(value, "__dict__") and not callable(value)):
+        yield from tensors(vars(value), path)
+
+
+def run(dtype, compiled):
+    """Return outputs, and of a step all gradients, by their paths."""
+    function = make()
+    is_model = isinstance(function, torch.nn.Module)
+    if is_model:
+        function = function.to(dtype)
+    arguments, named = inputs(dtype)
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    with torch.set_grad_enabled(STEP):
+        outputs = (torch.compile(function) if compiled else function)(*arguments, **named)
+    found = dict(tensors(outputs))
+    if STEP:
+        draws = torch.Generator().manual_seed(3)
+        loss = sum(
+            (one * torch.randn(one.shape, generator=draws, dtype=torch.float64).to(one.dtype)).sum()
+            for one in found.values()
+            if one.requires_grad
+        )
+        loss.backward()
+        leaves = dict(function.named_parameters()) if is_model else {{}}
+        leaves.update(tensors([arguments, named], "input"))
+        found.update((f"grad.{{name}}", x.grad) for name, x in leaves.items() if x.grad is not None)
+    if not torch.equal(before, torch.get_rng_state()):
+        print("random numbers are drawn: compiled code may draw others")
+    return {{name: x.detach().cpu() for name, x in found.items()}}
+
+
+def distance(one, other):
+    """Return the largest difference of two tensors; of places that are not finite in both, none."""
+    if one.shape != other.shape:
+        return float("inf")
+    one, other = (x.to(torch.complex128 if x.is_complex() else torch.float64) for x in (one, other))
+    same = (one == other) | (one.isnan() & other.isnan())
+    off = (one - other).abs().masked_fill(same, 0.0).nan_to_num(nan=float("inf"))
+    return float(off.max()) if off.numel() else 0.0
+
+
+def attempt(what, *settings):
+    """Return what a run returns; print the exception and return nothing if it raises."""
+    try:
+        return run(*settings)
+    except Exception as error:
+        print(f"{{what}} raises {{type(error).__module__}}.{{type(error).__name__}}: {{error}}"[:3000])
+
+
+print("torch", torch.__version__, "Python", sys.version.split()[0])
+exact = attempt("eager float64", torch.float64, False)
+eager = attempt("eager float32", torch.float32, False)
+compiled = attempt("compiled float32", torch.float32, True)
+if compiled is None or eager is None:
+    sys.exit(2)
+exact = eager if exact is None else exact
+sizes = {{name: float(x.abs().max()) if x.numel() else 0.0 for name, x in exact.items()}}
+largest = max([size for name, size in sizes.items() if name.startswith("grad.")], default=0.0)
+wrong = sorted(exact.keys() ^ compiled.keys())
+print(f"largest differences:{{'':18}} eager-float64 compiled-float64 compiled-eager   of values up to")
+for name in exact.keys() & compiled.keys() & eager.keys():
+    # A gradient may vanish, and is then rounding alone: it counts beside all gradients.
+    scale = max(sizes[name], largest if name.startswith("grad.") else 0.0)
+    off = [
+        distance(*pair)
+        for pair in (
+            (eager[name], exact[name]), (compiled[name], exact[name]), (compiled[name], eager[name])
+        )
+    ]
+    print(f"{{name[:38]:38}} {{off[0]:13.3g}} {{off[1]:16.3g}} {{off[2]:14.3g}} {{sizes[name]:16.3g}}")
+    if off[1] > max(10 * off[0], 1e-5 * scale):
+        wrong.append(name)
+print("wrong:", ", ".join(wrong)) if wrong else print("compiled code is as exact as eager")
+sys.exit(bool(wrong))
+'''
+
+
+def script_of(record: Observed, functions: Path = Path("../functions")) -> str:
+    """Return the script that checks a record.
+
+    Args:
+        record: The record.
+        functions: Folder of the files that rows name, as the script finds it.
+
+    Raises:
+        SpecError: If an input of the record cannot be drawn again.
+    """
+    module, _, expression = record.target.partition(":")
+    if module.endswith(".py"):
+        name = ast.unparse(ast.parse(expression, mode="eval"))
+        path = functions / Path(module).name
+        imports = (
+            "import runpy\nfrom pathlib import Path\n\n"
+            f'FILE = runpy.run_path(str(Path(__file__).parent / "{path}"))\n'
+        )
+        expression = _in_file(name)
+    else:
+        names = ", ".join(_free_names(expression))
+        imports = f"from {module} import {names}\n" if names else ""
+    arguments, named = _inputs(record)
+    return _SCRIPT.format(
+        **record.model_dump(include={"library", "version", "case", "ask", "status", "cell", "torch"}),
+        why=record.why.partition("\n")[0],
+        python=record.python,
+        name=f"{record.library}-{record.case}-{record.ask}.py",
+        imports=imports,
+        step=record.ask == "step",
+        expression=expression,
+        arguments=", ".join(arguments),
+        named=", ".join(f'"{name}": {source}' for name, source in named.items()),
+    )
+
+
+def _free_names(expression: str) -> list[str]:
+    """Return the names that an expression takes from its module."""
+    nodes = list(ast.walk(ast.parse(expression, mode="eval")))
+    bound = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    bound |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    return sorted({node.id for node in names} - bound - {"torch"} - set(dir(builtins)))
+
+
+def _in_file(expression: str) -> str:
+    """Return an expression with its names taken from the file that ran."""
+    tree = ast.parse(expression, mode="eval")
+    free = set(_free_names(expression))
+
+    class Named(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.expr:  # noqa: N802  (ast's name)
+            return ast.parse(f'FILE["{node.id}"]', mode="eval").body if node.id in free else node
+
+    return ast.unparse(ast.fix_missing_locations(Named().visit(tree)))
+
+
+def _inputs(record: Observed) -> tuple[list[str], dict[str, str]]:
+    """Return the source of each input, by position and by name.
+
+    Raises:
+        SpecError: If the record has none, or an input is neither a tensor nor a literal.
+    """
+    arguments: list[str] = []
+    named: dict[str, str] = {}
+    for text in (record.inputs or "").split("; "):
+        name, is_named, value = text.partition("=")
+        if not is_named or not name.isidentifier():
+            name, value = "", text
+        try:
+            source = source_of(parse_input(value))
+        except TargetError:
+            try:
+                source = repr(ast.literal_eval(value))
+            except (SyntaxError, ValueError) as error:
+                raise SpecError(
+                    f"{record.library} {record.case} in {record.cell}: inputs {record.inputs!r}: "
+                    f"{value!r} cannot be drawn again",
+                    hint="take another cell, or correct the script that another one gives",
+                ) from error
+        if name:
+            named[name] = source
+        else:
+            arguments.append(source)
+    return arguments, named
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print or write the script of a record."""
+    parser = argparse.ArgumentParser(prog="python -m studies.checked", description=__doc__)
+    for name in ("library", "case", "ask", "cell"):
+        parser.add_argument(name)
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--observatory", type=Path, default=OBSERVATORY)
+    given = parser.parse_args(argv)
+    wanted = (given.library, given.case, given.ask, given.cell)
+    records = read_observed(given.observatory / "records", lambda text: print(text, file=sys.stderr))
+    found = [record for key, record in records.items() if key[:4] == wanted]
+    if not found:
+        known = ", ".join(" ".join(key[:4]) for key in records if key.library == given.library)
+        print(f"{' '.join(wanted)}: no record; of this library: {known or 'none'}", file=sys.stderr)
+        return 2
+    try:
+        text = script_of(max(found, key=lambda record: record.at))
+    except IvhlError as error:
+        print(f"{error}\n  {error.hint}", file=sys.stderr)
+        return 2
+    if not given.write:
+        print(text, end="")
+        return 0
+    path = given.observatory / "checked" / f"{'-'.join(wanted[:3])}.py"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
