@@ -8,21 +8,30 @@ import shlex
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, takewhile
+from pathlib import Path
 from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ivhl.tracker.support.compat import BLAMELESS, newest_release, python_key, release_key
+from ivhl.errors import IvhlError
+from ivhl.observatory.record import every_observed
+from ivhl.observatory.rows import load_rows
+from ivhl.observatory.signatures import fault_of, signatures_of
+from ivhl.records.age import rank_of
+from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.support.grid import grid_cell, matched_cases
 from ivhl.tracker.support.spans import spans, spans_sentence
 from ivhl.tracker.views.front import by_cell
+from ivhl.tracker.views.project import LIBRARIES
 from ivhl.tracker.views.source import environment_page, slug
-from ivhl.tracker.wording import counted, failed_as, seconds, short_message, shortened, times
+from ivhl.tracker.wording import Status, counted, seconds, short_message, shortened, times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from ivhl.observatory.record import Observed
+    from ivhl.observatory.record import Key, Observed
+    from ivhl.observatory.rows import Case, Row
+    from ivhl.observatory.signatures import Signature
     from ivhl.tracker.views.source import Source
 
 SCHEMA: Final = "ivhl.observatory/1"
@@ -63,11 +72,17 @@ _KINDS: Final = {"pinned out": "pinned", "no wheel": "nowheel", "": "unavailable
 _BAD: Final = frozenset(("wrong", "failed", "unsupported"))
 _RIGHT: Final = frozenset(("breaks", "slow", "works"))
 _ABSENT: Final = frozenset(("unavailable", "pinned", "nowheel"))
-# The library's own fault, or that of its environment.
-_NOT_PYTORCH: Final = BLAMELESS | {"import", "eager_failed"}
+# Of the project's own cases, whose speed is measured.
+_OWN: Final[dict[Status, str]] = {
+    "works": "works", "noisy": "works", "slow": "slow", "wrong": "wrong", "failed": "failed",
+    "unsupported": "unsupported", "unavailable": "unavailable", "not_run": "not_run",
+}  # fmt: skip
 # A time of a few calls says no less.
 _SLOWER: Final = 1.1
-_GRAPH_BREAK: Final = re.compile(r"/(gb\d{4})\.html")
+# Name of a lock in ``observatory/locks``.
+_LOCK: Final = re.compile("[0-9a-f]{16}")
+_MOST_CALLS: Final = 1e12  # after which compiling pays
+_MOST_PROBLEMS: Final = 1000
 _LONGEST_WHY: Final = 600
 
 
@@ -75,7 +90,7 @@ def key_of(record: Observed) -> str:
     """Return the key of a record's verdict in ``VERDICTS``."""
     if record.status == "unavailable":
         return _KINDS[record.unavailable]
-    if record.failure is not None and record.failure.failure_class in _NOT_PYTORCH:
+    if record.failure is not None and fault_of(record.failure) != "PyTorch":
         return "undecided"
     if record.status in _BAD:
         return record.status
@@ -148,8 +163,7 @@ class TableView:
     """The table of a Python.
 
     Attributes:
-        href: Its address.
-        pythons: Python and address of each table.
+        pythons: Address and Python of each table.
         releases: Release and address, the newest first.
         own: The line of the project's own suite; ``None`` if it was not run on this Python.
         signatures: Number and text of each signature in the table.
@@ -158,7 +172,6 @@ class TableView:
         observed: First and last day of the records.
     """
 
-    href: str
     python: str
     pythons: tuple[tuple[str, str], ...]
     releases: tuple[tuple[str, str], ...]
@@ -241,7 +254,7 @@ class SignatureView:
     """A cause across libraries and releases.
 
     Attributes:
-        kind: Key of its verdict.
+        kind: Key of its verdict, and ``word`` its word.
         title: Its message in a line.
         number: Dynamo's number of a graph break, or empty.
         libraries: Library, address, and where.
@@ -251,6 +264,7 @@ class SignatureView:
 
     href: str
     kind: str
+    word: str
     title: str
     phase: str
     number: str
@@ -313,7 +327,7 @@ class Observatory:
             if (record.library, record.case, record.ask) in asked:
                 history[record.key].append(record)
         for group in history.values():
-            group.sort(key=lambda one: one.at)
+            group.sort(key=lambda one: rank_of(one.at))
         self.history: Mapping[Key, Sequence[Observed]] = history
 
     @cached_property
@@ -322,7 +336,7 @@ class Observatory:
         found: dict[Key, list[Observed]] = defaultdict(list)
         for key, group in self.history.items():
             found[key._replace(machine="")].append(group[-1])
-        return {key: tuple(sorted(group, key=lambda o: o.at)) for key, group in found.items()}
+        return {key: tuple(sorted(group, key=lambda o: rank_of(o.at))) for key, group in found.items()}
 
     @cached_property
     def newest(self) -> tuple[Observed, ...]:
@@ -358,9 +372,16 @@ class Observatory:
         """The Python that is shown first: the one with most releases; empty without records."""
         return max(self.releases, key=lambda p: (len(self.releases[p]), python_key(p)), default="")
 
-    def table_page(self, python: str) -> str:
-        """Return the address of the table of a Python."""
-        return f"{python}.html"
+    @property
+    def pythons(self) -> tuple[tuple[str, str], ...]:
+        """Address and Python of each table."""
+        return tuple((f"{python}.html", python) for python in self.releases)
+
+    @property
+    def locks(self) -> tuple[str, ...]:
+        """Names of the locks of what libraries add to cells."""
+        names = {one.overlay for one in self.newest if one.overlay}
+        return tuple(sorted(filter(_LOCK.fullmatch, names)))
 
     @cached_property
     def signatures(self) -> tuple[Signature, ...]:
@@ -391,8 +412,23 @@ class Observatory:
         return ", ".join(str(one).removeprefix("in ") for one in spans(words) if one.word)
 
 
-def table_view(observatory: Observatory, source: Source, python: str, href: str) -> TableView:
-    """Return the table of a Python, at an address."""
+def load_observatory(root: Path) -> tuple[Observatory | None, tuple[str, ...]]:
+    """Return the observatory of a project, if it has one, and what of it cannot be read."""
+    if not (root / LIBRARIES).is_file():
+        return None, ()
+    problems: list[str] = []
+    rows: tuple[Row, ...] = ()
+    try:
+        rows = load_rows(root)
+    except IvhlError as error:
+        problems.append(f"{error}")
+    folder = root / LIBRARIES.parent / "records"
+    records = list(every_observed(folder, problems.append))
+    return Observatory(rows, records), tuple(problems[:_MOST_PROBLEMS])
+
+
+def table_view(observatory: Observatory, source: Source, python: str) -> TableView:
+    """Return the table of a Python."""
     releases = observatory.releases.get(python, ())
     used = [s for s in observatory.signatures if any(r.python == python for r in s.records)]
     numbers = {signature.name: f"{number}" for number, signature in enumerate(used, 1)}
@@ -403,9 +439,8 @@ def table_view(observatory: Observatory, source: Source, python: str, href: str)
     here = [record for record in observatory.newest if record.python == python]
     days = sorted(record.at[:10] for record in here)
     return TableView(
-        href=href,
         python=python,
-        pythons=tuple((one, observatory.table_page(one)) for one in observatory.releases),
+        pythons=observatory.pythons,
         releases=tuple((torch, f"{torch}.html") for torch in releases),
         lines=lines,
         own=_own_line(source, python, releases),
@@ -478,11 +513,8 @@ def _own_line(source: Source, python: str, releases: Sequence[str]) -> Line | No
 
 def _option(signature: Signature) -> str:
     libraries = counted(len(signature.libraries), "library").replace("librarys", "libraries")
-    return f"{_kind_word(signature)}, {libraries}: {short_message(signature.message, 70)}"
-
-
-def _kind_word(signature: Signature) -> str:
-    return VERDICTS[_kind(signature)][0]
+    word = VERDICTS[_kind(signature)][0]
+    return f"{word}, {libraries}: {short_message(signature.message, 70)}"
 
 
 def _kind(signature: Signature) -> str:
@@ -498,8 +530,9 @@ def _counted(verdicts: Iterable[Verdict]) -> str:
     return ", ".join(said)
 
 
-def library_view(observatory: Observatory, row: Row, repository: str = "") -> LibraryView:
+def library_view(observatory: Observatory, source: Source, row: Row) -> LibraryView:
     """Return the page of a library."""
+    environments = {one.cell for one in source.rows}
     cells = {
         (python, torch): records
         for python, releases in observatory.releases.items()
@@ -516,7 +549,7 @@ def library_view(observatory: Observatory, row: Row, repository: str = "") -> Li
         spans=tuple(_spans(cells).items()),
         grids=tuple(_grid(observatory, row, python) for python in _spans(cells)),
         causes=_causes(observatory, row.name),
-        cells=tuple(_cell(row, records) for records in cells.values()),
+        cells=tuple(_cell(row, records, environments) for records in cells.values()),
         tries=tuple(
             (f"{one.name} {ask}", _try(row, one, ask, newest)) for one in row.cases for ask in one.asks
         ),
@@ -569,7 +602,7 @@ def _causes(observatory: Observatory, library: str) -> tuple[tuple[SignatureView
     return tuple(found)
 
 
-def _cell(row: Row, records: Sequence[Observed]) -> CellView:
+def _cell(row: Row, records: Sequence[Observed], environments: Collection[str]) -> CellView:
     one = max(records, key=lambda record: record.at)
     name = f"{row.name} {one.version}" if one.version else row.name
     said = [name, f"observed {one.at[:10]} on {one.machine}"]
@@ -580,7 +613,7 @@ def _cell(row: Row, records: Sequence[Observed]) -> CellView:
         verdict=verdict_of(records),
         facts=", ".join(said),
         lock=one.overlay if one.overlay and _LOCK.fullmatch(one.overlay) else "",
-        environment=environment_page(one.cell) if one.lock else "",
+        environment=environment_page(one.cell) if one.cell in environments else "",
         command=check_command(one),
         cases=tuple(
             Observation(
@@ -622,7 +655,7 @@ def _pays(record: Observed) -> str:
     if record.compile_s is None or not record.eager_s or not record.compiled_s:
         return "not known when compiling pays"
     gain = record.eager_s - record.compiled_s
-    if gain <= 0:
+    if gain * _MOST_CALLS <= record.compile_s:
         return "compiling never pays"
     return f"compiling pays after {math.ceil(record.compile_s / gain):,} calls"
 
@@ -676,6 +709,7 @@ def signature_view(observatory: Observatory, signature: Signature) -> SignatureV
     return SignatureView(
         href=signature_page(signature),
         kind=_kind(signature),
+        word=VERDICTS[_kind(signature)][0],
         title=short_message(signature.message, 160),
         phase=cause.phase,
         number=cause.number.upper(),
@@ -741,7 +775,7 @@ def _release(observatory: Observatory, every: Sequence[str], number: int) -> Rel
         tallies=tuple(
             (
                 python,
-                observatory.table_page(python),
+                f"{python}.html",
                 _counted(observatory.verdict(row.name, python, torch) for row in observatory.rows),
             )
             for python, releases in observatory.releases.items()

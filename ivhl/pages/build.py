@@ -10,6 +10,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.errors import IvhlError
+from ivhl.observatory.views import (
+    SCHEMA,
+    library_page,
+    library_view,
+    release_views,
+    rows_for_programs,
+    signature_views,
+    table_view,
+)
 from ivhl.pages.render import (
     code_digest,
     data_script,
@@ -17,6 +26,8 @@ from ivhl.pages.render import (
     render,
     static_files,
 )
+from ivhl.records.lines import read_bytes
+from ivhl.tracker.store.export import csv_text
 from ivhl.tracker.support.compat import compat_json
 from ivhl.tracker.views.case import case_view, cell_details, course_part, parts_of
 from ivhl.tracker.views.environment import environment_views
@@ -24,6 +35,7 @@ from ivhl.tracker.views.facts import signed_by
 from ivhl.tracker.views.front import front_view
 from ivhl.tracker.views.incidents import regressions_view
 from ivhl.tracker.views.matrix import matrix_views
+from ivhl.tracker.views.project import LIBRARIES
 from ivhl.tracker.views.run import run_lines, run_view
 from ivhl.tracker.views.sides import JUDGED, choices, side, side_files, sides_of
 from ivhl.tracker.views.source import case_page, cell_data
@@ -32,6 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from ivhl.observatory.rows import Row as Library
+    from ivhl.observatory.views import Observatory
     from ivhl.records.identity import CaseInCell
     from ivhl.tracker.store.entries import Entry
     from ivhl.tracker.support.compat import Row
@@ -44,6 +58,7 @@ _OF_A_NAME: Final = frozenset(
 )
 _LONGEST_REASON = 500
 _MOST_RUNS = 500  # that the list of runs shows
+_MOST_SIGNATURES = 200  # that their list shows
 # What each file of a site was made from, so that the next site need not make it again.
 MADE_FROM: Final = ".made-from.json"
 
@@ -64,7 +79,11 @@ class SiteFile(NamedTuple):
 
 
 def write_pages(
-    source: Source, new: Path, old: Path | None = None, asv: str = ""
+    source: Source,
+    new: Path,
+    old: Path | None = None,
+    asv: str = "",
+    observatory: Observatory | None = None,
 ) -> tuple[str, ...]:
     """Write all pages and their data; return those that cannot be made, each with the reason.
 
@@ -76,6 +95,7 @@ def write_pages(
         new: Folder to write into, without any of the files: one may be a link into another site.
         old: Folder of the earlier site: what is unchanged is linked from it and not written again.
         asv: When asv's pages were made, as text; empty if the site has none.
+        observatory: What is known of libraries; ``None`` if the project has no table of them.
 
     Raises:
         IvhlError: If the records change meanwhile.
@@ -85,7 +105,7 @@ def write_pages(
     made_from: dict[str, str] = {}
     with _opened(old) as earlier:
         known = {} if earlier is None else _known(earlier)
-        for name, part in _parts(source, asv):
+        for name, part in _parts(source, asv, observatory):
             files = part()
             while True:
                 file = None
@@ -127,18 +147,17 @@ def _write(file: SiteFile, new: Path, earlier: int | None, known: Mapping[str, s
             written.write(data)
 
 
-def site_files(source: Source, asv: str = "") -> Iterator[SiteFile]:
-    """Yield every file of the site.
-
-    Args:
-        source: What they show.
-        asv: As for ``write_pages``.
-    """
-    for _, part in _parts(source, asv):
+def site_files(
+    source: Source, asv: str = "", observatory: Observatory | None = None
+) -> Iterator[SiteFile]:
+    """Yield every file of the site; the arguments are those of ``write_pages``."""
+    for _, part in _parts(source, asv, observatory):
         yield from part()
 
 
-def _parts(source: Source, asv: str) -> Iterator[tuple[str, Callable[[], Iterator[SiteFile]]]]:
+def _parts(
+    source: Source, asv: str, observatory: Observatory | None
+) -> Iterator[tuple[str, Callable[[], Iterator[SiteFile]]]]:
     """Yield the name of each part of the site, and what yields its files.
 
     A part that breaks keeps no other from being made.
@@ -157,6 +176,53 @@ def _parts(source: Source, asv: str) -> Iterator[tuple[str, Callable[[], Iterato
     yield "compare.html", partial(_comparison, source)
     yield "environments.html", partial(_environments, source)
     yield "asv.html", partial(_asv, source, asv)
+    if observatory is None:
+        return
+    for path, python in (("index.html", observatory.main), *observatory.pythons):
+        yield path, partial(_table, source, observatory, path, python)
+    for row in observatory.rows:
+        yield library_page(row.name), partial(_library, source, observatory, row)
+    yield "signatures.html", partial(_signatures, source, observatory)
+    yield "pages of releases", partial(_releases, source, observatory)
+    yield "observatory.json", partial(_observed, observatory)
+    yield "locks of libraries", partial(_locks, source, observatory)
+
+
+def _table(source: Source, observed: Observatory, path: str, python: str) -> Iterator[SiteFile]:
+    yield _page(source, "libraries.html", path, view=table_view(observed, source, python))
+
+
+def _library(source: Source, observed: Observatory, row: Library) -> Iterator[SiteFile]:
+    view = library_view(observed, source, row)
+    yield _page(source, "library.html", view.href, view=view)
+
+
+def _signatures(source: Source, observed: Observatory) -> Iterator[SiteFile]:
+    views = signature_views(observed)
+    shown = {"views": views[:_MOST_SIGNATURES], "left_out": max(0, len(views) - _MOST_SIGNATURES)}
+    yield _page(source, "signatures.html", "signatures.html", **shown)
+    for view in views:
+        yield _page(source, "signature.html", view.href, view=view)
+
+
+def _releases(source: Source, observed: Observatory) -> Iterator[SiteFile]:
+    for view in release_views(observed):
+        yield _page(source, "release.html", view.href, view=view)
+
+
+def _observed(observed: Observatory) -> Iterator[SiteFile]:
+    rows = rows_for_programs(observed)
+    whole = {"schema": SCHEMA, "rows": rows}
+    yield SiteFile("observatory.json", lambda: f"{json.dumps(whole, indent=0)}\n".encode())
+    yield SiteFile("observatory.csv", lambda: csv_text(rows).encode("utf-8", "backslashreplace"))
+
+
+def _locks(source: Source, observed: Observatory) -> Iterator[SiteFile]:
+    """Yield what libraries add to the locks of cells, as it is."""
+    assert source.state.root is not None  # noqa: S101  (an observatory has a project)
+    for name in observed.locks:
+        path = source.state.root / LIBRARIES.parent / "locks" / f"{name}.txt"
+        yield SiteFile(f"lock/{name}.txt", partial(read_bytes, path))
 
 
 def _static() -> Iterator[SiteFile]:

@@ -1,15 +1,19 @@
-"""The records as columns, for other tools: Parquet."""
+"""Tables for other tools: all records as Parquet, any rows as CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 from ivhl.errors import SpecError
 from ivhl.records.files import replaced_whole
+from ivhl.records.text import printable
 from ivhl.tracker.store.metrics import METRICS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ivhl.records.record import RunRecord
@@ -18,6 +22,8 @@ if TYPE_CHECKING:
 
 # Rows that are in memory at a time, with their samples.
 _BATCH: Final = 2000
+# How a cell begins that a spreadsheet would compute.
+_FORMULA: Final = ("=", "+", "-", "@")
 _ARMS: Final = ("eager", "eager_again", "formulation_eager", "compiled")
 
 
@@ -111,3 +117,21 @@ def _row(entry: Entry, record: RunRecord) -> dict[str, Any]:
 
 def _count(facts: object, name: str) -> int | None:
     return None if facts is None else sum(one.count for one in getattr(facts, name))
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table as CSV, with a column for each name."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([_plain(row.get(name)) for name in names] for row in rows)
+    return text.getvalue()
+
+
+def _plain(value: object) -> object:
+    """Return a value as CSV holds it: a text of a record is never a formula of a spreadsheet."""
+    if value is None or isinstance(value, bool | int | float):
+        return "" if value is None else value
+    text = printable(value if isinstance(value, str) else json.dumps(value))
+    return f"'{text}" if text.startswith(_FORMULA) else text
