@@ -33,6 +33,7 @@ _PANELS = {
     "Measure": {
         "try": "Run cases, or a function or model by its name, in one cell. No record.",
         "run": "Run a script in each PyTorch release, and name the first that differs.",
+        "observe": "Try the libraries of the observatory, and append what is found to its records.",
         "bench": "Measure cells, publish the site and print the table.",
         "publish": "Build the static site.",
         "import": "Import records from other machines. Checks each record and skips duplicates.",

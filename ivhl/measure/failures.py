@@ -59,6 +59,8 @@ BY_TYPE: dict[str, FailureClass] = {
 }
 # ``file:line:column: error: text`` of g++ and clang.
 COMPILER_ERROR = re.compile(r"^\S+:\d+:\d+: (?:fatal )?error: (?P<text>.+)$", re.MULTILINE)
+# A frame as Python prints it.
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+)', re.MULTILINE)
 # How the warning begins that stands for the class ``recompile_limit`` where there is a speedup.
 LIMIT_REACHED = "Dynamo reached its recompile limit"
 # Of a module that is neither in the commit nor in a package of the cell.
@@ -227,6 +229,38 @@ def place_of(error: BaseException) -> str:
     return ""
 
 
+def own_place_of(error: BaseException) -> str:
+    """Return ``file:line`` of the code that Dynamo could not compile, else ``place_of``.
+
+    Dynamo does not run that code, so it has no frame; its message ends with where it stands.
+    """
+    for e in chain(error):
+        _, found, code = str(e).partition("from user code:")
+        places = [*_FRAME.finditer(code)] if found else []
+        for place in reversed(places):
+            parts = Path(place["file"]).parts
+            if not is_of_torch(parts):
+                return f"{'/'.join(parts[-2:])}:{place['line']}"
+    return place_of(error)
+
+
+def frame_of(error: BaseException) -> str:
+    """Return file and function of the innermost frame in torch, or ``""``.
+
+    Of the error that gives the class and what caused it: e.g.
+    ``torch/_inductor/lowering.py:_unique2``, without the line, which each release moves.
+    """
+    errors, found = [telling(error)], ""
+    while (cause := errors[-1].__cause__) is not None and cause not in errors:
+        errors.append(cause)
+    for frame in (f for e in errors for f in traceback.extract_tb(e.__traceback__)):
+        parts = Path(frame.filename).parts
+        if is_of_torch(parts):
+            at = next(i for i, (a, b) in enumerate(pairwise(parts)) if _is_torch(a, b))
+            found = f"{'/'.join(parts[at + 1 :])}:{frame.name}"
+    return found
+
+
 def reported(error: BaseException, failure_class: FailureClass, phase: Phase) -> dict[str, str]:
     """Return the failure of a case as a journal has it."""
     return {
@@ -269,7 +303,11 @@ def is_of_harness(file: str) -> bool:
 
 def is_of_torch(parts: tuple[str, ...]) -> bool:
     """Return whether a path leads into an installed PyTorch, not into a folder of that name."""
-    return any(a in _INSTALLED and b == "torch" for a, b in pairwise(parts))
+    return any(_is_torch(a, b) for a, b in pairwise(parts))
+
+
+def _is_torch(folder: str, name: str) -> bool:
+    return folder in _INSTALLED and name == "torch"
 
 
 def number(value: float | None) -> str:

@@ -185,6 +185,7 @@ def run_limited(
     output: Path,
     deadline_s: float,
     memory_limit: int,
+    folder: Path | None = None,
 ) -> Ending:
     """Run a command under limits; nothing that it started is left when this returns.
 
@@ -196,6 +197,7 @@ def run_limited(
         output: File that gets stdout and stderr.
         deadline_s: Wall seconds after which it is killed.
         memory_limit: Bytes of memory of its processes, shared pages once, above which it is killed.
+        folder: Its current folder, if another one than this process has.
     """
     with (
         output.open("wb") as sink,
@@ -205,6 +207,7 @@ def run_limited(
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=subprocess.STDOUT,
+            cwd=folder,
         ) as tree,
     ):
         return watch(tree, tree.wait, tree.end, deadline_s=deadline_s, memory_limit=memory_limit)

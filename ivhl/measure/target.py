@@ -14,6 +14,7 @@ import json
 import math
 import os
 import re
+import resource
 import sys
 import time
 from contextlib import nullcontext
@@ -24,7 +25,14 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from ivhl.measure.case import Measurement, class_of
-from ivhl.measure.failures import exit_error, message_of, qualified_name, reported
+from ivhl.measure.failures import (
+    exit_error,
+    frame_of,
+    message_of,
+    own_place_of,
+    qualified_name,
+    reported,
+)
 from ivhl.measure.job import read_job
 from ivhl.measure.journal import Journal
 from ivhl.measure.rehearsal import print_traceback
@@ -53,6 +61,8 @@ _TOKENS: Final = 32
 # Seconds of a first look, and the least and most calls of it.
 _LOOK_S: Final = 0.5
 _LOOKS: Final = (5, 200)
+# Bytes of a file, where memory has a limit, too: a target that prints without end fails.
+_LARGEST_FILE: Final = 1 << 30
 
 
 class Guess(NamedTuple):
@@ -235,27 +245,62 @@ def parts(compiler: Callable[..., Any]) -> Callable[..., Any]:
 def with_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that also returns the gradients of its floating and complex inputs."""
     import torch  # noqa: PLC0415
-    from torch.utils._pytree import tree_leaves, tree_map  # noqa: PLC0415
 
     from ivhl.measure.models import Loss  # noqa: PLC0415  (imports torch)
 
     loss = Loss()
 
-    def leaf(x: Any) -> Any:  # noqa: ANN401
-        has_gradient = isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex())
-        return x.detach().requires_grad_() if has_gradient else x
-
     def step(*inputs: Any) -> Any:  # noqa: ANN401
-        own = tree_map(leaf, inputs)
-        wanted = [x for x in tree_leaves(own) if isinstance(x, torch.Tensor) and x.requires_grad]
-        if not wanted:
+        leaves, own = _with_leaves(inputs)
+        if not leaves:
             raise TargetError("--step: no input is a floating tensor, so nothing has a gradient")
         outputs = function(*own)
         try:
             lost = loss(outputs)
         except ValueError:
             raise TargetError("--step: no output depends on an input, by its gradient") from None
-        return outputs, torch.autograd.grad(lost, wanted, allow_unused=True)
+        return outputs, torch.autograd.grad(lost, leaves, allow_unused=True)
+
+    return step
+
+
+def _with_leaves(inputs: Any) -> tuple[list[torch.Tensor], Any]:  # noqa: ANN401
+    """Return leaves that get the gradients of floating and complex inputs, and inputs of these.
+
+    The inputs are copies: code may change them, and a leaf must not be changed.
+    """
+    import torch  # noqa: PLC0415
+    from torch.utils._pytree import tree_map  # noqa: PLC0415
+
+    leaves: list[torch.Tensor] = []
+
+    def own(x: Any) -> Any:  # noqa: ANN401
+        if not (isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex())):
+            return x
+        leaves.append(x.detach().requires_grad_())
+        return leaves[-1].clone()
+
+    return leaves, tree_map(own, inputs)
+
+
+@cache
+def model_step() -> Callable[..., Any]:
+    """Return what differentiates a model by its parameters and by its floating inputs."""
+    from ivhl.measure.models import Loss, Passed  # noqa: PLC0415  (imports torch)
+
+    loss = Loss()
+
+    def step(model: Callable[..., Any], *inputs: Any, **named: Any) -> Any:  # noqa: ANN401
+        leaves, (own, by_name) = _with_leaves((inputs, named))
+        outputs = model(*own, **by_name)
+        try:
+            lost = loss(outputs)
+        except ValueError:
+            raise TargetError(
+                "--step: no output depends on a parameter or an input, by its gradient"
+            ) from None
+        lost.backward()
+        return Passed((outputs, [leaf.grad for leaf in leaves]) if leaves else outputs, lost)
 
     return step
 
@@ -264,6 +309,8 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401  (of this module)
     # Resolved by name when the case runs, since it imports what is tried.
     if name == "call":
         return call_of()
+    if name == "step":
+        return model_step()
     if name == "WORKLOADS":
         return _workloads()
     raise AttributeError(name)
@@ -282,8 +329,9 @@ def _workloads() -> tuple[Workload, ...]:
         "make_inputs": f"{MODULE}:make_inputs",
     }
     if isinstance(make(), torch.nn.Module):
-        common |= {} if target().step else {"passes": "forward"}
-        variant = Variant(name="compiled")
+        step = target().step
+        common |= {"eager": f"{MODULE}:step"} if step else {"passes": "forward"}
+        variant = Variant(name="compiled", compiles="model" if step else "whole")
         return (Workload(**common, variants=(variant,), make_model=f"{MODULE}:make_model"),)
     variant = Variant(name="compiled", call=f"{MODULE}:parts", compiles="parts")
     return (Workload(**common, variants=(variant,), eager=f"{MODULE}:call"),)
@@ -468,6 +516,8 @@ def like(value: Any) -> Any:  # noqa: ANN401  (an argument)
 def main(argv: Sequence[str]) -> NoReturn:
     """Try the target in this process, as ``argv[1]`` says; the findings go to the journal."""
     job = read_job(argv[1])
+    if job.effort.memory_limit is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
     adopt_orphans()
     journal = Journal(Path(job.journal))
     journal.enter("import")
@@ -487,6 +537,7 @@ def main(argv: Sequence[str]) -> NoReturn:
         print_traceback(error)
         failed = class_of(error, journal.phase, job)
         journal.note(failure=reported(error, failed, journal.phase))
+        journal.note(frame=frame_of(error), own_place=own_place_of(error))
     journal.note(done=True)
     journal.close()
     sys.stdout.flush()

@@ -37,13 +37,17 @@ class TargetTried:
     output: str
 
 
-def read_target(text: str, inputs: Sequence[str], *, step: bool) -> tuple[Target, Path | None]:
+def read_target(
+    text: str, inputs: Sequence[str], *, step: bool, beside: Path | None = None
+) -> tuple[Target, Path | None]:
     """Return a target by its text, and the folder that its module is imported from.
 
     Args:
         text: ``package.module:expression`` or ``file.py:expression``.
         inputs: As ``--input`` has them.
         step: Whether gradients are taken.
+        beside: Folder that files lie in, where each module is installed; by default both may lie in
+            the current folder.
 
     Raises:
         SpecError: If the text or an input has another form, or the file is not there.
@@ -51,13 +55,15 @@ def read_target(text: str, inputs: Sequence[str], *, step: bool) -> tuple[Target
     module, _, expression = text.partition(":")
     folder = None
     if module.endswith(".py"):
-        path = Path(module)
+        path = (beside or Path()) / module
         if not path.is_file():
             raise SpecError(
-                f"{path}: must be a Python file", hint="name one, e.g. model.py:forward"
+                f"{module}: must be a Python file", hint="name one, e.g. model.py:forward"
             )
         folder, module = path.resolve().parent, path.stem
-    elif Path(module.partition(".")[0]).is_dir() or Path(f"{module}.py").is_file():
+    elif beside is None and (
+        Path(module.partition(".")[0]).is_dir() or Path(f"{module}.py").is_file()
+    ):
         folder = Path.cwd()
     try:
         compile(expression, "<target>", "eval")
@@ -82,7 +88,13 @@ def packages_of(target: Target, folder: Path | None) -> tuple[str, ...]:
 
 
 def try_in(
-    cell: Path, target: Target, folder: Path | None, effort: Effort, *, network: bool
+    cell: Path,
+    target: Target,
+    folder: Path | None,
+    effort: Effort,
+    *,
+    network: bool,
+    apart: bool = False,
 ) -> TargetTried:
     """Try a target in a cell.
 
@@ -92,8 +104,10 @@ def try_in(
         folder: Where its module is, if it is not installed.
         effort: How to measure.
         network: Whether it may use the network.
+        apart: Whether it gets a home, a current folder and temporary files of its own, which are
+            removed afterwards.
     """
-    with tempfile.TemporaryDirectory(prefix="ivhl-try-") as name:
+    with tempfile.TemporaryDirectory(prefix="ivhl-try-", ignore_cleanup_errors=True) as name:
         here = Path(name)
         (here / "instrument").mkdir()
         (here / "instrument" / "ivhl").symlink_to(Path(ivhl.__file__).parent)
@@ -114,10 +128,17 @@ def try_in(
         if not network:
             command = [sys.executable, "-I", "-S", no_network.__file__, *command]
         output = here / "output"
+        home = here / "home" if apart else None
+        own = {}
+        if home is not None:
+            home.mkdir()
+            own = {"HOME": str(home), "TMPDIR": str(home)}
         ending = run_limited(
             command,
             environment=_environment(cell, here, folder, effort)
-            | {VARIABLE: json.dumps(target._asdict())},
+            | {VARIABLE: json.dumps(target._asdict())}
+            | own,
+            folder=home,
             output=output,
             deadline_s=effort.deadline_s,
             memory_limit=effort.memory_limit or _most_memory(),

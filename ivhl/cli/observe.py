@@ -1,0 +1,73 @@
+"""``ivhl observe``: every library of the observatory in many cells."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Final
+
+import typer
+
+from ivhl.bench.work import parse_shard
+from ivhl.cli import app, options
+from ivhl.cli.run import cells_of
+from ivhl.errors import UnknownNameError
+from ivhl.matrix.project import find_root
+from ivhl.observatory.observing import Observatory
+from ivhl.observatory.rows import read_rows
+from ivhl.script.cells import shipped_matrix
+from ivhl.script.running import network_can_be_left
+from ivhl.tracker.terminal import Terminal
+from ivhl.tracker.wording import STATUS_WORDS, counted
+
+FOLDER: Final = "observatory"
+
+
+@app.command("observe")
+def observe_command(
+    *,
+    library: Annotated[
+        list[str] | None, typer.Argument(help="Rows of observatory/libraries.toml (default: all).")
+    ] = None,
+    torch: options.Releases = None,
+    python: options.Pythons = None,
+    shard: options.Shard = None,
+    force: options.Force = False,
+    dry_run: options.DryRun = False,
+) -> None:
+    """Try the libraries of the observatory, and append what is found to its records.
+
+    --torch also takes a range such as 2.6.0..2.15.0, all, and next. What a record answers is not
+    run again, so the same command continues a run that was killed.
+    """
+    folder = find_root() / FOLDER
+    rows = read_rows(folder)
+    names = [one.name for one in rows]
+    for name in library or ():
+        if name not in names:
+            raise UnknownNameError("library", name, names)
+    chosen = [one for one in rows if not library or one.name in library]
+    if shard is not None:
+        share = parse_shard(shard)
+        chosen = chosen[share.index - 1 :: share.count]
+    told = Terminal(stderr=True, highlight=False, soft_wrap=True)
+    console = Terminal(highlight=False, soft_wrap=True)
+    observatory = Observatory(folder, told.print)
+    cells = cells_of(shipped_matrix(), torch or ["default"], python or ())
+    work = observatory.work(chosen, cells, force=force)
+    cost = observatory.estimate(work)
+    console.print(
+        f"{counted(cost.runs, 'run')}, about {cost.hours:.1f} h of a core, up to "
+        f"{cost.gigabytes:.1f} GB on disk"
+    )
+    if dry_run:
+        return
+    if not network_can_be_left():
+        told.print("this user may not run them without the network: they can reach the network")
+    seen: Counter[str] = Counter()
+    for record in observatory.run(work):
+        seen[STATUS_WORDS[record.status]] += 1
+        console.print(
+            f"{seen.total()}/{cost.runs} {record.cell} {record.library} {record.case} "
+            f"{record.ask}: {record.why}"
+        )
+    console.print(", ".join(f"{word} {n}" for word, n in seen.most_common()) or "nothing to run")

@@ -1,0 +1,325 @@
+"""Ask each question of the table in each cell, and append what is found to the records.
+
+What a record answers is not asked again, so a run that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import resource
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from statistics import mean
+from typing import TYPE_CHECKING, Any, Final
+
+from packaging.version import Version
+
+from ivhl.errors import InterpreterError, LockError
+from ivhl.instrument import INSTRUMENT
+from ivhl.machine.identity import BY_PROCESSOR, this_machine
+from ivhl.matrix.interpreter import find_interpreter
+from ivhl.matrix.locks import lock_state
+from ivhl.measure.effort import Effort
+from ivhl.observatory.record import (
+    LONGEST_MESSAGE,
+    Break,
+    Failed,
+    Key,
+    Observed,
+    Second,
+    append,
+    read_observed,
+)
+from ivhl.records.files import write_whole
+from ivhl.records.text import tidy
+from ivhl.script.cells import MARK, SHIPPED, UnavailableError, cell_in_use, cells_folder
+from ivhl.script.trying import TargetTried, try_in
+from ivhl.script.verdict import first_line, verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from ivhl.matrix.spec import CellSpec
+    from ivhl.observatory.rows import Library, Question
+
+RECORDS: Final = "records"
+LOCKS: Final = "locks"
+OVERLAY_LOCK: Final = "ivhl-overlay.txt"
+# A case of the first sixty libraries takes a tenth of that, and a model compiles in a few minutes.
+EFFORT: Final = Effort(deadline_s=300.0, memory_limit=8 << 30)
+# CPU seconds of a case without an earlier record, and GB of what has to be made.
+_USUAL_S: Final = 25.0
+_CELL_GB: Final = 7.0
+_OVERLAY_GB: Final = 0.1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """What is asked of one library in one cell, whose environment is made once for all of it.
+
+    Attributes:
+        lock: SHA-256 of the cell's lock; ``None`` if it cannot exist.
+    """
+
+    cell: CellSpec
+    lock: str | None
+    library: Library
+    questions: tuple[Question, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    """What a run takes: questions to ask, hours of a core, and GB on disk at most."""
+
+    runs: int
+    hours: float
+    gigabytes: float
+
+
+class Observatory:
+    """The folder of the table and of its records.
+
+    Args:
+        folder: ``observatory`` of a checkout.
+        tell: Called with each line for the person who waits.
+    """
+
+    def __init__(self, folder: Path, tell: Callable[[str], object]) -> None:
+        self._folder, self._tell = folder, tell
+        self._machine = this_machine(BY_PROCESSOR).name
+        self._known = read_observed(folder / RECORDS, tell)
+
+    def work(
+        self, libraries: Iterable[Library], cells: Sequence[CellSpec], *, force: bool = False
+    ) -> list[Work]:
+        """Return what no record answers: the newest release first, in it the given order.
+
+        Args:
+            libraries: What to ask, the most downloaded first.
+            cells: Where.
+            force: Whether to ask also what a record answers.
+        """
+        found = []
+        locks = dict(self._usable(cells))
+        for cell in sorted(locks, key=lambda one: Version(one.torch), reverse=True):
+            for library in libraries:
+                questions = tuple(
+                    one
+                    for one in library.questions
+                    if force or not self._is_answered(library, one, cell, locks[cell])
+                )
+                if questions:
+                    found.append(
+                        Work(cell=cell, lock=locks[cell], library=library, questions=questions)
+                    )
+        return found
+
+    def _usable(self, cells: Iterable[CellSpec]) -> Iterator[tuple[CellSpec, str | None]]:
+        """Yield the cells that can be tried here with their locks; say which cannot."""
+        for cell in cells:
+            lock = lock_state(SHIPPED, cell)
+            try:
+                if lock.kind == "missing":
+                    raise LockError(f"ivhl ships no lock of {cell.id}")
+                if lock.kind == "locked":
+                    find_interpreter(SHIPPED, cell.python)
+            except (LockError, InterpreterError) as error:
+                self._tell(f"{cell.id}: left out: {error}")
+            else:
+                yield cell, lock.sha256
+
+    def _is_answered(
+        self, library: Library, question: Question, cell: CellSpec, lock: str | None
+    ) -> bool:
+        record = self._known.get(self._key(library, question, cell))
+        return (
+            record is not None
+            and (record.row, record.lock, record.instrument)
+            == (question.row, lock, str(INSTRUMENT))
+            and (record.overlay is None or self._lock_file(record.overlay).is_file())
+        )
+
+    def _key(self, library: Library, question: Question, cell: CellSpec) -> Key:
+        return Key(library.name, question.case, question.ask, cell.id, self._machine)
+
+    def _lock_file(self, name: str) -> Path:
+        return self._folder / LOCKS / f"{name}.txt"
+
+    def estimate(self, work: Sequence[Work]) -> Estimate:
+        """Return what a run of the work takes, by earlier records of the same cases."""
+        took = defaultdict(list)
+        for record in self._known.values():
+            took[record.library, record.case, record.ask].append(record.cpu_s)
+        seconds = [
+            mean(took.get((one.library.name, question.case, question.ask), (_USUAL_S,)))
+            for one in work
+            for question in one.questions
+        ]
+        there = {mark.parent.name.rpartition("-")[0] for mark in cells_folder().glob(f"*/{MARK}")}
+        missing = {one.cell.id for one in work if one.lock is not None} - there
+        return Estimate(
+            runs=len(seconds),
+            hours=sum(seconds) / 3600,
+            gigabytes=len(missing) * _CELL_GB + len(work) * _OVERLAY_GB,
+        )
+
+    def run(
+        self, work: Sequence[Work], *, network: bool = False, effort: Effort = EFFORT
+    ) -> Iterator[Observed]:
+        """Ask, and yield each record when it is on disk.
+
+        A library whose environment cannot be made now, as without a network, gets no record.
+
+        Args:
+            work: What to ask.
+            network: Whether cases may use the network.
+            effort: Limits of each case.
+
+        Raises:
+            OSError: If a record cannot be written.
+        """
+        for one in work:
+            took = _Took()
+            try:
+                with cell_in_use(one.cell, one.library.requirements) as place:
+                    environment = self._environment_of(one, place)
+                    for question in one.questions:
+                        tried = try_in(
+                            place, question.target, question.folder, effort,
+                            network=network, apart=True,
+                        )  # fmt: skip
+                        yield self._kept(one, question, tried, took, **environment)
+            except UnavailableError as error:
+                tried = TargetTried({"unavailable": str(error)}, "")
+                kind = getattr(error, "kind", "")
+                for question in one.questions:
+                    yield self._kept(one, question, tried, took, unavailable=kind)
+            except LockError as error:
+                self._tell(f"{one.cell.id} {one.library.name}: not run: {error}")
+
+    def _environment_of(self, work: Work, place: Path) -> dict[str, Any]:
+        """Return version and lock of what the library adds to a cell, and keep that lock."""
+        mark = json.loads((place / MARK).read_text(encoding="utf-8"))
+        version = mark.get("added", {}).get(work.library.name)
+        lock = place / OVERLAY_LOCK
+        if not lock.is_file():
+            return {"version": version}
+        data = lock.read_bytes()
+        name = hashlib.sha256(data).hexdigest()[:16]
+        write_whole(self._lock_file(name), data, self._folder)
+        return {"version": version, "overlay": name}
+
+    def _kept(
+        self, work: Work, question: Question, tried: TargetTried, took: _Took, **more: Any
+    ) -> Observed:
+        about = {
+            "library": work.library.name,
+            "case": question.case,
+            "ask": question.ask,
+            "target": question.text,
+            "cell": work.cell.id,
+            "python": work.cell.python,
+            "torch": work.cell.torch,
+            "lock": work.lock,
+            "row": question.row,
+            "instrument": str(INSTRUMENT),
+            "machine": self._machine,
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            **took.since(),
+            **more,
+        }
+        try:
+            record = Observed(**about, **_found(tried))
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            # The code under test runs in the process that reports.
+            record = Observed(**about, **_found(_UNREADABLE))
+        append(self._folder / RECORDS, record)
+        self._known[record.key] = record
+        return record
+
+
+class _Took:
+    """Seconds since the last record, and CPU seconds of the processes that ended meanwhile."""
+
+    def __init__(self) -> None:
+        self._last = self._now()
+
+    @staticmethod
+    def _now() -> tuple[float, float]:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime, time.monotonic()
+
+    def since(self) -> dict[str, float]:
+        """Return both, and begin again."""
+        before, self._last = self._last, self._now()
+        cpu, wall = (now - then for now, then in zip(self._last, before, strict=True))
+        return {"cpu_s": round(cpu, 2), "wall_s": round(wall, 2)}
+
+
+_UNREADABLE: Final = TargetTried(
+    {
+        "failure": {
+            "phase": "import",
+            "failure_class": "crash",
+            "exception": "",
+            "message": "its process reports what no case does",
+            "where": "",
+        }
+    },
+    "",
+)
+
+
+def _found(tried: TargetTried) -> dict[str, Any]:
+    """Return the fields of a record that a process has found."""
+    found = tried.found
+    facts = found.get("compile") or {}
+    second = found.get("second")
+    return {
+        "status": verdict(tried),
+        "why": tidy(first_line(tried), LONGEST_MESSAGE),
+        "inputs": found.get("inputs"),
+        "failure": _failure(found),
+        "graphs": facts.get("graphs"),
+        "graph_breaks": [
+            Break(text=tidy(one["text"], LONGEST_MESSAGE), count=one["count"])
+            for one in facts.get("graph_breaks", ())
+        ],
+        "recompiles": len(facts["recompiles"]) if facts else None,
+        "second": second
+        and Second(
+            inputs=second["inputs"], recompiles=second.get("recompiles"), off=second.get("off")
+        ),
+        "error": _worst(found.get("accuracy", ())),
+        "compile_s": facts.get("cold_s"),
+        "eager_s": found.get("eager_s"),
+        "compiled_s": found.get("compiled_s"),
+    }
+
+
+def _failure(found: Mapping[str, Any]) -> Failed | None:
+    failure = found.get("failure")
+    if failure is None:
+        return None
+    return Failed(
+        phase=failure["phase"],
+        failure_class=failure["failure_class"],
+        exception=failure["exception"],
+        message=tidy(failure["message"], LONGEST_MESSAGE),
+        where=found.get("own_place") or failure["where"],
+        frame=found.get("frame", ""),
+    )
+
+
+def _worst(errors: Iterable[Mapping[str, Any]]) -> float | None:
+    """Return the largest RMSE over its limit; ``None`` if no output has both."""
+    ratios = [
+        one["compiled_rmse"] / one["limit_rmse"]
+        for one in errors
+        if one["compiled_rmse"] is not None and one["limit_rmse"]
+    ]
+    return max(ratios, default=None)

@@ -1,0 +1,107 @@
+"""What is known of a target in a cell, in words: its status, a line, and details."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ivhl.measure.failures import number
+from ivhl.tracker.support.compat import STATUS_OF
+from ivhl.tracker.support.messages import dynamo_id
+from ivhl.tracker.wording import counted
+
+if TYPE_CHECKING:
+    from ivhl.script.trying import TargetTried
+    from ivhl.tracker.wording import Status
+
+# Of the largest value: float32 code that is right differs by less.
+_OFF: Final = 1e-3
+
+
+def verdict(tried: TargetTried) -> Status:
+    """Return the status of a target in a cell, as tables of cases have it."""
+    if "unavailable" in tried.found:
+        return "unavailable"
+    failure = tried.found.get("failure")
+    if failure is not None:
+        return STATUS_OF.get(failure["failure_class"], "failed")
+    second = tried.found.get("second") or {}
+    if "failure" in second:
+        return "failed"
+    is_wrong = second.get("unlike") or second.get("off", 0.0) > _OFF
+    return "wrong" if is_wrong else "works"
+
+
+def first_line(tried: TargetTried) -> str:
+    """Return the verdict with its reason, or with the seconds of a call."""
+    status = verdict(tried)
+    if status == "unavailable":
+        return str(tried.found["unavailable"])
+    failure = tried.found.get("failure")
+    if failure is not None:
+        kind = f"{failure['exception'].rpartition('.')[2]}: " if failure["exception"] else ""
+        message = failure["message"].partition("\n")[0]
+        if failure["exception"] == "ModuleNotFoundError":  # there is no project here
+            message = f"{message.partition(';')[0]}; --with PACKAGE installs it"
+        broken = dynamo_id(failure["message"])
+        where = failure.get("where") or "<"
+        where = "" if where.startswith("<") else f" at {where}"
+        return (
+            f"{status} in phase {failure['phase']}: {kind}{message}"
+            + where
+            + (f" [{broken}]" if broken else "")
+        )
+    if status != "works":
+        second = tried.found["second"]
+        why = second.get("failure") or _likeness(second)
+        return f"{status} with inputs {second['inputs']}: {why}"
+    eager, compiled = tried.found["eager_s"], tried.found["compiled_s"]
+    return (
+        f"works, {eager / compiled:.2f}x as fast as eager (indicative: {_time(eager)} to "
+        f"{_time(compiled)} a call)"
+    )
+
+
+def _likeness(second: dict[str, Any]) -> str:
+    """Return how compiled code compares with eager for the larger batch."""
+    if second.get("random"):
+        return "random numbers: not compared"
+    if second["unlike"]:
+        return str(second["unlike"])
+    return "like eager" if second["off"] <= _OFF else f"off by {second['off']:.2g}"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"  # noqa: PLR2004
+
+
+def details(tried: TargetTried) -> list[str]:
+    """Return what else is known, a line each."""
+    found = tried.found
+    lines = []
+    if "inputs" in found:
+        lines.append(f"inputs: {found['inputs']} ({found['inputs_from']})")
+    if failure := found.get("failure"):
+        lines += failure["message"].splitlines()[1:9]
+    if facts := found.get("compile"):
+        seconds = facts.get("cold_s") or facts.get("warm_s") or 0.0
+        breaks = sum(one["count"] for one in facts["graph_breaks"])
+        lines.append(
+            f"compiled in {seconds:.1f} s: {counted(facts['graphs'], 'graph')}, "
+            f"{counted(breaks, 'graph break')}, {counted(len(facts['recompiles']), 'recompile')}"
+        )
+        texts = (one["text"].splitlines()[0] for one in facts["graph_breaks"][:5])
+        lines += [f"graph break: {text}" for text in texts]
+    if errors := [one for one in found.get("accuracy", ()) if one["compiled_max"] is not None]:
+        worst = max(errors, key=lambda one: one["compiled_max"] / (one["scale"] or 1.0))
+        errors_of = (number(worst[name]) for name in ("compiled_max", "eager_max"))
+        lines.append(
+            f"error against float64: {', eager '.join(errors_of)}, in {worst['output']} of "
+            f"{counted(len(errors), 'output')}"
+        )
+    if second := found.get("second"):
+        again = second.get("recompiles", 0)
+        lines.append(
+            f"a larger batch, {second['inputs']}: "
+            + (second.get("failure") or f"{counted(again, 'recompile')}, {_likeness(second)}")
+        )
+    return lines
