@@ -9,13 +9,12 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, takewhile
-from pathlib import Path
 from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ivhl.errors import IvhlError
 from ivhl.observatory.record import every_observed
-from ivhl.observatory.rows import load_rows
+from ivhl.observatory.rows import read_rows
 from ivhl.observatory.signatures import fault_of, signatures_of
 from ivhl.records.age import rank_of
 from ivhl.tracker.support.compat import python_key, release_key
@@ -28,9 +27,10 @@ from ivhl.tracker.wording import Status, counted, seconds, short_message, shorte
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
-    from ivhl.observatory.record import Key, Observed
-    from ivhl.observatory.rows import Case, Row
+    from ivhl.observatory.record import Ask, Key, Observed
+    from ivhl.observatory.rows import Library, Question
     from ivhl.observatory.signatures import Signature
     from ivhl.tracker.views.source import Source
 
@@ -59,7 +59,10 @@ VERDICTS: Final = {
         "a failure that PyTorch did not cause: the library, its environment, or a limit of the run",
     ),
     "breaks": ("graph breaks", "right, and Dynamo ended a graph so often to let Python run"),
-    "slow": ("slower", "right, and a compiled call took 1.1x and more of the time of an eager one"),
+    "slow": (
+        "slower",
+        "right, and a compiled call took 1.1x and more of the time of an eager one",
+    ),
     "works": ("works", "compiled and right; the number is eager's time over the compiled time"),
     "unavailable": ("not installable", "the library could not be installed"),
     "pinned": ("pinned out", "a requirement excludes this PyTorch or this Python"),
@@ -77,6 +80,8 @@ _OWN: Final[dict[Status, str]] = {
     "works": "works", "noisy": "works", "slow": "slow", "wrong": "wrong", "failed": "failed",
     "unsupported": "unsupported", "unavailable": "unavailable", "not_run": "not_run",
 }  # fmt: skip
+# What is the same where a later record corrects a verdict.
+_SAME: Final = ("row", "lock", "overlay", "version")
 # A time of a few calls says no less.
 _SLOWER: Final = 1.1
 # Name of a lock in ``observatory/locks``.
@@ -131,7 +136,9 @@ def verdict_of(records: Sequence[Observed]) -> Verdict:
         asks = {record.ask for record in mine}
         whole = sum(record.ask in asks for record in records) == len(mine)
         part = f"{len(mine)} of {len(records)}"
-        return Verdict(key, f"{word} {min(asks)}" if len(asks) == 1 and whole else f"{word} {part}")
+        return Verdict(
+            key, f"{word} {min(asks)}" if len(asks) == 1 and whole else f"{word} {part}"
+        )
     return Verdict(key, word)
 
 
@@ -237,8 +244,8 @@ class LibraryView:
 
     href: str
     name: str
-    rank: int | None
-    requirement: str
+    rank: str
+    requirements: tuple[str, ...]
     newest: str
     spans: tuple[tuple[str, str], ...]
     grids: tuple[Grid, ...]
@@ -258,7 +265,7 @@ class SignatureView:
         title: Its message in a line.
         number: Dynamo's number of a graph break, or empty.
         libraries: Library, address, and where.
-        best: Rank of its library with most downloads; ``None`` if none has a rank.
+        best: Rank of its library with most downloads.
         report: Text of a report; empty if PyTorch has one, or is not at fault.
     """
 
@@ -270,7 +277,7 @@ class SignatureView:
     number: str
     signature: Signature
     libraries: tuple[tuple[str, str, str], ...]
-    best: int | None
+    best: float
     report: str
 
 
@@ -288,7 +295,7 @@ class ReleaseView:
     """A release beside the one before.
 
     Attributes:
-        others: Releases and addresses of the neighbours, older and newer.
+        before: The release before it that was tried, or empty; ``after`` is the next one.
         tallies: Python, and how many libraries have which verdict on it.
         changes: Title of each kind of change, with the cases.
     """
@@ -296,7 +303,7 @@ class ReleaseView:
     href: str
     torch: str
     before: str
-    others: tuple[tuple[str, str], ...]
+    after: str
     tallies: tuple[tuple[str, str, str], ...]
     changes: tuple[tuple[str, tuple[Moved, ...]], ...]
 
@@ -311,44 +318,54 @@ def signature_page(signature: Signature) -> str:
     return f"signature/{slug(signature.name)}.html"
 
 
-class Observatory:
+class Libraries:
     """Libraries, and what is known of them.
 
     Args:
         rows: The table of libraries.
         records: All records, of any age; those of other cases are left out.
+        locks: Files of what libraries add to the locks of cells, by name.
     """
 
-    def __init__(self, rows: Iterable[Row], records: Iterable[Observed]) -> None:
-        self.rows = sorted(rows, key=lambda row: (row.rank is None, row.rank or 0, row.name))
-        asked = {(row.name, one.name, ask) for row in self.rows for one in row.cases for ask in one.asks}
-        history: dict[Key, list[Observed]] = defaultdict(list)
-        for record in records:
+    def __init__(
+        self,
+        rows: Iterable[Library],
+        records: Iterable[Observed],
+        locks: Mapping[str, Path] | None = None,
+    ) -> None:
+        self.locks = locks or {}
+        self.rows = tuple(rows)
+        asked = {(row.name, one.case, one.ask) for row in self.rows for one in row.questions}
+        history: dict[str, dict[Key, list[Observed]]] = {row.name: {} for row in self.rows}
+        for record in sorted(records, key=lambda one: rank_of(one.at)):
             if (record.library, record.case, record.ask) in asked:
-                history[record.key].append(record)
-        for group in history.values():
-            group.sort(key=lambda one: rank_of(one.at))
-        self.history: Mapping[Key, Sequence[Observed]] = history
+                history[record.library].setdefault(record.key, []).append(record)
+        self.history: Mapping[str, Mapping[Key, Sequence[Observed]]] = history
 
     @cached_property
-    def by_case(self) -> Mapping[Key, tuple[Observed, ...]]:
-        """The newest record of each machine, by its key without the machine; the newest last."""
-        found: dict[Key, list[Observed]] = defaultdict(list)
-        for key, group in self.history.items():
-            found[key._replace(machine="")].append(group[-1])
-        return {key: tuple(sorted(group, key=lambda o: rank_of(o.at))) for key, group in found.items()}
+    def by_case(self) -> Mapping[Key, Observed]:
+        """The newest record of any machine, by its key without the machine."""
+        found: dict[Key, Observed] = {}
+        newest = (group[-1] for groups in self.history.values() for group in groups.values())
+        for record in sorted(newest, key=lambda one: rank_of(one.at)):
+            found[record.key._replace(machine="")] = record
+        return found
 
-    @cached_property
-    def newest(self) -> tuple[Observed, ...]:
+    @property
+    def newest(self) -> Collection[Observed]:
         """The record that counts of each case in each cell."""
-        return tuple(group[-1] for group in self.by_case.values())
+        return self.by_case.values()
 
     @cached_property
     def by_cell(self) -> Mapping[tuple[str, str, str], tuple[Observed, ...]]:
         """These records by library, Python and release, in the order of the cases."""
-        order = {(row.name, one.name): n for row in self.rows for n, one in enumerate(row.cases)}
+        order = {
+            (row.name, one.case, one.ask): number
+            for row in self.rows
+            for number, one in enumerate(row.questions)
+        }
         found: dict[tuple[str, str, str], list[Observed]] = defaultdict(list)
-        for record in sorted(self.newest, key=lambda o: (order[o.library, o.case], o.ask)):
+        for record in sorted(self.newest, key=lambda o: order[o.library, o.case, o.ask]):
             found[record.library, record.python, record.torch].append(record)
         return {cell: tuple(group) for cell, group in found.items()}
 
@@ -376,12 +393,6 @@ class Observatory:
     def pythons(self) -> tuple[tuple[str, str], ...]:
         """Address and Python of each table."""
         return tuple((f"{python}.html", python) for python in self.releases)
-
-    @property
-    def locks(self) -> tuple[str, ...]:
-        """Names of the locks of what libraries add to cells."""
-        names = {one.overlay for one in self.newest if one.overlay}
-        return tuple(sorted(filter(_LOCK.fullmatch, names)))
 
     @cached_property
     def signatures(self) -> tuple[Signature, ...]:
@@ -412,35 +423,35 @@ class Observatory:
         return ", ".join(str(one).removeprefix("in ") for one in spans(words) if one.word)
 
 
-def load_observatory(root: Path) -> tuple[Observatory | None, tuple[str, ...]]:
+def load_libraries(root: Path) -> tuple[Libraries | None, tuple[str, ...]]:
     """Return the observatory of a project, if it has one, and what of it cannot be read."""
     if not (root / LIBRARIES).is_file():
         return None, ()
     problems: list[str] = []
-    rows: tuple[Row, ...] = ()
+    rows: list[Library] = []
     try:
-        rows = load_rows(root)
+        rows = read_rows(root / LIBRARIES.parent)
     except IvhlError as error:
         problems.append(f"{error}")
-    folder = root / LIBRARIES.parent / "records"
-    records = list(every_observed(folder, problems.append))
-    return Observatory(rows, records), tuple(problems[:_MOST_PROBLEMS])
+    folder = root / LIBRARIES.parent
+    records = list(every_observed(folder / "records", problems.append))
+    paths = [path for path in folder.glob("locks/*.txt") if _LOCK.fullmatch(path.stem)]
+    locks = {path.stem: path for path in sorted(paths) if path.is_file() and not path.is_symlink()}
+    return Libraries(rows, records, locks), tuple(problems[:_MOST_PROBLEMS])
 
 
-def table_view(observatory: Observatory, source: Source, python: str) -> TableView:
+def table_view(libraries: Libraries, source: Source, python: str) -> TableView:
     """Return the table of a Python."""
-    releases = observatory.releases.get(python, ())
-    used = [s for s in observatory.signatures if any(r.python == python for r in s.records)]
+    releases = libraries.releases.get(python, ())
+    used = [s for s in libraries.signatures if any(r.python == python for r in s.records)]
     numbers = {signature.name: f"{number}" for number, signature in enumerate(used, 1)}
-    lines = tuple(
-        _line(observatory, row, python, releases, numbers) for row in observatory.rows
-    )
+    lines = tuple(_line(libraries, row, python, releases, numbers) for row in libraries.rows)
     counts = Counter(cell.verdict.key for line in lines for cell in line.cells)
-    here = [record for record in observatory.newest if record.python == python]
+    here = [record for record in libraries.newest if record.python == python]
     days = sorted(record.at[:10] for record in here)
     return TableView(
         python=python,
-        pythons=observatory.pythons,
+        pythons=libraries.pythons,
         releases=tuple((torch, f"{torch}.html") for torch in releases),
         lines=lines,
         own=_own_line(source, python, releases),
@@ -452,8 +463,8 @@ def table_view(observatory: Observatory, source: Source, python: str) -> TableVi
 
 
 def _line(
-    observatory: Observatory,
-    row: Row,
+    libraries: Libraries,
+    row: Library,
     python: str,
     releases: Sequence[str],
     numbers: Mapping[str, str],
@@ -461,13 +472,17 @@ def _line(
     href = library_page(row.name)
     cells = []
     for torch in releases:
-        records = observatory.by_cell.get((row.name, python, torch), ())
-        shown = {s.name for r in records for s in observatory.signatures_of.get(r.key, ())}
+        records = libraries.by_cell.get((row.name, python, torch), ())
+        shown = {s.name for r in records for s in libraries.signatures_of.get(r.key, ())}
         named = " ".join(sorted((numbers[name] for name in shown), key=int))
         anchor = f"{href}#{anchor_of(python, torch)}" if records else ""
         cells.append(Cell(verdict_of(records), anchor, named))
-    note = f"{row.rank:,}" if row.rank else ""
-    return Line(row.name, href, note, _since(releases, cells), tuple(cells))
+    return Line(row.name, href, rank_text(row.rank), _since(releases, cells), tuple(cells))
+
+
+def rank_text(rank: float) -> str:
+    """Return the rank of a library; empty if it has none."""
+    return "" if math.isinf(rank) else f"{rank:,}"
 
 
 def anchor_of(python: str, torch: str) -> str:
@@ -504,7 +519,11 @@ def _own_line(source: Source, python: str, releases: Sequence[str]) -> Line | No
         word = VERDICTS[key][0]
         part = f"{keys.count(key)} of {len(keys)}"
         text = shown.worth or word if key == "works" else f"{word} {part}"
-        found.append(Cell(Verdict(key, word if len(set(keys)) == 1 and key != "works" else text), shown.href))
+        found.append(
+            Cell(
+                Verdict(key, word if len(set(keys)) == 1 and key != "works" else text), shown.href
+            )
+        )
     if all(cell.verdict == NOT_RUN for cell in found):
         return None
     name = f"{source.page.project}: its own suite"
@@ -525,36 +544,38 @@ def _kind(signature: Signature) -> str:
 
 
 def _counted(verdicts: Iterable[Verdict]) -> str:
+    """Return e.g. ``53 of 60 work, 3 of them slower; 4 wrong, 2 undecided``."""
     counts = Counter(one.key for one in verdicts)
-    said = (f"{counts[key]} {VERDICTS[key][0]}" for key in VERDICTS if counts[key])
-    return ", ".join(said)
+    right = sum(counts[key] for key in _RIGHT)
+    parts = {key: f"{counts[key]} {VERDICTS[key][0]}" for key in VERDICTS if counts[key]}
+    weaker = ", ".join(parts[key] for key in ("breaks", "slow") if key in parts)
+    work = f"{right} of {counts.total()} work" + (f" ({weaker})" if weaker else "")
+    return ", ".join([work, *(text for key, text in parts.items() if key not in _RIGHT)])
 
 
-def library_view(observatory: Observatory, source: Source, row: Row) -> LibraryView:
+def library_view(libraries: Libraries, source: Source, row: Library) -> LibraryView:
     """Return the page of a library."""
-    environments = {one.cell for one in source.rows}
+    pages = {*libraries.locks, *(one.cell for one in source.rows)}
     cells = {
         (python, torch): records
-        for python, releases in observatory.releases.items()
+        for python, releases in libraries.releases.items()
         for torch in releases
-        if (records := observatory.by_cell.get((row.name, python, torch)))
+        if (records := libraries.by_cell.get((row.name, python, torch)))
     }
-    newest = next(iter(cells[one] for one in cells if one[0] == observatory.main), ())
+    newest = next(iter(cells[one] for one in cells if one[0] == libraries.main), ())
     return LibraryView(
         href=library_page(row.name),
         name=row.name,
-        rank=row.rank,
-        requirement=row.requirement,
+        rank=rank_text(row.rank),
+        requirements=row.requirements,
         newest=_newest(newest),
         spans=tuple(_spans(cells).items()),
-        grids=tuple(_grid(observatory, row, python) for python in _spans(cells)),
-        causes=_causes(observatory, row.name),
-        cells=tuple(_cell(row, records, environments) for records in cells.values()),
-        tries=tuple(
-            (f"{one.name} {ask}", _try(row, one, ask, newest)) for one in row.cases for ask in one.asks
-        ),
-        corrections=tuple(_corrections(observatory, row.name)),
-        disagreements=tuple(_disagreements(observatory, row.name)),
+        grids=tuple(_grid(libraries, row, python) for python in _spans(cells)),
+        causes=_causes(libraries, row.name),
+        cells=tuple(_cell(row, records, pages) for records in cells.values()),
+        tries=tuple((f"{one.case} {one.ask}", _try(row, one, newest)) for one in row.questions),
+        corrections=tuple(_corrections(libraries, row.name)),
+        disagreements=tuple(_disagreements(libraries, row.name)),
     )
 
 
@@ -573,13 +594,11 @@ def _spans(cells: Mapping[tuple[str, str], Sequence[Observed]]) -> dict[str, str
     return {python: spans_sentence(spans(found)) for python, found in words.items()}
 
 
-def _grid(observatory: Observatory, row: Row, python: str) -> Grid:
-    releases = observatory.releases[python]
-    found: dict[tuple[str, str], list[Cell]] = {
-        (one.name, ask): [] for one in row.cases for ask in one.asks
-    }
+def _grid(libraries: Libraries, row: Library, python: str) -> Grid:
+    releases = libraries.releases[python]
+    found: dict[tuple[str, Ask], list[Cell]] = {(one.case, one.ask): [] for one in row.questions}
     for torch in releases:
-        records = observatory.by_cell.get((row.name, python, torch), ())
+        records = libraries.by_cell.get((row.name, python, torch), ())
         known = {(record.case, record.ask): record for record in records}
         for name, line in found.items():
             record = known.get(name)
@@ -589,20 +608,28 @@ def _grid(observatory: Observatory, row: Row, python: str) -> Grid:
     return Grid(python, releases, lines)
 
 
-def _causes(observatory: Observatory, library: str) -> tuple[tuple[SignatureView, str], ...]:
+def _causes(libraries: Libraries, library: str) -> tuple[tuple[SignatureView, str], ...]:
     found = []
-    for signature in observatory.signatures:
+    for signature in libraries.signatures:
         cases: dict[str, list[Observed]] = defaultdict(list)
         for record in signature.records:
             if record.library == library:
                 cases[f"{record.case} {record.ask}"].append(record)
-        where = "; ".join(f"{name} on {observatory.where(some)}" for name, some in cases.items())
         if cases:
-            found.append((signature_view(observatory, signature), where))
+            where = {name: libraries.where(some) for name, some in cases.items()}
+            found.append((signature_view(libraries, signature), _by_place(where)))
     return tuple(found)
 
 
-def _cell(row: Row, records: Sequence[Observed], environments: Collection[str]) -> CellView:
+def _by_place(where: Mapping[str, str]) -> str:
+    """Return names with their places, those of one place together."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, place in where.items():
+        found[place].append(name)
+    return "; ".join(f"{', '.join(names)} on {place}" for place, names in found.items())
+
+
+def _cell(row: Library, records: Sequence[Observed], pages: Collection[str]) -> CellView:
     one = max(records, key=lambda record: record.at)
     name = f"{row.name} {one.version}" if one.version else row.name
     said = [name, f"observed {one.at[:10]} on {one.machine}"]
@@ -612,8 +639,8 @@ def _cell(row: Row, records: Sequence[Observed], environments: Collection[str]) 
         title=f"Python {one.python}, PyTorch {one.torch}",
         verdict=verdict_of(records),
         facts=", ".join(said),
-        lock=one.overlay if one.overlay and _LOCK.fullmatch(one.overlay) else "",
-        environment=environment_page(one.cell) if one.cell in environments else "",
+        lock=one.overlay if one.overlay and one.overlay in pages else "",
+        environment=environment_page(one.cell) if one.cell in pages else "",
         command=check_command(one),
         cases=tuple(
             Observation(
@@ -641,13 +668,15 @@ def _facts(record: Observed) -> Iterator[str]:
     if record.recompiles is not None:
         yield counted(record.recompiles, "recompile")
     if record.second is not None:
-        again = "" if record.second.recompiles is None else counted(record.second.recompiles, "recompile")
-        yield f"a larger batch, {shortened(record.second.inputs, _LONGEST_WHY)}: {again or 'no result'}"
+        again = record.second.recompiles
+        result = "no result" if again is None else counted(again, "recompile")
+        yield f"a larger batch, {shortened(record.second.inputs, _LONGEST_WHY)}: {result}"
     if record.error is not None:
         yield f"largest error {record.error:.2g} of its budget"
     if record.failure is not None:
-        places = filter(None, (record.failure.where, record.failure.frame))
-        yield f"{record.failure.failure_class} in phase {record.failure.phase}, {', '.join(places)}".removesuffix(", ")
+        failure = record.failure
+        phase = f"{failure.failure_class} in phase {failure.phase}"
+        yield ", ".join(filter(None, (phase, failure.where, failure.frame)))
 
 
 def _pays(record: Observed) -> str:
@@ -662,62 +691,67 @@ def _pays(record: Observed) -> str:
 
 def check_command(record: Observed) -> str:
     """Return the command that checks a verdict again, from the same locks."""
-    names = ("--library", record.library), ("--torch", record.torch), ("--python", record.python)
-    return " ".join(["ivhl observe", *(f"{name} {shlex.quote(value)}" for name, value in names)])
+    words = record.library, "--torch", record.torch, "--python", record.python, "--force"
+    return shlex.join(["ivhl", "observe", *words])
 
 
-def _try(row: Row, case: Case, ask: str, records: Sequence[Observed]) -> str:
+def _try(row: Library, question: Question, records: Sequence[Observed]) -> str:
     """Return the command that tries a case outside of the project, with the newest release."""
     known = next(iter(records), None)
     version = known.version if known else None
-    needs = (row.requirement if version is None else f"{row.name}=={version}", *row.also)
-    words = [case.target, *(f"--input={text}" for text in case.inputs), *(f"--with={n}" for n in needs)]
-    words += ["--step"] if ask == "step" else []
+    needs = (f"{row.name}=={version}", *row.requirements[1:]) if version else row.requirements
+    target = question.text if question.folder is None else f"{LIBRARIES.parent}/{question.text}"
+    words = [target, *(f"--input={text}" for text in question.target.inputs)]
+    words += [f"--with={need}" for need in needs]
+    words += ["--step"] if question.ask == "step" else []
     words += [f"--torch={known.torch}", f"--python={known.python}"] if known else []
     return shlex.join(["ivhl", "try", *words])
 
 
-def _corrections(observatory: Observatory, library: str) -> Iterator[str]:
-    for key, group in observatory.history.items():
-        for before, after in pairwise(group if key.library == library else ()):
-            same = (before.row, before.lock, before.overlay) == (after.row, after.lock, after.overlay)
-            words = [VERDICTS[key_of(one)][0] for one in (before, after)]
-            if same and words[0] != words[1]:
+def _corrections(libraries: Libraries, library: str) -> Iterator[str]:
+    for key, group in libraries.history[library].items():
+        for before, after in pairwise(group):
+            same = all(getattr(before, name) == getattr(after, name) for name in _SAME)
+            was, now = (VERDICTS[key_of(one)][0] for one in (before, after))
+            if same and was != now:
                 yield (
                     f"{after.at[:10]}: {key.case} {key.ask} on Python {after.python} with PyTorch "
-                    f"{after.torch} is {words[1]}; {words[0]} was said on {before.at[:10]}"
+                    f"{after.torch} is {now}; {was} was said on {before.at[:10]}"
                 )
 
 
-def _disagreements(observatory: Observatory, library: str) -> Iterator[str]:
-    for key, group in observatory.by_case.items():
-        words = {record.machine: VERDICTS[key_of(record)][0] for record in group}
-        if key.library == library and len(set(words.values())) > 1:
-            said = ", ".join(f"{word} on {machine}" for machine, word in words.items())
-            yield f"{key.case} {key.ask} in {key.cell}: {said}"
+def _disagreements(libraries: Libraries, library: str) -> Iterator[str]:
+    words: dict[str, dict[str, str]] = defaultdict(dict)
+    for key, group in libraries.history[library].items():
+        words[f"{key.case} {key.ask} in {key.cell}"][key.machine] = VERDICTS[key_of(group[-1])][0]
+    for place, said in words.items():
+        if len(set(said.values())) > 1:
+            yield f"{place}: {', '.join(f'{word} on {name}' for name, word in said.items())}"
 
 
-def signature_view(observatory: Observatory, signature: Signature) -> SignatureView:
+def signature_view(libraries: Libraries, signature: Signature) -> SignatureView:
     """Return the page of a signature."""
     groups: dict[str, list[Observed]] = defaultdict(list)
     for record in signature.records:
         groups[record.library].append(record)
-    ranks = {row.name: row.rank for row in observatory.rows}
-    ordered = [row.name for row in observatory.rows if row.name in groups]
+    ranks = {row.name: row.rank for row in libraries.rows}
+    ordered = [row.name for row in libraries.rows if row.name in groups]
     cause = signature.cause
     report = "" if signature.issues or signature.fault != "PyTorch" else _report(signature)
     return SignatureView(
         href=signature_page(signature),
         kind=_kind(signature),
         word=VERDICTS[_kind(signature)][0],
-        title=short_message(signature.message, 160),
+        title=shortened(
+            ": ".join(filter(None, (cause.kind == "wrong" and cause.place, cause.text))), 120
+        ),
         phase=cause.phase,
         number=cause.number.upper(),
         signature=signature,
         libraries=tuple(
-            (name, library_page(name), observatory.where(groups[name])) for name in ordered
+            (name, library_page(name), libraries.where(groups[name])) for name in ordered
         ),
-        best=min((rank for name in ordered if (rank := ranks[name])), default=None),
+        best=min(ranks[name] for name in ordered),
         report=report,
     )
 
@@ -726,67 +760,74 @@ def _report(signature: Signature) -> str:
     """Return the text of a report to PyTorch."""
     one = signature.records[-1]
     with_step = " --step" if one.ask == "step" else ""
-    return "\n".join((
+    where = f"PyTorch {signature.first} to {signature.last}, Python {one.python}, on a CPU"
+    lines = (
         f"torch.compile: {short_message(signature.message, 120)}",
         "",
-        f"PyTorch {signature.first} to {signature.last}, newest on Python {one.python}, on a CPU; "
-        f"in {', '.join(signature.libraries)}.",
-        f"Whole lock and a command that repeats it: ivhl, {check_command(one)}",
-        f"By hand: ivhl try {shlex.quote(one.target)}{with_step}",
+        f"{where}; in {', '.join(signature.libraries)}.",
+        f"ivhl try {shlex.quote(one.target)}{with_step}",
         "",
         shortened(signature.message, 2 * _LONGEST_WHY),
-    ))
-
-
-def signature_views(observatory: Observatory) -> tuple[SignatureView, ...]:
-    """Return all signatures: wrong results, failures, graph breaks; first the most downloaded."""
-    views = [signature_view(observatory, one) for one in observatory.signatures]
-    return tuple(sorted(views, key=lambda v: (_ORDER[v.kind], v.best is None, v.best or 0)))
-
-
-def release_views(observatory: Observatory) -> tuple[ReleaseView, ...]:
-    """Return a page for each release, the newest first."""
-    every = sorted({t for some in observatory.releases.values() for t in some}, key=release_key)
-    return tuple(
-        _release(observatory, every, number) for number in reversed(range(len(every)))
     )
+    return "\n".join(lines)
 
 
-def _release(observatory: Observatory, every: Sequence[str], number: int) -> ReleaseView:
-    torch, before = every[number], every[number - 1] if number else ""
-    beside = [*every[max(0, number - 1) : number], *every[number + 1 : number + 2]]
+def signature_views(libraries: Libraries) -> tuple[SignatureView, ...]:
+    """Return all signatures: wrong results, failures, graph breaks; first the most downloaded."""
+    views = [signature_view(libraries, one) for one in libraries.signatures]
+    return tuple(sorted(views, key=lambda v: (_ORDER[v.kind], v.best)))
+
+
+def release_views(libraries: Libraries) -> tuple[ReleaseView, ...]:
+    """Return a page for each release, the newest first."""
+    every = sorted({t for some in libraries.releases.values() for t in some}, key=release_key)
+    return tuple(_release(libraries, every, number) for number in reversed(range(len(every))))
+
+
+def _release(libraries: Libraries, every: Sequence[str], number: int) -> ReleaseView:
+    before, torch, after = ["", *every, ""][number : number + 3]
     changes: dict[str, dict[tuple[str, str], list[tuple[str, str]]]] = {
         title: defaultdict(list) for title in _CHANGES
     }
-    for record in observatory.newest:
+    for record in libraries.newest if before else ():
+        if record.torch != torch:
+            continue
         key = record.key._replace(machine="", cell=f"py{record.python}-torch{before}")
-        old = observatory.by_case.get(key)
-        if record.torch == torch and old:
-            title = _change(old[-1], record)
-            words = " → ".join(_word_of(one) for one in (old[-1], record))
+        if (old := libraries.by_case.get(key)) is not None:
+            title = _change(old, record)
+            words = " → ".join(_word_of(one) for one in (old, record))
             if title:
-                changes[title][record.library, words].append((f"{record.case} {record.ask}", record.python))
-    order = {row.name: n for n, row in enumerate(observatory.rows)}
+                changes[title][record.library, words].append(
+                    (f"{record.case} {record.ask}", record.python)
+                )
+    order = {row.name: n for n, row in enumerate(libraries.rows)}
     return ReleaseView(
         href=f"{torch}.html",
         torch=torch,
         before=before,
-        others=tuple((one, f"{one}.html") for one in beside),
+        after=after,
         tallies=tuple(
             (
                 python,
                 f"{python}.html",
-                _counted(observatory.verdict(row.name, python, torch) for row in observatory.rows),
+                _counted(libraries.verdict(row.name, python, torch) for row in libraries.rows),
             )
-            for python, releases in observatory.releases.items()
+            for python, releases in libraries.releases.items()
             if torch in releases
         ),
         changes=tuple(
             (
                 title,
                 tuple(
-                    Moved(library, f"{library_page(library)}#{anchor_of(cases[0][1], torch)}", words, _cases(cases))
-                    for (library, words), cases in sorted(found.items(), key=lambda o: order[o[0][0]])
+                    Moved(
+                        library,
+                        f"{library_page(library)}#{anchor_of(cases[0][1], torch)}",
+                        words,
+                        _cases(cases),
+                    )
+                    for (library, words), cases in sorted(
+                        found.items(), key=lambda o: order[o[0][0]]
+                    )
                 ),
             )
             for title, found in changes.items()
@@ -814,13 +855,19 @@ def _change(before: Observed, after: Observed) -> str:
     if old in _BAD and new in _RIGHT:
         return "Fixed"
     if old in _RIGHT and new in _RIGHT and breaks_of(before) != breaks_of(after):
-        return "More graph breaks" if breaks_of(after) > breaks_of(before) else "Fewer graph breaks"
+        return (
+            "More graph breaks" if breaks_of(after) > breaks_of(before) else "Fewer graph breaks"
+        )
     return ""
 
 
 def _word_of(record: Observed) -> str:
     key = key_of(record)
-    return counted(breaks_of(record), "break") if key in _RIGHT and breaks_of(record) else VERDICTS[key][0]
+    return (
+        counted(breaks_of(record), "break")
+        if key in _RIGHT and breaks_of(record)
+        else VERDICTS[key][0]
+    )
 
 
 def _cases(cases: Iterable[tuple[str, str]]) -> str:
@@ -828,25 +875,24 @@ def _cases(cases: Iterable[tuple[str, str]]) -> str:
     found: dict[str, list[str]] = defaultdict(list)
     for name, python in cases:
         found[name].append(python)
-    return "; ".join(
-        f"{name} on {', '.join(sorted(pythons, key=python_key))}" for name, pythons in found.items()
-    )
+    return _by_place({name: ", ".join(sorted(found[name], key=python_key)) for name in found})
 
 
-def rows_for_programs(observatory: Observatory) -> list[dict[str, Any]]:
+def rows_for_programs(libraries: Libraries) -> list[dict[str, Any]]:
     """Return every verdict as a flat row, for JSON and CSV; docs/schemas/observatory.json."""
-    ranks = {row.name: row.rank for row in observatory.rows}
+    ranks = {row.name: rank for row in libraries.rows if not math.isinf(rank := row.rank)}
     found = []
-    for record in observatory.newest:
-        row = {"library": record.library, "rank": ranks[record.library]}
+    for record in libraries.newest:
+        row: dict[str, Any] = {"library": record.library, "rank": ranks.get(record.library)}
         row |= {name: getattr(record, name) for name in _SHOWN.split()}
         failure = record.failure
         found.append(
-            row | {
+            row
+            | {
                 "verdict": VERDICTS[key_of(record)][0],
                 "failure_class": failure.failure_class if failure else None,
                 "graph_breaks": breaks_of(record),
-                "signatures": [s.name for s in observatory.signatures_of.get(record.key, ())],
+                "signatures": [s.name for s in libraries.signatures_of.get(record.key, ())],
                 "page": f"{library_page(record.library)}#{anchor_of(record.python, record.torch)}",
             }
         )
@@ -854,6 +900,6 @@ def rows_for_programs(observatory: Observatory) -> list[dict[str, Any]]:
 
 
 _SHOWN: Final = (
-    "case ask target inputs version cell python torch lock overlay machine at status why unavailable "
-    "graphs recompiles error compile_s eager_s compiled_s"
+    "case ask target inputs version cell python torch lock overlay machine at status why "
+    "unavailable graphs recompiles error compile_s eager_s compiled_s"
 )

@@ -7,7 +7,7 @@ import json
 import os
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ivhl.errors import IvhlError
 from ivhl.observatory.views import (
@@ -35,7 +35,6 @@ from ivhl.tracker.views.facts import signed_by
 from ivhl.tracker.views.front import front_view
 from ivhl.tracker.views.incidents import regressions_view
 from ivhl.tracker.views.matrix import matrix_views
-from ivhl.tracker.views.project import LIBRARIES
 from ivhl.tracker.views.run import run_lines, run_view
 from ivhl.tracker.views.sides import JUDGED, choices, side, side_files, sides_of
 from ivhl.tracker.views.source import case_page, cell_data
@@ -44,8 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ivhl.observatory.rows import Row as Library
-    from ivhl.observatory.views import Observatory
+    from ivhl.observatory.rows import Library
+    from ivhl.observatory.views import Libraries
     from ivhl.records.identity import CaseInCell
     from ivhl.tracker.store.entries import Entry
     from ivhl.tracker.support.compat import Row
@@ -83,7 +82,7 @@ def write_pages(
     new: Path,
     old: Path | None = None,
     asv: str = "",
-    observatory: Observatory | None = None,
+    libraries: Libraries | None = None,
 ) -> tuple[str, ...]:
     """Write all pages and their data; return those that cannot be made, each with the reason.
 
@@ -95,7 +94,7 @@ def write_pages(
         new: Folder to write into, without any of the files: one may be a link into another site.
         old: Folder of the earlier site: what is unchanged is linked from it and not written again.
         asv: When asv's pages were made, as text; empty if the site has none.
-        observatory: What is known of libraries; ``None`` if the project has no table of them.
+        libraries: What is known of libraries; ``None`` if the project has no table of them.
 
     Raises:
         IvhlError: If the records change meanwhile.
@@ -105,7 +104,7 @@ def write_pages(
     made_from: dict[str, str] = {}
     with _opened(old) as earlier:
         known = {} if earlier is None else _known(earlier)
-        for name, part in _parts(source, asv, observatory):
+        for name, part in _parts(source, asv, libraries):
             files = part()
             while True:
                 file = None
@@ -148,15 +147,15 @@ def _write(file: SiteFile, new: Path, earlier: int | None, known: Mapping[str, s
 
 
 def site_files(
-    source: Source, asv: str = "", observatory: Observatory | None = None
+    source: Source, asv: str = "", libraries: Libraries | None = None
 ) -> Iterator[SiteFile]:
     """Yield every file of the site; the arguments are those of ``write_pages``."""
-    for _, part in _parts(source, asv, observatory):
+    for _, part in _parts(source, asv, libraries):
         yield from part()
 
 
 def _parts(
-    source: Source, asv: str, observatory: Observatory | None
+    source: Source, asv: str, libraries: Libraries | None
 ) -> Iterator[tuple[str, Callable[[], Iterator[SiteFile]]]]:
     """Yield the name of each part of the site, and what yields its files.
 
@@ -176,52 +175,55 @@ def _parts(
     yield "compare.html", partial(_comparison, source)
     yield "environments.html", partial(_environments, source)
     yield "asv.html", partial(_asv, source, asv)
-    if observatory is None:
+    if libraries is None:
         return
-    for path, python in (("index.html", observatory.main), *observatory.pythons):
-        yield path, partial(_table, source, observatory, path, python)
-    for row in observatory.rows:
-        yield library_page(row.name), partial(_library, source, observatory, row)
-    yield "signatures.html", partial(_signatures, source, observatory)
-    yield "pages of releases", partial(_releases, source, observatory)
-    yield "observatory.json", partial(_observed, observatory)
-    yield "locks of libraries", partial(_locks, source, observatory)
+    for path, python in (("index.html", libraries.main), *libraries.pythons):
+        yield path, partial(_table, source, libraries, path, python)
+    for library in libraries.rows:
+        yield library_page(library.name), partial(_library, source, libraries, library)
+    yield "signatures.html", partial(_signatures, source, libraries)
+    yield "pages of releases", partial(_releases, source, libraries)
+    yield "observatory.json", partial(_observed, libraries)
+    yield "locks of libraries", partial(_locks, libraries)
 
 
-def _table(source: Source, observed: Observatory, path: str, python: str) -> Iterator[SiteFile]:
-    yield _page(source, "libraries.html", path, view=table_view(observed, source, python))
+def _table(source: Source, libraries: Libraries, path: str, python: str) -> Iterator[SiteFile]:
+    yield _page(source, "libraries.html", path, view=table_view(libraries, source, python))
 
 
-def _library(source: Source, observed: Observatory, row: Library) -> Iterator[SiteFile]:
-    view = library_view(observed, source, row)
+def _library(source: Source, libraries: Libraries, row: Library) -> Iterator[SiteFile]:
+    view = library_view(libraries, source, row)
     yield _page(source, "library.html", view.href, view=view)
 
 
-def _signatures(source: Source, observed: Observatory) -> Iterator[SiteFile]:
-    views = signature_views(observed)
+def _signatures(source: Source, libraries: Libraries) -> Iterator[SiteFile]:
+    views = signature_views(libraries)
     shown = {"views": views[:_MOST_SIGNATURES], "left_out": max(0, len(views) - _MOST_SIGNATURES)}
     yield _page(source, "signatures.html", "signatures.html", **shown)
     for view in views:
         yield _page(source, "signature.html", view.href, view=view)
 
 
-def _releases(source: Source, observed: Observatory) -> Iterator[SiteFile]:
-    for view in release_views(observed):
+def _releases(source: Source, libraries: Libraries) -> Iterator[SiteFile]:
+    for view in release_views(libraries):
         yield _page(source, "release.html", view.href, view=view)
 
 
-def _observed(observed: Observatory) -> Iterator[SiteFile]:
-    rows = rows_for_programs(observed)
-    whole = {"schema": SCHEMA, "rows": rows}
-    yield SiteFile("observatory.json", lambda: f"{json.dumps(whole, indent=0)}\n".encode())
-    yield SiteFile("observatory.csv", lambda: csv_text(rows).encode("utf-8", "backslashreplace"))
+def _observed(libraries: Libraries) -> Iterator[SiteFile]:
+    rows = rows_for_programs(libraries)
+    lines = ",\n".join(map(json.dumps, rows))
+    whole = f'{{"schema": "{SCHEMA}", "rows": [\n{lines}\n]}}\n'
+    yield SiteFile("observatory.json", whole.encode)
+    yield SiteFile("observatory.csv", partial(_csv, rows))
 
 
-def _locks(source: Source, observed: Observatory) -> Iterator[SiteFile]:
+def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    return csv_text(rows).encode("utf-8", "backslashreplace")
+
+
+def _locks(libraries: Libraries) -> Iterator[SiteFile]:
     """Yield what libraries add to the locks of cells, as it is."""
-    assert source.state.root is not None  # noqa: S101  (an observatory has a project)
-    for name in observed.locks:
-        path = source.state.root / LIBRARIES.parent / "locks" / f"{name}.txt"
+    for name, path in libraries.locks.items():
         yield SiteFile(f"lock/{name}.txt", partial(read_bytes, path))
 
 

@@ -104,8 +104,15 @@ def table(names: Iterable[str], cases: Iterable[str] = ("small", "large")) -> st
     lines = []
     for number, name in enumerate(names):
         target = f"{name.replace('-', '_')}:create({{}})"
-        lines += [f"[{name}]", f"rank = {200 + 37 * number}" if number % 20 else "", f"[{name}.cases]"]
-        lines += [f"""{case} = {{ target = '{target.format(f'"{case}"')}', inputs = ["2,3,64,64"] }}""" for case in cases]
+        lines += [
+            f"[{name}]",
+            f"rank = {200 + 37 * number}" if number % 20 else "",
+            f"[{name}.cases]",
+        ]
+        lines += [
+            f"""{case} = {{ target = '{target.format(f'"{case}"')}', inputs = ["2,3,64,64"] }}"""
+            for case in cases
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -115,7 +122,9 @@ def names_of(number: int) -> tuple[str, ...]:
     return (*LIBRARIES, *(next(more) for _ in range(number - len(LIBRARIES))))[:number]
 
 
-def every_verdict(names: Iterable[str], cells: Iterable[tuple[str, str]] = CELLS) -> Iterator[Observed]:
+def every_verdict(
+    names: Iterable[str], cells: Iterable[tuple[str, str]] = CELLS
+) -> Iterator[Observed]:
     """Yield records of two cases, forward and step, of each library in each cell.
 
     Most work; each verdict is there, in runs of releases as they are found.
@@ -123,7 +132,8 @@ def every_verdict(names: Iterable[str], cells: Iterable[tuple[str, str]] = CELLS
     kinds = [*VERDICTS]
     for number, name in enumerate(names):
         for place, (python, torch) in enumerate(cells):
-            kind = kinds[(number * 7 + place // 4) % len(kinds)] if (number + place // 4) % 3 == 0 else "works"
+            run = number + place // 4
+            kind = kinds[(5 * number + place // 4) % len(kinds)] if run % 3 == 0 else "works"
             for case, ask in product(("small", "large"), ("forward", "step")):
                 whole = kind in ("unsupported", "pinned", "nowheel", "undecided")
                 mine = kind if whole or ask == "step" else "works"
@@ -131,7 +141,9 @@ def every_verdict(names: Iterable[str], cells: Iterable[tuple[str, str]] = CELLS
                 if mine == "works":
                     changes["compiled_s"] = 1.2e-3 / (1.05 + (number + 3 * place) % 17 / 10)
                 if mine in ("failed", "wrong") and number % 4:
-                    changes |= failed(f"{name}: {changes['failure'].message}", changes["failure"].failure_class)
+                    changes |= failed(
+                        f"{name}: {changes['failure'].message}", changes["failure"].failure_class
+                    )
                 yield make_observed(name, python, torch, case=case, ask=ask, **changes)
 
 
@@ -140,7 +152,9 @@ def make_observatory(root: Path, records: Iterable[Observed], names: Iterable[st
     folder = root / "observatory"
     (folder / "locks").mkdir(parents=True)
     (folder / "libraries.toml").write_text(table(names), encoding="utf-8")
-    (folder / "locks" / f"{LOCK}.txt").write_text("timm==1.0.31 --hash=sha256:00\n", encoding="utf-8")
+    (folder / "locks" / f"{LOCK}.txt").write_text(
+        "timm==1.0.31 --hash=sha256:00\n", encoding="utf-8"
+    )
     (folder / "records").mkdir()
     with ExitStack() as stack:
         opened: dict[str, TextIO] = {}

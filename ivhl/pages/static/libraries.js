@@ -6,11 +6,11 @@
   const form = document.getElementById("filters");
   const lines = [...table.querySelectorAll("tr[data-name]")].map((row) => ({
     row, name: row.dataset.name.toLowerCase(), own: row.parentElement.className === "own",
-    cells: [...row.querySelectorAll("td:not(.since)")].map((cell) => ({
+    cells: [...row.querySelectorAll("td")].map((cell) => ({
       cell, verdict: cell.className.slice(2), signatures: (cell.dataset.s || "").split(" "), link: cell.firstElementChild,
     })),
   }));
-  const heads = [...table.tHead.querySelectorAll("th:not(.case, .since)")];
+  const heads = [...table.tHead.querySelectorAll("th:not(.case)")];
   const releases = heads.map((head) => head.textContent);
   const rows = lines.map((line) => line.row);
   const byRow = new Map(lines.map((line) => [line.row, line]));
