@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,11 +26,8 @@ from ivhl.matrix.locks import lock_state
 from ivhl.measure.effort import Effort
 from ivhl.observatory.record import (
     LONGEST_MESSAGE,
-    Break,
-    Failed,
     Key,
     Observed,
-    Second,
     append,
     read_observed,
 )
@@ -41,7 +39,6 @@ from ivhl.script.verdict import first_line, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from ivhl.matrix.spec import CellSpec
     from ivhl.observatory.rows import Library, Question
@@ -121,14 +118,16 @@ class Observatory:
     def _usable(self, cells: Iterable[CellSpec]) -> Iterator[tuple[CellSpec, str | None]]:
         """Yield the cells that can be tried here with their locks; say which cannot."""
         for cell in cells:
-            lock = lock_state(SHIPPED, cell)
-            try:
-                if lock.kind == "missing":
-                    raise LockError(f"ivhl ships no lock of {cell.id}")
-                if lock.kind == "locked":
-                    find_interpreter(SHIPPED, cell.python)
-            except (LockError, InterpreterError) as error:
-                self._tell(f"{cell.id}: left out: {error}")
+            lock, why = lock_state(SHIPPED, cell), ""
+            if lock.kind == "missing":
+                why = "ivhl ships no lock for it"
+            elif lock.kind == "locked":
+                try:
+                    find_interpreter(Path.home(), cell.python)
+                except InterpreterError as error:
+                    why = str(error)
+            if why:
+                self._tell(f"{cell.id}: left out: {why}")
             else:
                 yield cell, lock.sha256
 
@@ -201,7 +200,7 @@ class Observatory:
             except LockError as error:
                 self._tell(f"{one.cell.id} {one.library.name}: not run: {error}")
 
-    def _environment_of(self, work: Work, place: Path) -> dict[str, Any]:
+    def _environment_of(self, work: Work, place: Path) -> dict[str, str | None]:
         """Return version and lock of what the library adds to a cell, and keep that lock."""
         mark = json.loads((place / MARK).read_text(encoding="utf-8"))
         version = mark.get("added", {}).get(work.library.name)
@@ -214,7 +213,7 @@ class Observatory:
         return {"version": version, "overlay": name}
 
     def _kept(
-        self, work: Work, question: Question, tried: TargetTried, took: _Took, **more: Any
+        self, work: Work, question: Question, tried: TargetTried, took: _Took, **more: str | None
     ) -> Observed:
         about = {
             "library": work.library.name,
@@ -233,10 +232,10 @@ class Observatory:
             **more,
         }
         try:
-            record = Observed(**about, **_found(tried))
+            record = Observed.model_validate(about | _found(tried))
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             # The code under test runs in the process that reports.
-            record = Observed(**about, **_found(_UNREADABLE))
+            record = Observed.model_validate(about | _found(_UNREADABLE))
         append(self._folder / RECORDS, record)
         self._known[record.key] = record
         return record
@@ -286,14 +285,11 @@ def _found(tried: TargetTried) -> dict[str, Any]:
         "failure": _failure(found),
         "graphs": facts.get("graphs"),
         "graph_breaks": [
-            Break(text=tidy(one["text"], LONGEST_MESSAGE), count=one["count"])
+            {"text": tidy(one["text"], LONGEST_MESSAGE), "count": one["count"]}
             for one in facts.get("graph_breaks", ())
         ],
         "recompiles": len(facts["recompiles"]) if facts else None,
-        "second": second
-        and Second(
-            inputs=second["inputs"], recompiles=second.get("recompiles"), off=second.get("off")
-        ),
+        "second": second and {name: second.get(name) for name in ("inputs", "recompiles", "off")},
         "error": _worst(found.get("accuracy", ())),
         "compile_s": facts.get("cold_s"),
         "eager_s": found.get("eager_s"),
@@ -301,18 +297,18 @@ def _found(tried: TargetTried) -> dict[str, Any]:
     }
 
 
-def _failure(found: Mapping[str, Any]) -> Failed | None:
+def _failure(found: Mapping[str, Any]) -> dict[str, str] | None:
     failure = found.get("failure")
     if failure is None:
         return None
-    return Failed(
-        phase=failure["phase"],
-        failure_class=failure["failure_class"],
-        exception=failure["exception"],
-        message=tidy(failure["message"], LONGEST_MESSAGE),
-        where=found.get("own_place") or failure["where"],
-        frame=found.get("frame", ""),
-    )
+    return {
+        "phase": failure["phase"],
+        "class": failure["failure_class"],
+        "exception": failure["exception"],
+        "message": tidy(failure["message"], LONGEST_MESSAGE),
+        "where": found.get("own_place") or failure["where"],
+        "frame": found.get("frame", ""),
+    }
 
 
 def _worst(errors: Iterable[Mapping[str, Any]]) -> float | None:

@@ -16,8 +16,8 @@ from ivhl.matrix.spec import explain
 from ivhl.records.age import rank_of
 from ivhl.records.files import append_line
 from ivhl.records.lines import LONGEST_LINE, lines_of, read_plain
-from ivhl.records.record import FailureClass, Phase
-from ivhl.tracker.wording import Status
+from ivhl.records.record import FailureClass, Phase  # noqa: TC001  (pydantic reads them)
+from ivhl.tracker.wording import Status  # noqa: TC001  (likewise)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

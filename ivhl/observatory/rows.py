@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ivhl.errors import SpecError
 from ivhl.matrix.spec import Required, Text, read_toml, validated
-from ivhl.observatory.record import Ask
+from ivhl.observatory.record import Ask  # noqa: TC001  (pydantic reads it)
 from ivhl.records.files import without_links
 from ivhl.script.trying import read_target
 

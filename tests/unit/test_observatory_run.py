@@ -1,0 +1,352 @@
+"""The run of the observatory: hostile libraries in a real process, and runs that are killed."""
+
+from __future__ import annotations
+
+import json
+import sysconfig
+import venv
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ivhl.errors import LockError
+from ivhl.matrix.spec import CellSpec
+from ivhl.measure.effort import Effort
+from ivhl.observatory import observing
+from ivhl.observatory.observing import Observatory, Work
+from ivhl.observatory.record import read_observed
+from ivhl.observatory.rows import read_rows
+from ivhl.script.cells import MARK, UnavailableError
+from ivhl.script.running import network_can_be_left
+from ivhl.script.trying import TargetTried
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+CELL = CellSpec("3.12", "2.15.0")
+LIBRARY = """
+import ctypes, os, sys, time, urllib.request
+from pathlib import Path
+import torch
+
+def good(x):
+    return x * 2
+
+def raises():
+    raise OSError("no weights in /home/somebody/weights.bin")
+
+def hangs():
+    time.sleep(1000)
+
+def downloads():
+    urllib.request.urlopen("http://192.0.2.1/weights", timeout=5)
+
+def prints():
+    for _ in range(40):
+        print("x" * (1 << 20))
+    raise ValueError("has printed")
+
+def prints_without_end():
+    while True:
+        os.write(1, b"x" * (1 << 24))
+
+def forks():
+    for _ in range(5):
+        if os.fork() == 0:
+            time.sleep(1000)
+    os.system("sleep 1000 &")
+    raise ValueError("has forked")
+
+def allocates():
+    return torch.ones(30 << 30, dtype=torch.uint8)
+
+def exits():
+    sys.exit("I give up")
+
+def ends():
+    os._exit(3)
+
+def crashes():
+    ctypes.string_at(0)
+
+def changes_all():
+    torch.set_default_dtype(torch.float64)
+    torch.set_num_threads(2)
+    os.environ["HOME"] = "/"
+    os.chdir("/")
+    torch.compile = None
+    raise ValueError("has changed")
+
+def writes():
+    Path("here").write_text("x")
+    Path.home().joinpath("there").write_text("x")
+    raise ValueError(f"wrote {Path.cwd() == Path.home()}")
+
+def needs_a_gpu():
+    return torch.nn.Linear(3, 3).cuda()
+
+def fails(x):
+    assert not torch.compiler.is_compiling(), "no compiler"
+    return x
+"""
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> Path:
+    """Return an environment as a cell is, over the packages of this one."""
+    folder = tmp_path / "cell"
+    venv.create(folder, symlinks=True)
+    (packages,) = folder.glob("lib/python3*/site-packages")
+    theirs = sysconfig.get_path("purelib")
+    (packages / "zz.pth").write_text(f"import site; site.addsitedir({theirs!r})\n")
+    (packages / "broken.py").write_text("import a_package_that_is_not_there\n")
+    (folder / MARK).write_text(json.dumps({"added": {"demo": "1.2", "numpy": "2"}}))
+    (folder / "ivhl-overlay.txt").write_text("demo==1.2 --hash=sha256:00\n")
+    return folder
+
+
+@pytest.fixture
+def observatory(tmp_path: Path, cell: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of a table, whose cells are all the one of ``cell``."""
+    folder = tmp_path / "observatory"
+    (folder / "functions").mkdir(parents=True)
+    (folder / "functions" / "demo_cases.py").write_text(LIBRARY)
+
+    @contextmanager
+    def in_use(_: CellSpec, requirements: Sequence[str]) -> Iterator[Path]:
+        if "vanished" in requirements:
+            raise LockError("vanished was not found in the package registry")
+        if "pinned" in requirements:
+            raise UnavailableError("pinned out: pinned needs torch<2")
+        yield cell
+
+    monkeypatch.setattr(observing, "cell_in_use", in_use)
+    return folder
+
+
+def table(folder: Path, **targets: str) -> None:
+    cases = "".join(f"{case} = {text}\n" for case, text in targets.items())
+    (folder / "libraries.toml").write_text(f"[demo]\n[demo.cases]\n{cases}")
+
+
+def of_file(function: str) -> str:
+    return (
+        f'{{ target = "functions/demo_cases.py:{function}", inputs = ["4"], asks = ["forward"] }}'
+    )
+
+
+def ask(folder: Path, **limits: Any) -> tuple[dict[str, Any], list[str]]:  # noqa: ANN401
+    told: list[str] = []
+    run = Observatory(folder, told.append)
+    work = [
+        Work(cell=CELL, lock="ab", library=one, questions=one.questions)
+        for one in read_rows(folder)
+    ]
+    effort = Effort(**{"deadline_s": 60.0, "memory_limit": 4 << 30} | limits)
+    return {one.case: one for one in run.run(work, effort=effort)}, told
+
+
+def left_behind() -> set[str]:
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().decode("utf-8", "replace")
+        except OSError:
+            continue
+        if "ivhl.measure.target" in words or words.startswith("sleep\x001000"):
+            found.add(path.parent.name)
+    return found
+
+
+NAMES = ("demo", "pinned", "vanished")
+FAULTS = {
+    "raises": ("failed", "import", "no weights in weights.bin"),
+    "downloads": ("failed", "import", "urlopen error"),
+    "prints": ("failed", "import", "has printed"),
+    "forks": ("failed", "import", "has forked"),
+    "exits": ("failed", "import", "sys.exit('I give up')"),
+    "ends": ("failed", "crash", "exited with status 3"),
+    "crashes": ("failed", "crash", "SIGSEGV"),
+    "changes_all": ("failed", "import", "has changed"),
+    "writes": ("failed", "import", "wrote True"),
+    "needs_a_gpu": ("failed", "import", "CUDA"),
+}
+
+
+def test_a_library_that_misbehaves_is_named_and_the_others_go_on(observatory: Path) -> None:
+    pytest.importorskip("torch")
+    faults = {name: of_file(f"{name}()") for name in FAULTS}
+    table(
+        observatory,
+        **faults,
+        imports='{ target = "broken:f", asks = ["forward"] }',
+        absent=of_file("no_such_name"),
+        fails=of_file("fails"),
+        good=of_file("good"),
+    )
+    before, home = left_behind(), set(Path.home().iterdir())
+    found, _ = ask(observatory)
+    assert left_behind() == before
+    assert set(Path.home().iterdir()) == home
+    for name, (status, kind, says) in FAULTS.items():
+        if name == "downloads" and not network_can_be_left():
+            continue
+        failure = found[name].failure
+        assert failure is not None
+        assert (found[name].status, failure.failure_class) == (status, kind)
+        assert says in failure.message
+    assert found["raises"].failure.where == "functions/demo_cases.py:10"
+    assert found["raises"].failure.exception == "OSError"
+    assert found["imports"].failure.failure_class == "import"
+    assert "a_package_that_is_not_there" in found["imports"].failure.message
+    assert "no_such_name" in found["absent"].failure.message
+    assert found["fails"].failure.phase == "compile"
+    assert found["fails"].cpu_s > 0
+    good = found["good"]
+    assert (good.status, good.graphs, good.graph_breaks) == ("works", 1, ())
+    assert (good.version, good.inputs) == ("1.2", "4")
+    assert good.error is not None
+    assert good.error <= 1
+    assert (good.second.inputs, good.second.recompiles) == ("5", 1)
+    assert min(good.cpu_s, good.compile_s, good.eager_s, good.compiled_s) > 0
+    assert (observatory / "locks" / f"{good.overlay}.txt").read_text().startswith("demo==1.2")
+    assert "/home" not in (observatory / "records" / "demo.jsonl").read_text()
+
+
+def test_time_and_memory_of_a_case_have_limits(observatory: Path) -> None:
+    pytest.importorskip("torch")
+    table(observatory, hangs=of_file("hangs()"), allocates=of_file("allocates()"))
+    before = left_behind()
+    found, _ = ask(observatory, deadline_s=20.0)
+    assert left_behind() == before
+    assert found["hangs"].failure.failure_class == "timeout"
+    assert found["hangs"].failure.phase == "import"
+    assert found["allocates"].failure.failure_class == "out_of_memory"
+
+
+@pytest.mark.full  # a GiB on disk
+def test_what_a_case_prints_has_a_limit(observatory: Path) -> None:
+    pytest.importorskip("torch")
+    table(observatory, prints=of_file("prints_without_end()"))
+    found, _ = ask(observatory)
+    assert "File too large" in found["prints"].failure.message
+
+
+def test_a_step_of_a_model_has_gradients_of_its_inputs(observatory: Path) -> None:
+    torch = pytest.importorskip("torch")
+    (observatory / "functions" / "demo_cases.py").write_text(
+        "import torch\n"
+        "class Other(torch.autograd.Function):\n"
+        "    forward = staticmethod(lambda ctx, x: x * 2)\n"
+        "    @staticmethod\n"
+        "    def backward(ctx, g):\n"
+        "        return g * (3 if torch.compiler.is_compiling() else 2)\n"
+        "class Net(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.w = torch.nn.Parameter(torch.ones(4))\n"
+        "    def forward(self, x, n):\n"
+        "        x.mul_(2)\n"
+        "        return Other.apply(x) + self.w\n"
+    )
+    table(
+        observatory,
+        net='{ target = "functions/demo_cases.py:Net()", inputs = ["2,4", "long 3 <5"], '
+        'asks = ["step"] }',
+    )
+    del torch
+    found, _ = ask(observatory)
+    assert found["net"].status == "wrong"
+    assert "[1][0]" in found["net"].failure.message
+
+
+def test_findings_that_no_case_makes_end_nothing(
+    observatory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: Iterator[dict[str, Any]] = iter(
+        [{"failure": {"phase": 3}}, {"eager_s": "x"}, {"failure": {"failure_class": []}}, {}]
+    )
+    monkeypatch.setattr(observing, "try_in", lambda *_, **__: TargetTried(next(found), ""))
+    table(observatory, **{name: of_file("good") for name in "abcd"})
+    seen, _ = ask(observatory)
+    assert [one.status for one in seen.values()] == ["failed"] * 4
+    assert {one.failure.failure_class for one in seen.values()} == {"crash"}
+
+
+def test_a_library_that_cannot_be_there_has_a_record_and_one_that_vanished_has_none(
+    observatory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = {"failure": None, "eager_s": 2.0, "compiled_s": 1.0}
+    monkeypatch.setattr(observing, "try_in", lambda *_, **__: TargetTried(good, ""))
+    (observatory / "libraries.toml").write_text(
+        "".join(f'[{name}]\n[{name}.cases]\n{name} = "{name}:f"\n' for name in NAMES)
+    )
+    seen, told = ask(observatory)
+    assert {case: one.status for case, one in seen.items()} == {
+        "demo": "works", "pinned": "unavailable",
+    }  # fmt: skip
+    assert seen["pinned"].why == "pinned out: pinned needs torch<2"
+    assert seen["pinned"].overlay is None
+    (line,) = told
+    assert line.startswith("py3.12-torch2.15.0 vanished: not run: ")
+
+
+def test_a_run_that_is_killed_goes_on_and_asks_nothing_twice(
+    observatory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def answer(_: Path, target: Any, *__: object, **___: object) -> TargetTried:  # noqa: ANN401
+        if len(asked) in kills:
+            kills.discard(len(asked))
+            raise KeyboardInterrupt
+        asked.append(target.expression)
+        return TargetTried({"eager_s": 2.0, "compiled_s": 1.0}, "")
+
+    kills = {1, 3, 4}
+    monkeypatch.setattr(observing, "try_in", answer)
+    monkeypatch.setattr(observing, "find_interpreter", lambda *_: None)
+    names = "abcdef"
+    table(observatory, **{name: of_file(name) for name in names})
+    cells = [CellSpec("3.12", "2.6.0"), CELL]
+    rows = read_rows(observatory)
+    told: list[str] = []
+    for _ in range(3):
+        run = Observatory(observatory, told.append)
+        with pytest.raises(KeyboardInterrupt):
+            list(run.run(run.work(rows, cells)))
+        with (observatory / "records" / "demo.jsonl").open("ab") as file:
+            file.write(b'{"schema": "iv')  # the line that it was writing
+    run = Observatory(observatory, told.append)
+    assert run.estimate(run.work(rows, cells)).runs == 8
+    assert list(run.run(run.work(rows, cells)))
+    # Newest release first, and each question once in each cell.
+    assert [one for one in asked if one in names] == [*names, *names]
+    run = Observatory(observatory, told.append)
+    assert run.work(rows, cells) == []
+    assert len(run.work(rows, cells, force=True)) == 2
+    found = read_observed(observatory / "records", told.append)
+    assert len(found) == 12
+    # What changes is asked again: here one case's inputs, then a lock that is no longer there.
+    table(observatory, **{name: of_file(name) for name in "bcdef"}, a=of_file("a + 0"))
+    (only, other) = run.work(read_rows(observatory), cells)
+    assert [one.case for one in (*only.questions, *other.questions)] == ["a", "a"]
+    next((observatory / "locks").iterdir()).unlink()
+    assert len(run.work(rows, cells)) == 2
+
+
+def test_an_estimate_takes_earlier_records_of_the_same_case(
+    observatory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = {"eager_s": 2.0, "compiled_s": 1.0}
+    monkeypatch.setattr(observing, "try_in", lambda *_, **__: TargetTried(good, ""))
+    monkeypatch.setattr(observing, "find_interpreter", lambda *_: None)
+    table(observatory, a=of_file("a"), b=of_file("b"))
+    run = Observatory(observatory, print)
+    new = run.work(read_rows(observatory), [CELL])
+    assert run.estimate(new).hours == pytest.approx(50 / 3600)
+    ask(observatory)
+    run = Observatory(observatory, print)
+    assert run.estimate(new).hours < 1 / 3600
