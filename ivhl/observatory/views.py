@@ -6,7 +6,6 @@ import math
 import re
 import shlex
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, takewhile
 from statistics import geometric_mean
@@ -18,12 +17,11 @@ from ivhl.observatory.rows import read_rows
 from ivhl.observatory.signatures import fault_of, signatures_of
 from ivhl.records.age import rank_of
 from ivhl.tracker.support.compat import python_key, release_key
-from ivhl.tracker.support.grid import grid_cell, matched_cases
 from ivhl.tracker.support.spans import spans, spans_sentence
 from ivhl.tracker.views.front import by_cell
 from ivhl.tracker.views.project import LIBRARIES
 from ivhl.tracker.views.source import environment_page, slug
-from ivhl.tracker.wording import Status, counted, seconds, short_message, shortened, times
+from ivhl.tracker.wording import counted, short_message, shortened, times
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -75,11 +73,6 @@ _KINDS: Final = {"pinned out": "pinned", "no wheel": "nowheel", "": "unavailable
 _BAD: Final = frozenset(("wrong", "failed", "unsupported"))
 _RIGHT: Final = frozenset(("breaks", "slow", "works"))
 _ABSENT: Final = frozenset(("unavailable", "pinned", "nowheel"))
-# Of the project's own cases, whose speed is measured.
-_OWN: Final[dict[Status, str]] = {
-    "works": "works", "noisy": "works", "slow": "slow", "wrong": "wrong", "failed": "failed",
-    "unsupported": "unsupported", "unavailable": "unavailable", "not_run": "not_run",
-}  # fmt: skip
 # What is the same where a later record corrects a verdict.
 _SAME: Final = ("row", "lock", "overlay", "version")
 # A time of a few calls says no less.
@@ -88,7 +81,8 @@ _SLOWER: Final = 1.1
 _LOCK: Final = re.compile("[0-9a-f]{16}")
 _MOST_CALLS: Final = 1e12  # after which compiling pays
 _MOST_PROBLEMS: Final = 1000
-_LONGEST_WHY: Final = 600
+# Fields of a record that are no text and no number, or only for programs that run it.
+_NOT_FLAT: Final = {"schema_", "row", "failure", "graph_breaks", "second"}
 
 
 def key_of(record: Observed) -> str:
@@ -150,8 +144,7 @@ class Cell(NamedTuple):
     signatures: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A library in the table.
 
     Attributes:
@@ -165,8 +158,7 @@ class Line:
     cells: tuple[Cell, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableView:
+class TableView(NamedTuple):
     """The table of a Python.
 
     Attributes:
@@ -190,35 +182,32 @@ class TableView:
     observed: str
 
 
-class Observation(NamedTuple):
-    """A case in a cell, as the page of its library has it."""
+class Case(NamedTuple):
+    """A case in a cell; ``pays`` is the number of calls after which compiling pays, if it does."""
 
-    name: str
+    record: Observed
     verdict: Verdict
-    why: str
-    facts: str
+    breaks: int
+    pays: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellView:
+class CellView(NamedTuple):
     """All cases of a library in a cell.
 
     Attributes:
         anchor: Its id in the page.
-        facts: What holds for all cases: version, machine, day.
-        lock: Name of the lock of what the library adds; empty without one.
-        environment: Address of the page of the cell's own lock.
+        newest: The newest of its records: its locks are those of all.
+        lock: Whether the site has the lock of what the library adds; ``environment``: of the cell.
         command: Checks the verdict again.
     """
 
     anchor: str
-    title: str
     verdict: Verdict
-    facts: str
-    lock: str
+    newest: Observed
+    lock: bool
     environment: str
     command: str
-    cases: tuple[Observation, ...]
+    cases: tuple[Case, ...]
 
 
 class Grid(NamedTuple):
@@ -229,8 +218,7 @@ class Grid(NamedTuple):
     lines: tuple[tuple[str, tuple[Cell, ...]], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LibraryView:
+class LibraryView(NamedTuple):
     """A library.
 
     Attributes:
@@ -256,29 +244,23 @@ class LibraryView:
     disagreements: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignatureView:
+class SignatureView(NamedTuple):
     """A cause across libraries and releases.
 
     Attributes:
-        kind: Key of its verdict, and ``word`` its word.
+        kind: Key of the verdict that it explains, and ``word`` its word.
         title: Its message in a line.
-        number: Dynamo's number of a graph break, or empty.
-        libraries: Library, address, and where.
-        best: Rank of its library with most downloads.
-        report: Text of a report; empty if PyTorch has one, or is not at fault.
+        libraries: Library, address, and where; the most downloaded first.
+        reportable: Whether PyTorch is at fault, and no report is known.
     """
 
     href: str
     kind: str
     word: str
     title: str
-    phase: str
-    number: str
     signature: Signature
     libraries: tuple[tuple[str, str, str], ...]
-    best: float
-    report: str
+    reportable: bool
 
 
 class Moved(NamedTuple):
@@ -290,8 +272,7 @@ class Moved(NamedTuple):
     where: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseView:
+class ReleaseView(NamedTuple):
     """A release beside the one before.
 
     Attributes:
@@ -304,8 +285,8 @@ class ReleaseView:
     torch: str
     before: str
     after: str
-    tallies: tuple[tuple[str, str, str], ...]
-    changes: tuple[tuple[str, tuple[Moved, ...]], ...]
+    tallies: tuple[tuple[str, str], ...]
+    changes: Mapping[str, Sequence[Moved]]
 
 
 def library_page(name: str) -> str:
@@ -369,9 +350,9 @@ class Libraries:
             found[record.library, record.python, record.torch].append(record)
         return {cell: tuple(group) for cell, group in found.items()}
 
-    def verdict(self, library: str, python: str, torch: str) -> Verdict:
-        """Return the verdict of a library in a cell."""
-        return verdict_of(self.by_cell.get((library, python, torch), ()))
+    def verdicts(self, python: str, torch: str) -> list[Verdict]:
+        """Return the verdict of each library in a cell."""
+        return [verdict_of(self.by_cell.get((row.name, python, torch), ())) for row in self.rows]
 
     @cached_property
     def releases(self) -> Mapping[str, tuple[str, ...]]:
@@ -505,25 +486,14 @@ def _since(releases: Sequence[str], cells: Sequence[Cell]) -> str:
 
 def _own_line(source: Source, python: str, releases: Sequence[str]) -> Line | None:
     """Return the line of the project's own cases on the machine that is shown first."""
-    rows = source.by_place.get(source.page.main, ())
-    matched, cells = matched_cases(rows), by_cell(rows)
+    cells = by_cell(source.by_place.get(source.page.main, ()))
     found = []
     for torch in releases:
-        here = cells.get((python, torch), ())
-        keys = [_OWN[row.status] for row in here if row.status != "not_run"]
-        shown = grid_cell(here, source.page.front, matched)
-        if shown is None:
-            found.append(Cell(NOT_RUN))
-            continue
-        key = min(keys, key=_ORDER.__getitem__)
-        word = VERDICTS[key][0]
-        part = f"{keys.count(key)} of {len(keys)}"
-        text = shown.worth or word if key == "works" else f"{word} {part}"
-        found.append(
-            Cell(
-                Verdict(key, word if len(set(keys)) == 1 and key != "works" else text), shown.href
-            )
-        )
+        run = [row for row in cells.get((python, torch), ()) if row.status != "not_run"]
+        keys = ("works" if row.status == "noisy" else row.status for row in run)
+        key = min(keys, key=_ORDER.__getitem__, default="not_run")
+        text = f"{sum(row.passes for row in run)} of {len(run)}"
+        found.append(Cell(Verdict(key, text), source.page.front) if run else Cell(NOT_RUN))
     if all(cell.verdict == NOT_RUN for cell in found):
         return None
     name = f"{source.page.project}: its own suite"
@@ -562,28 +532,23 @@ def library_view(libraries: Libraries, source: Source, row: Library) -> LibraryV
         for torch in releases
         if (records := libraries.by_cell.get((row.name, python, torch)))
     }
-    newest = next(iter(cells[one] for one in cells if one[0] == libraries.main), ())
+    newest = next((cells[one] for one in cells if one[0] == libraries.main), ())
+    word = VERDICTS[verdict_of(newest).key][0]
+    cell = f" with PyTorch {newest[0].torch} on Python {newest[0].python}" if newest else ""
     return LibraryView(
         href=library_page(row.name),
         name=row.name,
         rank=rank_text(row.rank),
         requirements=row.requirements,
-        newest=_newest(newest),
+        newest=word + cell,
         spans=tuple(_spans(cells).items()),
         grids=tuple(_grid(libraries, row, python) for python in _spans(cells)),
         causes=_causes(libraries, row.name),
-        cells=tuple(_cell(row, records, pages) for records in cells.values()),
+        cells=tuple(_cell(records, pages) for records in cells.values()),
         tries=tuple((f"{one.case} {one.ask}", _try(row, one, newest)) for one in row.questions),
         corrections=tuple(_corrections(libraries, row.name)),
         disagreements=tuple(_disagreements(libraries, row.name)),
     )
-
-
-def _newest(records: Sequence[Observed]) -> str:
-    if not records:
-        return "not run"
-    word, (one, *_) = VERDICTS[verdict_of(records).key][0], records
-    return f"{word} with PyTorch {one.torch} on Python {one.python}"
 
 
 def _spans(cells: Mapping[tuple[str, str], Sequence[Observed]]) -> dict[str, str]:
@@ -629,64 +594,25 @@ def _by_place(where: Mapping[str, str]) -> str:
     return "; ".join(f"{', '.join(names)} on {place}" for place, names in found.items())
 
 
-def _cell(row: Library, records: Sequence[Observed], pages: Collection[str]) -> CellView:
-    one = max(records, key=lambda record: record.at)
-    name = f"{row.name} {one.version}" if one.version else row.name
-    said = [name, f"observed {one.at[:10]} on {one.machine}"]
-    said += [f"{seconds(sum(record.cpu_s for record in records))} of CPU"]
+def _cell(records: Sequence[Observed], pages: Collection[str]) -> CellView:
+    newest = max(records, key=lambda record: rank_of(record.at))
     return CellView(
-        anchor=anchor_of(one.python, one.torch),
-        title=f"Python {one.python}, PyTorch {one.torch}",
-        verdict=verdict_of(records),
-        facts=", ".join(said),
-        lock=one.overlay if one.overlay and one.overlay in pages else "",
-        environment=environment_page(one.cell) if one.cell in pages else "",
-        command=check_command(one),
-        cases=tuple(
-            Observation(
-                f"{record.case} {record.ask}",
-                verdict_of((record,)),
-                shortened(record.why, _LONGEST_WHY),
-                "; ".join(_facts(record)),
-            )
-            for record in records
-        ),
+        anchor_of(newest.python, newest.torch),
+        verdict_of(records),
+        newest,
+        newest.overlay in pages,
+        environment_page(newest.cell) if newest.cell in pages else "",
+        check_command(newest),
+        tuple(Case(one, verdict_of((one,)), breaks_of(one), _pays(one)) for one in records),
     )
 
 
-def _facts(record: Observed) -> Iterator[str]:
-    """Yield what is known of a case beside its verdict."""
-    if record.inputs:
-        yield f"inputs {shortened(record.inputs, _LONGEST_WHY)}"
-    if record.compile_s is not None:
-        yield f"compiled in {seconds(record.compile_s)}"
-    if record.eager_s and record.compiled_s:
-        yield f"a call takes {seconds(record.eager_s)} eager, {seconds(record.compiled_s)} compiled"
-        yield _pays(record)
-    if record.graphs is not None:
-        yield f"{counted(record.graphs, 'graph')}, {counted(breaks_of(record), 'graph break')}"
-    if record.recompiles is not None:
-        yield counted(record.recompiles, "recompile")
-    if record.second is not None:
-        again = record.second.recompiles
-        result = "no result" if again is None else counted(again, "recompile")
-        yield f"a larger batch, {shortened(record.second.inputs, _LONGEST_WHY)}: {result}"
-    if record.error is not None:
-        yield f"largest error {record.error:.2g} of its budget"
-    if record.failure is not None:
-        failure = record.failure
-        phase = f"{failure.failure_class} in phase {failure.phase}"
-        yield ", ".join(filter(None, (phase, failure.where, failure.frame)))
-
-
-def _pays(record: Observed) -> str:
-    """Return after how many calls the seconds of compiling are gained back."""
-    if record.compile_s is None or not record.eager_s or not record.compiled_s:
-        return "not known when compiling pays"
-    gain = record.eager_s - record.compiled_s
-    if gain * _MOST_CALLS <= record.compile_s:
-        return "compiling never pays"
-    return f"compiling pays after {math.ceil(record.compile_s / gain):,} calls"
+def _pays(record: Observed) -> int | None:
+    """Return after how many calls the seconds of compiling are gained back, if they are."""
+    gain = (record.eager_s or 0.0) - (record.compiled_s or math.inf)
+    if record.compile_s is None or gain * _MOST_CALLS <= record.compile_s:
+        return None
+    return math.ceil(record.compile_s / gain)
 
 
 def check_command(record: Observed) -> str:
@@ -731,108 +657,68 @@ def _disagreements(libraries: Libraries, library: str) -> Iterator[str]:
 
 def signature_view(libraries: Libraries, signature: Signature) -> SignatureView:
     """Return the page of a signature."""
-    groups: dict[str, list[Observed]] = defaultdict(list)
+    groups: dict[str, list[Observed]] = {row.name: [] for row in libraries.rows}
     for record in signature.records:
         groups[record.library].append(record)
-    ranks = {row.name: row.rank for row in libraries.rows}
-    ordered = [row.name for row in libraries.rows if row.name in groups]
-    cause = signature.cause
-    report = "" if signature.issues or signature.fault != "PyTorch" else _report(signature)
+    cause, kind = signature.cause, _kind(signature)
+    title = f"{cause.place}: {cause.text}" if kind == "wrong" else cause.text
     return SignatureView(
-        href=signature_page(signature),
-        kind=_kind(signature),
-        word=VERDICTS[_kind(signature)][0],
-        title=shortened(
-            ": ".join(filter(None, (cause.kind == "wrong" and cause.place, cause.text))), 120
+        signature_page(signature),
+        kind,
+        VERDICTS[kind][0],
+        shortened(title, 120),
+        signature,
+        tuple(
+            (name, library_page(name), libraries.where(some))
+            for name, some in groups.items()
+            if some
         ),
-        phase=cause.phase,
-        number=cause.number.upper(),
-        signature=signature,
-        libraries=tuple(
-            (name, library_page(name), libraries.where(groups[name])) for name in ordered
-        ),
-        best=min(ranks[name] for name in ordered),
-        report=report,
+        reportable=signature.fault == "PyTorch" and not signature.issues,
     )
-
-
-def _report(signature: Signature) -> str:
-    """Return the text of a report to PyTorch."""
-    one = signature.records[-1]
-    with_step = " --step" if one.ask == "step" else ""
-    where = f"PyTorch {signature.first} to {signature.last}, Python {one.python}, on a CPU"
-    lines = (
-        f"torch.compile: {short_message(signature.message, 120)}",
-        "",
-        f"{where}; in {', '.join(signature.libraries)}.",
-        f"ivhl try {shlex.quote(one.target)}{with_step}",
-        "",
-        shortened(signature.message, 2 * _LONGEST_WHY),
-    )
-    return "\n".join(lines)
 
 
 def signature_views(libraries: Libraries) -> tuple[SignatureView, ...]:
     """Return all signatures: wrong results, failures, graph breaks; first the most downloaded."""
+    place = {row.name: number for number, row in enumerate(libraries.rows)}
     views = [signature_view(libraries, one) for one in libraries.signatures]
-    return tuple(sorted(views, key=lambda v: (_ORDER[v.kind], v.best)))
+    return tuple(sorted(views, key=lambda v: (_ORDER[v.kind], place[v.libraries[0][0]])))
 
 
 def release_views(libraries: Libraries) -> tuple[ReleaseView, ...]:
     """Return a page for each release, the newest first."""
     every = sorted({t for some in libraries.releases.values() for t in some}, key=release_key)
-    return tuple(_release(libraries, every, number) for number in reversed(range(len(every))))
+    around = zip(["", *every], every, [*every[1:], ""], strict=False)
+    return tuple(_release(libraries, *releases) for releases in around)[::-1]
 
 
-def _release(libraries: Libraries, every: Sequence[str], number: int) -> ReleaseView:
-    before, torch, after = ["", *every, ""][number : number + 3]
-    changes: dict[str, dict[tuple[str, str], list[tuple[str, str]]]] = {
-        title: defaultdict(list) for title in _CHANGES
-    }
+def _release(libraries: Libraries, before: str, torch: str, after: str) -> ReleaseView:
+    found: dict[tuple[str, str, str], dict[str, list[str]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for record in libraries.newest if before else ():
-        if record.torch != torch:
-            continue
         key = record.key._replace(machine="", cell=f"py{record.python}-torch{before}")
-        if (old := libraries.by_case.get(key)) is not None:
-            title = _change(old, record)
-            words = " → ".join(_word_of(one) for one in (old, record))
-            if title:
-                changes[title][record.library, words].append(
-                    (f"{record.case} {record.ask}", record.python)
-                )
-    order = {row.name: n for n, row in enumerate(libraries.rows)}
-    return ReleaseView(
-        href=f"{torch}.html",
-        torch=torch,
-        before=before,
-        after=after,
-        tallies=tuple(
-            (
-                python,
-                f"{python}.html",
-                _counted(libraries.verdict(row.name, python, torch) for row in libraries.rows),
+        old = libraries.by_case.get(key)
+        if record.torch == torch and old is not None and (title := _change(old, record)):
+            words = f"{_word_of(old)} → {_word_of(record)}"
+            found[title, record.library, words][f"{record.case} {record.ask}"].append(
+                record.python
             )
+    changes: dict[str, list[Moved]] = {title: [] for title in _CHANGES}
+    order = {row.name: number for number, row in enumerate(libraries.rows)}
+    for (title, library, words), cases in sorted(found.items(), key=lambda o: order[o[0][1]]):
+        where = {name: ", ".join(sorted(cases[name], key=python_key)) for name in cases}
+        changes[title].append(Moved(library, library_page(library), words, _by_place(where)))
+    return ReleaseView(
+        f"{torch}.html",
+        torch,
+        before,
+        after,
+        tuple(
+            (python, _counted(libraries.verdicts(python, torch)))
             for python, releases in libraries.releases.items()
             if torch in releases
         ),
-        changes=tuple(
-            (
-                title,
-                tuple(
-                    Moved(
-                        library,
-                        f"{library_page(library)}#{anchor_of(cases[0][1], torch)}",
-                        words,
-                        _cases(cases),
-                    )
-                    for (library, words), cases in sorted(
-                        found.items(), key=lambda o: order[o[0][0]]
-                    )
-                ),
-            )
-            for title, found in changes.items()
-            if found
-        ),
+        {title: moved for title, moved in changes.items() if moved},
     )
 
 
@@ -854,52 +740,28 @@ def _change(before: Observed, after: Observed) -> str:
         return "Broke"
     if old in _BAD and new in _RIGHT:
         return "Fixed"
-    if old in _RIGHT and new in _RIGHT and breaks_of(before) != breaks_of(after):
-        return (
-            "More graph breaks" if breaks_of(after) > breaks_of(before) else "Fewer graph breaks"
-        )
-    return ""
+    more = breaks_of(after) - breaks_of(before)
+    if new in _BAD or old in _BAD or not more:
+        return ""
+    return "More graph breaks" if more > 0 else "Fewer graph breaks"
 
 
 def _word_of(record: Observed) -> str:
-    key = key_of(record)
-    return (
-        counted(breaks_of(record), "break")
-        if key in _RIGHT and breaks_of(record)
-        else VERDICTS[key][0]
-    )
-
-
-def _cases(cases: Iterable[tuple[str, str]]) -> str:
-    """Return names of cases with the Pythons of each."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for name, python in cases:
-        found[name].append(python)
-    return _by_place({name: ", ".join(sorted(found[name], key=python_key)) for name in found})
+    verdict = verdict_of((record,))
+    return verdict.text if verdict.key == "breaks" else VERDICTS[verdict.key][0]
 
 
 def rows_for_programs(libraries: Libraries) -> list[dict[str, Any]]:
     """Return every verdict as a flat row, for JSON and CSV; docs/schemas/observatory.json."""
-    ranks = {row.name: rank for row in libraries.rows if not math.isinf(rank := row.rank)}
-    found = []
-    for record in libraries.newest:
-        row: dict[str, Any] = {"library": record.library, "rank": ranks.get(record.library)}
-        row |= {name: getattr(record, name) for name in _SHOWN.split()}
-        failure = record.failure
-        found.append(
-            row
-            | {
-                "verdict": VERDICTS[key_of(record)][0],
-                "failure_class": failure.failure_class if failure else None,
-                "graph_breaks": breaks_of(record),
-                "signatures": [s.name for s in libraries.signatures_of.get(record.key, ())],
-                "page": f"{library_page(record.library)}#{anchor_of(record.python, record.torch)}",
-            }
-        )
-    return found
-
-
-_SHOWN: Final = (
-    "case ask target inputs version cell python torch lock overlay machine at status why "
-    "unavailable graphs recompiles error compile_s eager_s compiled_s"
-)
+    ranks = {row.name: rank_text(row.rank) for row in libraries.rows}
+    return [
+        {"rank": ranks[record.library], "verdict": VERDICTS[key_of(record)][0]}
+        | record.model_dump(exclude=_NOT_FLAT)
+        | {
+            "failure_class": record.failure and record.failure.failure_class,
+            "graph_breaks": breaks_of(record),
+            "signatures": [one.name for one in libraries.signatures_of.get(record.key, ())],
+            "page": f"{library_page(record.library)}#{anchor_of(record.python, record.torch)}",
+        }
+        for record in libraries.newest
+    ]

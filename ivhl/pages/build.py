@@ -7,7 +7,7 @@ import json
 import os
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.errors import IvhlError
 from ivhl.observatory.views import (
@@ -214,11 +214,8 @@ def _observed(libraries: Libraries) -> Iterator[SiteFile]:
     lines = ",\n".join(map(json.dumps, rows))
     whole = f'{{"schema": "{SCHEMA}", "rows": [\n{lines}\n]}}\n'
     yield SiteFile("observatory.json", whole.encode)
-    yield SiteFile("observatory.csv", partial(_csv, rows))
-
-
-def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    return csv_text(rows).encode("utf-8", "backslashreplace")
+    table = csv_text(rows)
+    yield SiteFile("observatory.csv", partial(table.encode, errors="backslashreplace"))
 
 
 def _locks(libraries: Libraries) -> Iterator[SiteFile]:

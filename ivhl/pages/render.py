@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 
 from ivhl.records.text import visible, visible_json
 from ivhl.tracker.views.source import slug
-from ivhl.tracker.wording import times
+from ivhl.tracker.wording import seconds, times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -147,6 +147,7 @@ _TEMPLATES = Environment(
 _TEMPLATES.filters |= {
     "slug": slug,
     "times": times,
+    "seconds": seconds,
     "height": _height,
     "linked": _linked,
     "data_block": _data_block,
