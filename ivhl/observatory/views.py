@@ -753,9 +753,9 @@ def _word_of(record: Observed) -> str:
 
 def rows_for_programs(libraries: Libraries) -> list[dict[str, Any]]:
     """Return every verdict as a flat row, for JSON and CSV; docs/schemas/observatory.json."""
-    ranks = {row.name: rank_text(row.rank) for row in libraries.rows}
+    ranks = {row.name: int(row.rank) for row in libraries.rows if math.isfinite(row.rank)}
     return [
-        {"rank": ranks[record.library], "verdict": VERDICTS[key_of(record)][0]}
+        {"rank": ranks.get(record.library), "verdict": VERDICTS[key_of(record)][0]}
         | record.model_dump(exclude=_NOT_FLAT)
         | {
             "failure_class": record.failure and record.failure.failure_class,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 from itertools import count, product
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from ivhl.observatory.record import Break, Failed, Observed, Second, to_line
+from ivhl.measure.target_spec import Target
+from ivhl.observatory.record import Ask, Break, Failed, Observed, Second, to_line
+from ivhl.observatory.rows import Library, Question
 from ivhl.tracker.views.source import slug
 
 if TYPE_CHECKING:
@@ -28,6 +31,7 @@ LIBRARIES: Final = (
     "transformers", "torchvision", "sentence-transformers", "einops", "keras", "timm", "diffusers",
     "stable-baselines3", "vector-quantize-pytorch", "segmentation-models-pytorch",
 )  # fmt: skip
+ASKS: Final[tuple[Ask, ...]] = ("forward", "step")
 LOCK: Final = "0123456789abcdef"
 GATE: Final = "Dynamo is not supported on Python {}+"
 UNIQUE: Final = (
@@ -52,7 +56,11 @@ _NOTHING: Final[dict[str, Any]] = {
 
 
 def failed(
-    message: str, failure_class: str = "backend_compile", *, phase: str = "compile", **more: Any
+    message: str,
+    failure_class: str = "backend_compile",
+    *,
+    phase: str = "compile",
+    **more: str,
 ) -> dict[str, Any]:
     """Return the fields of a record of a case that failed."""
     names = {"exception": "torch._inductor.exc.InductorError", "where": "timm/layers/pool.py:41"}
@@ -87,7 +95,12 @@ VERDICTS: Final[dict[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def make_observed(library: str = "timm", python: str = "3.12", torch: str = "2.15.0", **changes: Any) -> Observed:  # fmt: skip
+def make_observed(
+    library: str = "timm",
+    python: str = "3.12",
+    torch: str = "2.15.0",
+    **changes: Any,  # noqa: ANN401  (any field of the record)
+) -> Observed:
     """Return a record of a case that works; ``changes`` replace its fields."""
     fields: dict[str, Any] = {
         "library": library, "case": "small", "ask": "forward", "version": "1.0.31",
@@ -97,6 +110,22 @@ def make_observed(library: str = "timm", python: str = "3.12", torch: str = "2.1
         "wall_s": 40.0, **WORKS,
     }  # fmt: skip
     return Observed.model_validate(fields | changes)
+
+
+def make_row(
+    name: str, rank: float = math.inf, cases: Iterable[str] = ("small", "large")
+) -> Library:
+    """Return a row of the table as it is read."""
+    module = name.replace("-", "_")
+    questions = [
+        Question(
+            case=case, ask=ask, text=f'{module}:create("{case}")', folder=None, row="cd" * 32,
+            target=Target(module, f'create("{case}")', ("2,3,64,64",), ask == "step"),
+        )
+        for case in cases
+        for ask in ASKS
+    ]  # fmt: skip
+    return Library(name=name, rank=rank, requirements=(name,), questions=tuple(questions))
 
 
 def table(names: Iterable[str], cases: Iterable[str] = ("small", "large")) -> str:
