@@ -37,7 +37,7 @@ class SpecError(IvhlError):
     exit_code = 2
 
 
-_LISTED = 40  # names in a hint
+_LISTED = 10  # names in a hint
 _DIGITS = 20  # of the numbers in names; more than any version or date has
 
 
@@ -51,18 +51,26 @@ class UnknownNameError(SpecError):
     """
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        names = sorted(known, key=_natural)
-        alike = {n: likeness(name, n) for n in names}
-        near = sorted((n for n in names if alike[n] >= ALIKE), key=lambda n: -alike[n])[:3]
-        listed = ", ".join(names[:_LISTED])
-        if not names:
-            listed = "none"
-        if len(names) > _LISTED:
-            listed += f" and {len(names) - _LISTED} more"
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {listed}"
-        super().__init__(f"unknown {kind} {name!r}", hint=hint)
+        super().__init__(f"unknown {kind} {name!r}", hint=nearest(name, known))
         self.kind = kind
         self.name = name
+
+
+def counted(number: int, noun: str) -> str:
+    """Return e.g. ``1 cell`` or ``3 cells``; errors and all rooms above them count so."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a hint: the known names that are nearest to a wrong one, or the first of all."""
+    names = sorted(known, key=_natural)
+    alike = {n: likeness(name, n) for n in names}
+    meant = [n for n in names if n.casefold() == name.casefold()]
+    near = meant or sorted((n for n in names if alike[n] >= ALIKE), key=lambda n: -alike[n])[:3]
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"known: {', '.join(names[:_LISTED]) or 'none'}{more}"
 
 
 def _natural(name: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import io
-import json
 import re
 import tokenize
 import warnings
@@ -22,11 +21,6 @@ _FOREIGN: Final = frozenset(
     {".git", ".hg", ".nox", ".tox", ".venv", "venv", "site-packages", "node_modules", "build",
      "dist", "__pycache__", ".asv", ".eggs", ".ipynb_checkpoints"}
 )  # fmt: skip
-_BESIDE: Final = (".pyi", ".ipynb")
-_LARGEST_NOTEBOOK: Final = 256 << 20  # bytes: it holds pictures
-# In a cell of a notebook: commands of IPython, and magics that run the rest of the cell.
-_COMMAND: Final = re.compile(r"\s*(?:[%!?]|\w+\s*=\s*[%!])|.*\?\s*$")
-_RUNS_PYTHON: Final = re.compile(r"%%(?:time|timeit|capture|prun)\b")
 # What parsing the text of somebody may raise.
 UNPARSED: Final = (SyntaxError, ValueError, RecursionError, MemoryError)
 # A tree takes up to 1.5 KB for each; the largest file of PyTorch 2.15.0 has 263,000.
@@ -39,18 +33,15 @@ _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
 
 class SourceFile(NamedTuple):
-    """A file that parses, or a cell of a notebook.
+    """A file that parses.
 
     Attributes:
-        name: Its path, from the folder that was read; of a notebook with ``#`` and the number of
-            the cell.
-        editable: Whether a change of its text changes what runs: not a stub, and not a cell.
+        name: Its path, from the folder that was read.
     """
 
     name: str
     tree: ast.Module
     text: str
-    editable: bool = True
 
     @property
     def lines(self) -> list[str]:
@@ -59,11 +50,10 @@ class SourceFile(NamedTuple):
 
 
 class SourceText(NamedTuple):
-    """The text of a file, or of a cell of a notebook, which may not parse; as of ``SourceFile``."""
+    """The text of a file, which may not parse; as of ``SourceFile``."""
 
     name: str
     text: str
-    editable: bool = True
 
 
 class Trees(NamedTuple):
@@ -78,38 +68,35 @@ class Trees(NamedTuple):
     problems: tuple[str, ...]
 
 
-def read_trees(folder: Path, *, beside: bool = False) -> Trees:
-    """Return the Python files of a folder, or one file; with ``beside`` stubs and notebooks, too."""
-    texts, problems = read_texts(folder, beside=beside)
+def read_trees(folder: Path) -> Trees:
+    """Return the Python files of a folder, or one file."""
+    texts, problems = read_texts(folder)
     files: list[SourceFile] = []
     for one in texts:
         try:
-            files.append(SourceFile(one.name, parsed(one.text), one.text, one.editable))
+            files.append(SourceFile(one.name, parsed(one.text), one.text))
         except UNPARSED as error:
             problems.append(why_unparsed(one.name, error))
     return Trees(tuple(files), tuple(sorted(problems)))
 
 
-def read_texts(folder: Path, *, beside: bool = False) -> tuple[list[SourceText], list[str]]:
+def read_texts(folder: Path) -> tuple[list[SourceText], list[str]]:
     """Return the texts of the same files, and a line for each that cannot be read.
 
     A tree takes thirty times the memory of its text.
     """
-    paths = [folder] if folder.is_file() else sorted(_files(folder, beside=beside))
+    paths = [folder] if folder.is_file() else sorted(_files(folder))
     base = folder.parent if folder.is_file() else folder
     texts: list[SourceText] = []
     problems: list[str] = []
     for path in paths:
         name = str(path.relative_to(base))
         try:
-            pieces = _pieces(path, name)
+            texts.append(SourceText(name, decoded(path)))
         except UnicodeDecodeError as error:
             problems.append(f"{name}: is not {error.encoding.upper()}: {error}")
-            continue
         except (OSError, ValueError, SyntaxError, RecursionError) as error:
             problems.append(f"{name}: cannot be read: {error}")
-            continue
-        texts += [SourceText(piece, text, path.suffix == ".py") for piece, text in pieces]
     return texts, problems
 
 
@@ -137,8 +124,8 @@ def parsed(text: str) -> ast.Module:
         return ast.parse(text)
 
 
-def decoded(path: Path) -> tuple[str, str]:
-    """Return the text of a Python file as Python reads it, and its encoding.
+def decoded(path: Path) -> str:
+    """Return the text of a Python file as Python reads it.
 
     Raises:
         OSError: If it cannot be read, is no plain file, or is larger than any text.
@@ -148,47 +135,17 @@ def decoded(path: Path) -> tuple[str, str]:
     data = read_plain(path)
     encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
     try:
-        return data.decode(encoding), encoding
+        return data.decode(encoding)
     except LookupError as error:  # e.g. rot13, which makes texts of texts
         raise SyntaxError(str(error)) from error
 
 
-def _files(folder: Path, *, beside: bool) -> Iterator[Path]:
-    endings = (".py", *(_BESIDE if beside else ()))
+def _files(folder: Path) -> Iterator[Path]:
     left = [folder]
     while left:  # no recursion: a tree may be deeper than Python's stack
         with suppress(OSError):
             for path in left.pop().iterdir():
                 if path.is_dir() and not path.is_symlink():
                     left += [path] if path.name not in _FOREIGN else []
-                elif path.name.endswith(endings) and path.is_file():
+                elif path.suffix == ".py" and path.is_file():
                     yield path
-
-
-def _pieces(path: Path, name: str) -> list[tuple[str, str]]:
-    """Return the names and texts of a file, or of the cells of a notebook."""
-    if path.suffix != ".ipynb":
-        return [(name, decoded(path)[0])]
-    notebook = json.loads(read_plain(path, _LARGEST_NOTEBOOK))
-    cells = notebook.get("cells") if isinstance(notebook, dict) else None
-    found = []
-    for number, cell in enumerate(cells if isinstance(cells, list) else [], 1):
-        if isinstance(cell, dict) and cell.get("cell_type") == "code":
-            source = cell.get("source", "")
-            text = "".join(map(str, source)) if isinstance(source, list) else str(source)
-            if (python := _python_of(text)) is not None:
-                found.append((f"{name}#{number}", python))
-    return found
-
-
-def _python_of(cell: str) -> str | None:
-    """Return a cell with what only IPython understands replaced; ``None`` if it is no Python."""
-    lines = _LINE_END.split(cell)
-    if lines[0].startswith("%%"):
-        if not _RUNS_PYTHON.match(lines[0]):
-            return None
-        lines[0] = "pass"
-    return "\n".join(
-        f"{line[: len(line) - len(line.lstrip())]}pass" if _COMMAND.match(line) else line
-        for line in lines
-    )

@@ -176,7 +176,9 @@ def script_of(record: Observed, functions: Path = Path("../functions")) -> str:
         imports = f"from {module} import {names}\n" if names else ""
     arguments, named = _inputs(record)
     return _SCRIPT.format(
-        **record.model_dump(include={"library", "version", "case", "ask", "status", "cell", "torch"}),
+        **record.model_dump(
+            include={"library", "version", "case", "ask", "status", "cell", "torch"}
+        ),
         why=record.why.partition("\n")[0],
         python=record.python,
         name=f"{record.library}-{record.case}-{record.ask}.py",
@@ -203,7 +205,7 @@ def _in_file(expression: str) -> str:
     free = set(_free_names(expression))
 
     class Named(ast.NodeTransformer):
-        def visit_Name(self, node: ast.Name) -> ast.expr:  # noqa: N802  (ast's name)
+        def visit_Name(self, node: ast.Name) -> ast.expr:
             return ast.parse(f'FILE["{node.id}"]', mode="eval").body if node.id in free else node
 
     return ast.unparse(ast.fix_missing_locations(Named().visit(tree)))
@@ -248,11 +250,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--observatory", type=Path, default=OBSERVATORY)
     given = parser.parse_args(argv)
     wanted = (given.library, given.case, given.ask, given.cell)
-    records = read_observed(given.observatory / "records", lambda text: print(text, file=sys.stderr))
+    records = read_observed(
+        given.observatory / "records", lambda text: print(text, file=sys.stderr)
+    )
     found = [record for key, record in records.items() if key[:4] == wanted]
     if not found:
         known = ", ".join(" ".join(key[:4]) for key in records if key.library == given.library)
-        print(f"{' '.join(wanted)}: no record; of this library: {known or 'none'}", file=sys.stderr)
+        print(
+            f"{' '.join(wanted)}: no record; of this library: {known or 'none'}", file=sys.stderr
+        )
         return 2
     try:
         text = script_of(max(found, key=lambda record: record.at))

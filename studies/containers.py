@@ -20,9 +20,9 @@ from ivhl.bench.selection import Selection
 from ivhl.image.executor import DockerExecutor
 from ivhl.matrix.project import find_root, load
 from ivhl.measure.effort import Effort
-from ivhl.records.lines import lines_of
+from ivhl.records.lines import lines_of, read_plain
 from ivhl.records.reader import read_record
-from ivhl.tracker.store.reading import read_records_file, records_files
+from ivhl.tracker.store.reading import records_files
 from ivhl.tracker.store.records import case_name
 from ivhl.tracker.terminal import Terminal
 
@@ -197,7 +197,7 @@ def every_record(results: Path) -> tuple[RunRecord, ...]:
     return tuple(
         read_record(line.data)
         for path in records_files(results)[0]
-        for line in lines_of(read_records_file(path))
+        for line in lines_of(read_plain(path))
     )
 
 

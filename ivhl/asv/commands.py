@@ -1,8 +1,8 @@
 """Let asv's own commands read our records, under their own names.
 
-``asv publish``, ``show`` and ``compare`` read the records, beside the results of the project's own
-asv suite; ``asv run`` of ivhl's suite leaves its files where nothing reads them, since it has
-written records; and no command writes into the site of ``ivhl publish``.
+``asv publish`` reads the records, beside the results of the project's own asv suite; ``asv run`` of
+ivhl's suite leaves its files where nothing reads them, since it has written records; and no command
+writes into the site of ``ivhl publish``.
 """
 
 from __future__ import annotations
@@ -12,20 +12,18 @@ import tempfile
 from contextlib import contextmanager
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from asv.commands.check import Check
-from asv.commands.compare import Compare
 from asv.commands.preview import Preview
 from asv.commands.publish import Publish
 from asv.commands.run import Run
-from asv.commands.show import Show
 from asv.console import log
 from asv.machine import Machine
 from asv.util import ProcessError, UserError
 
 from ivhl.asv.configuration import HTML, SCRATCH, SUITE, load_configuration
-from ivhl.asv.files import OwnSuite, write_foreign, write_ours, write_places
+from ivhl.asv.files import OwnSuite, write_foreign, write_places
 from ivhl.asv.site import check_replaceable, join_asv_site
 from ivhl.asv.verdicts import add_verdicts
 from ivhl.errors import IvhlError
@@ -48,8 +46,6 @@ if TYPE_CHECKING:
 # The name of this machine, once asv has said it: under plain `asv run --machine NAME` only asv knows
 # it, and records go by it. asv saves the machine before it makes the first environment.
 KNOWN: dict[str, str] = {}
-# asv counts a higher value as worse.
-_HIGHER_IS_BETTER: Final = ("speedup",)
 
 
 def install() -> None:
@@ -58,8 +54,6 @@ def install() -> None:
         return
     _wrap(Publish, _publish)
     _wrap(Preview, _preview)
-    _wrap(Show, _read)
-    _wrap(Compare, partial(_read, without=_HIGHER_IS_BETTER))
     _wrap(Run, _run)
     _wrap(Check, _check)
     save = Machine.save
@@ -111,14 +105,6 @@ def _check(conf: Any, run: Callable[[], Any]) -> Any:  # noqa: ANN401
     # A cell that cannot be made leaves records; whoever checks the suite asks for none.
     conf.ivhl_results = str(root_of(conf) / SCRATCH)
     return run()
-
-
-def _read(conf: Any, run: Callable[[], Any], without: tuple[str, ...] = ()) -> Any:  # noqa: ANN401
-    root, state = _load(conf)
-    with _view_foreign(conf) as view:
-        write_ours(root, view, OwnSuite(state.records, state.workloads), without)
-        conf.results_dir = str(view)
-        return run()
 
 
 def _preview(conf: Any, run: Callable[[], Any]) -> Any:  # noqa: ANN401

@@ -256,9 +256,8 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
             return None
         names = ", ".join(altered[:_NAMED]) + (", ..." if len(altered) > _NAMED else "")
         return CellError(
-            f"{len(altered)} installed files differ from their wheels ({names}): something changed "
-            "them after the installation, also in uv's cache; next: uv cache clean, and remove "
-            f"{self.folder.name} in {self.folder.parent.name}",
+            f"installed files must be as in their wheels (changed: {names}), also in uv's cache; "
+            f"next: uv cache clean, and remove {self.folder.name} in {self.folder.parent.name}",
             "\n".join(altered),
         )
 

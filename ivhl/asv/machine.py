@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from asv.machine import MachineCollection
 
-from ivhl.errors import ResultsError
+from ivhl.errors import ResultsError, counted
 from ivhl.machine.observation import Observation
 from ivhl.records.files import replaced_whole
 
@@ -111,7 +111,7 @@ def observe_machine_file() -> Observation:
         seen = f"{path} cannot be read: {type(error).__name__}: {error}"
         hint = f"rm {path}; ivhl bench writes it again"
         return Observation("asv machine file", "wrong", seen, hint)
-    return Observation("asv machine file", "ok", f"{path}, {len(there) - 1} names")
+    return Observation("asv machine file", "ok", f"{path}, {counted(len(there) - 1, 'name')}")
 
 
 def _machine_file() -> Path:

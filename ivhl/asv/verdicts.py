@@ -1,4 +1,4 @@
-"""What ``ivhl regressions`` lists, on asv's page *Regressions* and in its feed.
+"""What ``ivhl regressions`` lists, on asv's page *Regressions*.
 
 asv looks at each of its graphs by itself. It knows neither that a commit changes nothing of a case,
 nor that two records were measured in different ways, nor on which side a ratio moved. So our
@@ -8,19 +8,12 @@ verdicts stand there, and asv's own only for the project's own asv suite.
 from __future__ import annotations
 
 import json
-import tempfile
-from datetime import datetime
-from html import escape
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
-from xml.etree import ElementTree as ET
-
-from asv.feed import ATOM_NS, FeedEntry, write_atom
 
 from ivhl.asv.files import scalar
 from ivhl.measure.suite import METRICS, values_of
-from ivhl.records.text import printable, visible
-from ivhl.tracker.wording import shown_reason
+from ivhl.records.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,7 +25,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.store.metrics import Metric
 
 FILE: Final = "regressions.json"
-FEED: Final = "regressions.xml"
 # The graph in which a change is seen, by what its effect is a factor of.
 _GRAPHS: Final[dict[Metric, str]] = {
     "eager": "eager_time",
@@ -45,7 +37,7 @@ _HASH: Final = 8
 
 
 def add_verdicts(graphs: Graphs, changes: Iterable[Change]) -> None:
-    """Add what got worse to the list behind asv's page, and to its feed.
+    """Add what got worse to the list behind asv's page.
 
     Args:
         graphs: The site.
@@ -60,7 +52,6 @@ def add_verdicts(graphs: Graphs, changes: Iterable[Change]) -> None:
     path = graphs.html / FILE
     theirs = json.loads(path.read_text(encoding="utf-8"))["regressions"]
     path.write_text(json.dumps({"regressions": [*found, *theirs]}), encoding="utf-8")
-    _add_to_feed(graphs, found)
 
 
 def _entry(
@@ -133,30 +124,3 @@ def _record_at(records: Iterable[RunRecord], change: Change, name: str) -> RunRe
     # The end after the change is known by its time, and the other end is of the same commit.
     exact = [record for record in ends if record.recorded_at == change.at]
     return max(exact or ends, key=lambda record: record.recorded_at, default=None)
-
-
-def _add_to_feed(graphs: Graphs, found: Iterable[list[Any]]) -> None:
-    entries = [
-        FeedEntry(
-            f"{name} {ours['place']}",
-            datetime.fromisoformat(ours["at"]),
-            f"index.html{ours['url']}",
-            escape(shown_reason(printable(ours["reason"]))),
-            [name, ours["place"]],
-        )
-        for name, *_, ours in found
-    ]
-    project = graphs.index["project"]
-    feed = graphs.html / FEED
-    with tempfile.NamedTemporaryFile(suffix=".xml") as file:
-        write_atom(
-            file.name,
-            entries,
-            author="ivhl",
-            title=f"{project} regressions",
-            address=f"{project}.asv",
-        )
-        tree = ET.parse(file.name)  # noqa: S314  (we have just written it)
-    if feed.is_file():
-        tree.getroot().extend(ET.parse(feed).getroot().findall(f"{ATOM_NS}entry"))  # noqa: S314
-    tree.write(feed, encoding="utf-8", xml_declaration=True)

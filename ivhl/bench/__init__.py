@@ -23,7 +23,7 @@ from ivhl.bench.request import Done
 from ivhl.bench.state import RunState
 from ivhl.bench.warm import warm_cells
 from ivhl.bench.work import list_work, records_at, take_shard
-from ivhl.errors import IvhlError, ResultsError, UnknownNameError
+from ivhl.errors import IvhlError, ResultsError, UnknownNameError, counted
 from ivhl.git import changed_files, find_commit, uncommitted_files
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.interpreter import find_interpreter
@@ -315,7 +315,7 @@ def resolve_commit(root: Path, name: str, workloads: str, console: Console) -> s
     commit = find_commit(root, name)
     if name == "HEAD" and (changed := changed_files(root)):
         console.print(
-            f"note: {len(changed)} changed file(s) not committed. The project under test "
+            f"note: {counted(len(changed), 'changed file')} not committed. The project under test "
             f"is commit {commit[:8]}, without these changes. The matrix, the locks, benchmarks/ and "
             "the measuring code come from the working tree",
             soft_wrap=True,

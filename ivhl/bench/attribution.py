@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import shutil
-from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -12,24 +9,20 @@ from ivhl.bench.experiment import Experiment
 from ivhl.bench.experiment.estimate import environments
 from ivhl.bench.experiment.evidence import PROCESSES_PER_ROUND, expected_noise, mean_of_rounds
 from ivhl.bench.experiment.journal import digest_of_tree
-from ivhl.bench.repetition import bench_in_clone
-from ivhl.errors import LockError, ResultsError, SpecError
-from ivhl.git import clone_at, lock_texts, top_level
+from ivhl.errors import ResultsError, SpecError
+from ivhl.git import lock_texts
 from ivhl.matrix.diff import diff_locks
-from ivhl.matrix.locks import LockState, lock_path, matrix_digest, parse_lock, put_lock
+from ivhl.matrix.locks import LockState, lock_path, matrix_digest, parse_lock
 from ivhl.matrix.spec import CellSpec
-from ivhl.measure.alone import only_run_here
 from ivhl.measure.flags import FLAG_REFUSED
 from ivhl.tracker.causes.attribution import (
     attribute,
     attribute_rounds,
     corners_of,
     factors_of,
-    not_matched,
 )
 from ivhl.tracker.store.index import open_index
 from ivhl.tracker.store.metrics import NORMAL_95
-from ivhl.tracker.store.records import case_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +30,6 @@ if TYPE_CHECKING:
 
     from ivhl.bench.experiment import Runs
     from ivhl.matrix.spec import Matrix
-    from ivhl.matrix.swap import Swap
     from ivhl.records.record import RunRecord
     from ivhl.tracker.causes.attribution import Attributed, Corner, Treatment
     from ivhl.tracker.causes.effects import Factor
@@ -98,7 +90,6 @@ def measure_corners(
     *,
     rounds: int,
     check: Callable[[dict[Corner, RunRecord]], None],
-    seen: Callable[[Treatment, RunRecord], None] = lambda *_: None,
 ) -> list[Attributed]:
     """Measure cases at all corners round by round, and return whose doing their differences are.
 
@@ -108,7 +99,6 @@ def measure_corners(
         cases: Names of cases.
         rounds: How often each corner is measured.
         check: Raises if the records of the corners are not matched.
-        seen: Raises if a record is not what was asked for.
 
     Raises:
         ResultsError: If a corner has no record of a case.
@@ -119,11 +109,6 @@ def measure_corners(
     corners, factors = corners_of(*ends), factors_of(*ends)
     arms = {corner.at: corner for corner in corners}
     cells = {CellSpec(arm.python, arm.torch) for arm in arms}
-
-    def as_asked(arm: Treatment, record: RunRecord) -> None:
-        _refuse_flags(record, arm)
-        seen(arm, record)
-
     experiment = Experiment(
         runs=runs,
         kind="attribute",
@@ -133,11 +118,10 @@ def measure_corners(
         rounds=rounds,
         processes=PROCESSES_PER_ROUND,
         beside=[digest_of_tree(root, cells)],
-        check=as_asked,
+        check=_refuse_flags,
     )
     cost = experiment.cost(rounds * len(arms))
-    made = environments(len(runs.roots) or len(cells))
-    runs.console.print(f"{cost}; beside that, {made}")
+    runs.console.print(f"{cost}; beside that, {environments(len(cells))}")
     found: dict[str, list[dict[Corner, RunRecord]]] = {case: [] for case in cases}
     for number, table in enumerate(experiment.tables(lambda: cases)):
         for case in cases:
@@ -153,76 +137,6 @@ def measure_corners(
             runs.console.print(experiment.left(table))
     experiment.end()
     return [attribute_measured(one, factors, runs.folder) for one in found.values()]
-
-
-def measure_swap(
-    runs: Runs,
-    swap: Swap,
-    ends: tuple[Treatment, Treatment],
-    cases: Sequence[str],
-    *,
-    rounds: int,
-) -> list[Attributed]:
-    """Measure a cell beside itself with one package swapped, each in a clone of the repository.
-
-    Their records bear the same cell, so none of them is kept among the results.
-
-    Args:
-        runs: Measures.
-        swap: The lock of the cell with the package swapped.
-        ends: The cell with its own package, and with the swapped one, at one commit.
-        cases: Names of cases.
-        rounds: How often each is measured.
-
-    Raises:
-        ResultsError: If a case has no record.
-        LockError: If an environment cannot be made, or holds another lock.
-    """
-    root, factors = runs.request.root, factors_of(*ends)
-    cell = CellSpec(ends[0].python, ends[0].torch)
-    texts = dict(zip(ends, (lock_path(root, cell).read_bytes(), swap.text), strict=True))
-    hashes = {arm: hashlib.sha256(text).hexdigest() for arm, text in texts.items()}
-    place = root / ".asv" / "swap"
-    mine = place / "-".join(text[:12] for text in (*hashes.values(), ends[0].commit))
-    clones = {arm: mine / arm.package.replace("==", "-") for arm in ends}
-    inside = root.resolve().relative_to(top_level(root).resolve())
-
-    def seen(arm: Treatment, record: RunRecord) -> None:
-        if record.failure is not None and record.failure.failure_class == "environment":
-            raise LockError(
-                f"{cell.id}: its environment cannot be made: {record.failure.message}",
-                hint="see whether the index still has the files of both locks",
-            )
-        if record.cell.lock_sha256 != hashes[arm]:
-            raise LockError(
-                f"{case_name(record)}: was not measured with {arm.package}: its lock is "
-                f"{(record.cell.lock_sha256 or 'none')[:12]}",
-                hint="run the same command again",
-            )
-
-    def check(records: dict[Corner, RunRecord]) -> None:
-        if reasons := not_matched(records, factors, lambda *_: ()):
-            raise LockError(
-                f"both runs differ in more than {swap.after}: {reasons[0]}",
-                hint="run the same command again",
-            )
-
-    with only_run_here(root):
-        # Clones of a command that was killed and is not asked again would stay for ever.
-        for other in set(place.glob("*")) - {mine}:
-            shutil.rmtree(other, ignore_errors=True)
-        for arm, clone in clones.items():
-            if not (clone / inside / ".asv").is_dir():  # one that was measured in is whole
-                shutil.rmtree(clone, ignore_errors=True)
-                clone_at(root, arm.commit, clone)
-            put_lock(clone / inside, cell, texts[arm])
-        hint = "ivhl bench in the cell as it is says whether the case works"
-        in_clone = partial(bench_in_clone, hint=hint)
-        roots = {arm: clone / inside for arm, clone in clones.items()}
-        there = replace(runs, measure=in_clone, roots=roots)
-        found = measure_corners(there, ends, cases, rounds=rounds, check=check, seen=seen)
-        shutil.rmtree(place, ignore_errors=True)
-    return found
 
 
 def attribute_measured(
@@ -244,7 +158,7 @@ def attribute_measured(
     return attribute_rounds(rounds, factors, reach, expected_noise)
 
 
-def _refuse_flags(record: RunRecord, arm: Treatment) -> None:
+def _refuse_flags(arm: Treatment, record: RunRecord) -> None:
     """Raise if a flag could not be set.
 
     Raises:

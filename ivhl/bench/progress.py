@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -14,6 +15,19 @@ if TYPE_CHECKING:
     from ivhl.bench.state import RunState
 
 
+# Seconds without an event after which a cell that warms up is named.
+QUIET_S = 2.0
+# Event to what a run does after it.
+_DOING = {
+    "cell-creating": "creating the environment",
+    "cell-building": "installing commit {commit:.8}",
+    "cell-measuring": "starting PyTorch",
+    "case-started": "{case}",
+    "cell-measured": "asv is reading the values",
+}
+_WARMS_UP = "starts PyTorch and compiles for the first time: some 10 s, in a new cell a minute"
+
+
 class Display:
     """Prints a line per finished step, and updates a live last line. It only draws the state."""
 
@@ -21,6 +35,7 @@ class Display:
         self._console = console
         self._state = state
         self._doing = "starting asv"
+        self._warming, self._since = "", 0.0
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
@@ -51,7 +66,11 @@ class Display:
         """Show the events since the last call."""
         state = self._state
         for event in state.read():
+            self._warming = ""
             self._show(event)
+        if self._warming and time.monotonic() - self._since > QUIET_S:
+            self._say(f"{self._warming}: {_WARMS_UP}", None)
+            self._warming = ""
         left = f"about {minutes(state.seconds_left())} left" if state.n_left else ""
         self._progress.update(
             self._task,
@@ -62,26 +81,22 @@ class Display:
 
     def _show(self, event: dict[str, Any]) -> None:
         cell, case = event.get("cell", ""), event.get("case", "")
+        if event["event"] in _DOING:
+            self._doing = f"{cell}: {_DOING[event['event']].format(**event)}"
         match event["event"]:
-            case "cell-creating":
-                self._doing = f"{cell}: creating the environment"
             case "cell-created":
                 self._say(f"{cell}: environment ready", event["seconds"])
-            case "cell-building":
-                self._doing = f"{cell}: installing commit {event['commit'][:8]}"
             case "cell-failed":
                 first = event["message"].partition("\n")[0]
                 self._say(f"{cell}: FAILED: {first}", event["seconds"])
-            case "case-started":
-                self._doing = f"{cell}: {case}"
+            case "cell-measuring":
+                self._warming, self._since = cell, time.monotonic()
             case "case-kept":
                 self._say(f"{cell}: {case}: has a record already", None)
             case "case-unchanged":
                 self._say(f"{cell}: {case}: unchanged since its record at another commit", None)
             case "case-finished":
                 self._say(f"{cell}: {case}: {outcome(event)}", event["seconds"])
-            case "cell-measured":
-                self._doing = f"{cell}: asv is reading the values"
 
     def _say(self, text: str, seconds: float | None) -> None:
         took = "" if seconds is None else f"  ({seconds:.1f} s)"

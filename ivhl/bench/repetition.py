@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 # What of a run that failed is shown.
 _SHOWN_LINES: Final = 4
-_KEEP: Final = "--keep leaves the clone, in which the command can be run by hand"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -212,13 +211,12 @@ def install_lock(root: Path, tree: Path, cell: CellSpec, text: bytes) -> None:
     put_lock(tree, cell, text)
 
 
-def bench_in_clone(request: Request, console: Console, *, hint: str = _KEEP) -> None:
+def bench_in_clone(request: Request, console: Console) -> None:
     """Run ``ivhl bench`` in a clone, as ``bench`` runs in the project itself.
 
     Args:
         request: Its root is the clone. The command line names one case at a time.
         console: Where progress is printed.
-        hint: What to do if it fails.
 
     Raises:
         IvhlError: See ``run_ivhl``.
@@ -234,19 +232,16 @@ def bench_in_clone(request: Request, console: Console, *, hint: str = _KEEP) -> 
             *("--results", str(request.results)),
             *(("--processes", str(processes)) if processes != Effort().processes else ()),
         ]
-        run_ivhl(request.root, words, console, hint=hint)
+        run_ivhl(request.root, words, console)
 
 
-def run_ivhl(
-    folder: Path, arguments: Sequence[str], console: Console, *, hint: str = _KEEP
-) -> None:
+def run_ivhl(folder: Path, arguments: Sequence[str], console: Console) -> None:
     """Run ``ivhl`` in a folder: that of the folder itself if it has one, so the same instrument.
 
     Args:
         folder: A clone of the project.
         arguments: Of the command.
         console: Where progress is printed.
-        hint: What to do if it fails.
 
     Raises:
         IvhlError: If it fails; the error and its class are those that it printed.
@@ -268,7 +263,7 @@ def run_ivhl(
         kinds = {kind.exit_code: kind for kind in (SpecError, LockError, ResultsError)}
         raise kinds.get(done.returncode, IvhlError)(
             f"ivhl bench ended with status {done.returncode}: {said.removeprefix('error: ')}",
-            hint=hint,
+            hint="--keep leaves the clone, in which the command can be run by hand",
         )
 
 

@@ -1,15 +1,13 @@
-"""``ivhl advise``: which Python and PyTorch release to take, for the suite or for a code base."""
+"""``ivhl advise``: which Python and PyTorch release to take."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.text import Text
 
 from ivhl.cli import app, options
-from ivhl.cli.codebase import Asked, advise_code_base
 from ivhl.cli.declared import matrix_beside_records, no_records, results_folder, warn_unread
 from ivhl.cli.names import narrow
 from ivhl.cli.screen import picked, print_json, screen
@@ -31,13 +29,6 @@ if TYPE_CHECKING:
 @app.command("advise")
 @options.choosing("workload", "size", "variant")
 def advise_command(
-    path: Annotated[
-        str | None,
-        typer.Argument(
-            help="A code base: a folder, a file, or the name of an installed distribution "
-            "(default: the suite of this project).",
-        ),
-    ] = None,
     results: options.Results = None,
     *,
     chosen: options.Chosen,
@@ -46,17 +37,8 @@ def advise_command(
 ) -> None:
     """Recommend a Python and a PyTorch release, from the records.
 
-    Only what was run counts: a Python that was not is not recommended. For a code base, what its own
-    records show is kept apart from what only other code shows. No code of PATH is run. Own records
-    are those of PATH, or of this project if this project requires PATH.
+    Only what was run counts: a Python that was not is not recommended.
     """
-    asked = Asked(
-        **{name: chosen[name] or () for name in ("python", "torch", "machine")},
-        device=chosen["device"],
-    )
-    if path is not None:
-        advise_code_base(path, results, asked, every=every, as_json=as_json)
-        return
     root = find_root()
     folder = results_folder(results, root)
     state = load_state(root, folder, history=False)

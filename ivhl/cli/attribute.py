@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from rich.text import Text
 
-from ivhl.bench.attribution import RecordedLocks, measure_corners, measure_swap
+from ivhl.bench.attribution import RecordedLocks, measure_corners
 from ivhl.bench.experiment import Runs
 from ivhl.bench.request import Request
 from ivhl.cli import app, options
@@ -19,10 +19,7 @@ from ivhl.cli.screen import picked, print_json, screen
 from ivhl.errors import LockError, ResultsError, SpecError
 from ivhl.git import find_commit
 from ivhl.machine.identity import this_machine
-from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load
-from ivhl.matrix.spec import CellSpec
-from ivhl.matrix.swap import swap_package
 from ivhl.measure.flags import parse_flag
 from ivhl.tracker.causes.attribution import (
     FACTOR_WORDS,
@@ -63,21 +60,18 @@ def attribute_command(
     ],
     last: Annotated[
         str | None,
-        typer.Argument(
-            metavar="B", help="Another one; none with --swap, none or one with --flag."
-        ),
+        typer.Argument(metavar="B", help="Another one; none or one with --flag."),
     ] = None,
     case: options.Cases = None,
     rounds: options.Rounds = None,
     machine: options.OneMachine = None,
     results: options.Results = None,
-    swap: options.Swap = None,
     flag: options.Flags = None,
     *,
     every: options.Every = False,
     as_json: options.Json = False,
 ) -> None:
-    """Say whether Python, PyTorch, a package, flags or the commit is the cause.
+    """Say whether Python, PyTorch, flags or the commit is the cause.
 
     Uses a factorial: both cells, and those with one axis of each. Cells that differ in what is
     installed beyond these axes are refused.
@@ -88,18 +82,20 @@ def attribute_command(
     cases = tuple(dict.fromkeys(find_case(workloads, text, "cpu").name for text in case or ()))
     if rounds and not cases:
         raise SpecError("--rounds: needs --case", hint="name the cases to measure")
-    flags = _flags(flag or (), rounds or 0, swap)
-    if (last is None and not flags) != (swap is not None):
+    if flag and not rounds:
         raise SpecError(
-            "needs a second cell, or --swap, or --flag; --swap and a second cell not both",
-            hint="ivhl attribute --help",
+            "--flag: needs --case and --rounds: no record is of changed flags",
+            hint="--case NAME --rounds 3",
         )
+    flags = tuple(str(parse_flag(text)) for text in flag or ())
+    if last is None and not flags:
+        raise SpecError("needs a second cell, or --flag", hint="ivhl attribute --help")
     if rounds:
         here = this_machine(machine or os.uname().nodename).name
         folder = folder_to_write(results or root / "results")
         request = Request(root=root, python=matrix.pythons[0], machine=here, results=folder)
         runs = Runs(request, console)
-        asked = _Asked(first, last or first, swap, flags, cases, rounds)
+        asked = _Asked(first, last or first, flags, cases, rounds)
         done = _measured(runs, matrix, asked)
     else:
         done = _recorded(root, matrix, (first, last or first), cases, machine, results)
@@ -124,7 +120,6 @@ class _Asked(NamedTuple):
 
     first: str
     last: str
-    swap: str | None
     flags: tuple[str, ...]
     cases: tuple[str, ...]
     rounds: int
@@ -156,11 +151,6 @@ def _measured(runs: Runs, matrix: Matrix, asked: _Asked) -> _Factorial:
     head = find_commit(root, "HEAD")
     end = _end(root, matrix, asked.first, head)
     pairs: list[tuple[RunRecord, RunRecord]] = []
-    if asked.swap is not None:
-        swapped = swap_package(root, matrix, lock_state(root, CellSpec(*end[:2])), asked.swap)
-        ends = end._replace(package=swapped.before), end._replace(package=swapped.after)
-        found = measure_swap(runs, swapped, ends, asked.cases, rounds=asked.rounds)
-        return _Factorial(ends, *factorial(*ends), found, pairs)
     ends = end, _end(root, matrix, asked.last, head)._replace(flags=asked.flags)
     factors, corners = factorial(*ends)
 
@@ -210,26 +200,6 @@ def _recorded(
     found = [attribute(one, factors, index.spreads) for one in kept]
     pairs = [pair for one in tables.values() for pair in _pairs(one.values())]
     return _Factorial(ends, factors, corners, found, pairs)
-
-
-def _flags(texts: Sequence[str], rounds: int, swap: str | None) -> tuple[str, ...]:
-    """Return the flags of the second cell, each as it is written in records.
-
-    Raises:
-        SpecError: If one is none, or they cannot be measured.
-    """
-    if texts and swap is not None and rounds:
-        raise SpecError("--flag: not with --swap", hint="swap a package, or set a flag")
-    for option, given, what in (
-        ("--swap", swap, "a swapped package"),
-        ("--flag", texts, "changed flags"),
-    ):
-        if given and not rounds:
-            raise SpecError(
-                f"{option}: needs --case and --rounds: no record is of {what}",
-                hint="--case NAME --rounds 3",
-            )
-    return tuple(str(parse_flag(text)) for text in texts)
 
 
 def _end(root: Path, matrix: Matrix, text: str, commit: str) -> Treatment:
@@ -334,8 +304,8 @@ def _print_outcomes(console: Terminal, whose: str, alike: Sequence[Attributed]) 
     for corner, outcome in outcomes.items():
         at = corner.at
         commit = f"@{at.commit[:8]}" if n_commits > 1 else ""
-        swapped = "".join(f" with {one}" for one in (at.package, *at.flags) if one)
-        where = f"py{at.python}-torch{at.torch}{commit}{swapped}"
+        changed = "".join(f" with {one}" for one in at.flags)
+        where = f"py{at.python}-torch{at.torch}{commit}{changed}"
         console.print(Text(f"    {where}: {shortened(outcome, _LONGEST)}", "bright_black"))
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-from contextlib import contextmanager
+import signal
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,11 +19,11 @@ from ivhl.bench.request import Request
 from ivhl.bench.work import in_turns, parse_shard
 from ivhl.cli import app, options
 from ivhl.cli.declared import declared, folder_to_write, given, in_one_job
-from ivhl.cli.names import all_named, selection_of
+from ivhl.cli.names import all_named, selection_of, some
 from ivhl.errors import IvhlError, NoSpeedupError, ResultsError, SpecError
 from ivhl.git import commits_of_range
 from ivhl.image.executor import DockerExecutor
-from ivhl.matrix.project import MATRIX, find_root
+from ivhl.matrix.project import MATRIX, find_root, load_project
 from ivhl.matrix.spec import load_matrix
 from ivhl.measure.effort import DEADLINE_S, PROCESSES, Effort
 from ivhl.measure.flags import parse_flag
@@ -32,14 +34,21 @@ from ivhl.tracker.support.expectations import load_expectations
 from ivhl.tracker.support.table import ResultsTable
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
+from ivhl.workload import every_case, load_workloads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ivhl.bench.request import Done
+    from ivhl.matrix.spec import Matrix
     from ivhl.tracker.store.index import Index
     from ivhl.tracker.support.compat import Row
     from ivhl.tracker.support.expectations import Expectations
+    from ivhl.workload import Case
+
+
+# Names of sizes in the line that says what is measured.
+_SIZES = 3
 
 
 @app.command("bench")
@@ -117,6 +126,7 @@ def bench_command(
         for name, version in product(names, pythons)
     ]
     shown = None if results is not None or no_publish else root
+    console.print(_scope(requests, matrix), highlight=False, soft_wrap=True)
     with _telling_how_to_go_on(context, console, shown, force=force):
         done, failed = _measure(requests, console, in_docker=in_docker)
     if share is not None and not any(one.cells for one in done):
@@ -197,6 +207,35 @@ def _commits(root: Path, texts: Sequence[str]) -> tuple[str, ...]:
     return in_turns(found)
 
 
+def _scope(requests: Sequence[Request], matrix: Matrix) -> str:
+    """Return what is measured, of how much, and the options that measure more."""
+    first = requests[0]
+    selection, device = first.selection, first.effort.device
+    workloads = load_workloads(load_project(first.root).workloads)
+    cases = selection.choose(workloads, device)
+    names = {case.workload.name for case in cases}
+    every = every_case([one for one in workloads if one.name in names], device)
+    variants, all_variants = (
+        len({(case.workload.name, case.variant.name) for case in part}) for part in (cases, every)
+    )
+    sizes, all_sizes = (list(dict.fromkeys(case.size for case in part)) for part in (cases, every))
+    what = f"{variants} of {counted(all_variants, 'variant')}, "
+    what += f"{len(sizes)} of {counted(len(all_sizes), 'size')}: {some(sizes, _SIZES)}"
+    full: Sequence[Case] = ()
+    with suppress(SpecError):  # the suite may have none of the named cases
+        full = replace(selection, suite="full").choose(workloads, device)
+    if len(full) > len(cases):
+        what += "; --suite full measures more"
+    elif len(sizes) < len(all_sizes):
+        what += "; --size NAME measures another"
+    pythons = tuple(dict.fromkeys(request.python for request in requests))
+    cells = matrix.cells(pythons, first.releases, first.tier)
+    where = "as named" if first.releases else f"tier {first.tier}"
+    if len(cells) < len(matrix.cells(pythons, first.releases, "extended")):
+        where += "; --tier extended measures more"
+    return f"{counted(len(cases), 'case')} ({what}) in {counted(len(cells), 'cell')} ({where})"
+
+
 def _measure(
     requests: Sequence[Request], console: Terminal, *, in_docker: bool
 ) -> tuple[list[Done], dict[str, IvhlError]]:
@@ -261,14 +300,14 @@ def _show(
     return every
 
 
-def _publish(root: Path, console: Terminal) -> list[str]:
+def _publish(root: Path, console: Terminal, *, asv: bool | None = True) -> list[str]:
     """Build the site, print where it is, and return its problems.
 
     Of a long history it takes minutes, in which nothing else is printed.
     """
     console.print("builds the site of all records")
     try:
-        site = publish(root, root / "site", asv=True)
+        site = publish(root, root / "site", asv=asv)
     except KeyboardInterrupt:
         console.print("stopped: ivhl publish builds the site")
         raise
@@ -280,7 +319,27 @@ def _publish(root: Path, console: Terminal) -> list[str]:
 def _telling_how_to_go_on(
     context: typer.Context, console: Terminal, shown: Path | None, *, force: bool
 ) -> Iterator[None]:
-    """Say what goes on with a run that somebody interrupts, and publish the project ``shown``."""
+    """Say what goes on with a run that somebody interrupts, and publish the project ``shown``.
+
+    The first Ctrl-C ends the run, the second leaves out the site; none cuts short what ends
+    processes.
+    """
+    pressed = 0
+    is_building = False
+
+    def press(*_: object) -> None:
+        nonlocal pressed
+        pressed += 1
+        if pressed == 1:  # not by the console, which this may interrupt
+            then = ", then builds the site; Ctrl-C again leaves the site out" * (shown is not None)
+            os.write(2, f"\nCtrl-C: ends what runs{then}\n".encode())
+        if pressed == 1 or is_building:
+            raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    is_ours = before is signal.default_int_handler  # in the background it is ignored
+    if is_ours:
+        signal.signal(signal.SIGINT, press)
     try:
         yield
     except KeyboardInterrupt:
@@ -291,12 +350,19 @@ def _telling_how_to_go_on(
             highlight=False,
             soft_wrap=True,
         )
-        if shown is not None:
+        is_building = True
+        if shown is not None and pressed <= 1:
             try:
-                _publish(shown, console)
+                # asv's pages of before: it reads all results, and takes most of the time.
+                _publish(shown, console, asv=None)
             except IvhlError as error:
                 console.print(f"site not built: {error}", markup=False, soft_wrap=True)
+        elif shown is not None:
+            console.print("site not built: ivhl publish builds it")
         raise
+    finally:
+        if is_ours:
+            signal.signal(signal.SIGINT, before)
 
 
 def _command(context: typer.Context) -> str:

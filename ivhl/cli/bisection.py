@@ -123,7 +123,7 @@ def bisect_command(
         )
     if dry_run:
         if as_json:
-            print_json("ivhl.estimate/1", **expected._asdict())
+            print_json("ivhl.estimate/2", **expected._asdict())
         return
     found = bisect(question, request, results=folder, console=console)
     command = _command(question, found, machine)

@@ -12,7 +12,7 @@ from ivhl.bench.blame import Suspicion, blame
 from ivhl.bench.blame_report import culprit_of, write_report
 from ivhl.bench.checks import check_device
 from ivhl.cli import app, options
-from ivhl.cli.declared import declared, folder_to_write, locked, results_folder
+from ivhl.cli.declared import declared, folder_to_write, given, locked, results_folder
 from ivhl.cli.names import find_case, the_one
 from ivhl.cli.run import blame_file
 from ivhl.cli.screen import picked, print_json
@@ -43,6 +43,7 @@ _TRIED = "outcome text compiled_s breaks"
 
 @app.command("blame")
 def blame_command(
+    context: typer.Context,
     case: Annotated[
         str,
         typer.Argument(
@@ -72,9 +73,10 @@ def blame_command(
     project, takes --python, --torch, --with, --network and --deadline.
     """
     if case.endswith(".py"):
-        others = (good, machine, output, results, as_json, sought != "failure")
+        named = ("case", "python", "torch", "requirement", "network", "deadline")
+        others = given(context, without=named)
         to_run = Script(path=Path(case), deadline_s=deadline, network=network)
-        blame_file(to_run, torch, python, requirement or (), is_case=any(others))
+        blame_file(to_run, torch, python, requirement or (), others=others)
         return
     root, matrix = load()
     check_device(device)
@@ -114,9 +116,9 @@ def blame_command(
             hint="--good: a release in which it works, or is faster",
         )
     cells = [CellSpec(python, release) for release in filter(None, (bad_release, good_release))]
-    given = {matrix.release(text): text for text in filter(None, (torch, good))}
+    asked_as = {matrix.release(text): text for text in filter(None, (torch, good))}
     for cell in cells:
-        locked(root, matrix, cell, given, "name another release with --torch or --good")
+        locked(root, matrix, cell, asked_as, "name another release with --torch or --good")
     asked = Suspicion(
         case=one,
         bad=cells[0],

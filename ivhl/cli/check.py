@@ -11,15 +11,14 @@ from rich.text import Text
 from ivhl.cli import app, options
 from ivhl.cli.declared import results_folder, warn_unread
 from ivhl.cli.names import all_named, some
-from ivhl.cli.screen import brief, picked, print_json, screen
+from ivhl.cli.screen import brief, fold, picked, print_json, screen
 from ivhl.errors import FixedError
 from ivhl.init.check import check_project
 from ivhl.matrix.check import check_locks
 from ivhl.matrix.project import find_root, load
-from ivhl.records.files import write_whole
 from ivhl.records.text import printable
 from ivhl.tracker.support.expectations import EXPECTATIONS, load_expectations
-from ivhl.tracker.support.expecting import OF_THE_PROJECT, standings, unexpected, updated
+from ivhl.tracker.support.expecting import OF_THE_PROJECT, standings, unexpected
 from ivhl.tracker.views.project import load_state, rows_of
 from ivhl.tracker.wording import counted, short_message
 
@@ -44,7 +43,6 @@ class _Inspection:
     problems: list[str]
     notes: list[str]
     summary: list[str]
-    written: Sequence[str] = ()
     stood: Sequence[Standing] = ()
     news: Sequence[Row] = ()
 
@@ -62,7 +60,6 @@ def check_command(
     ] = None,
     results: options.Results = None,
     *,
-    update: options.Update = False,
     every: options.Every = False,
     as_json: options.Json = False,
 ) -> None:
@@ -72,7 +69,7 @@ def check_command(
     the known failures with the records: what each entry covers, what is fixed, what fails without
     an entry. Exit code 11 if a case passes that an entry expects to fail.
     """
-    parts = [*all_named("part", what, _WHAT), *["expectations"] * update]
+    parts = all_named("part", what, _WHAT)
     root = find_root()
     found = _Inspection([], [], [])
     if not parts or "project" in parts:
@@ -86,7 +83,7 @@ def check_command(
         n_cells = len(matrix.cells(tier="extended"))
         found.summary.append(f"{counted(n_cells, 'cell')}, locks fresh, hashed and matched")
     if "expectations" in parts:
-        _compare(root, results, found, update=update)
+        _compare(root, results, found)
     if as_json:
         print_json("ivhl.check/1", **picked(found, "problems notes"), **_as_dict(found))
     else:
@@ -97,35 +94,21 @@ def check_command(
     if found.fixed:
         raise FixedError(
             f"{counted(len(found.fixed), 'case')} fixed: {EXPECTATIONS} still expects a failure",
-            hint="remove or narrow the entries: ivhl check --update",
+            hint="remove or narrow the entries of what is listed as fixed",
         )
 
 
-def _compare(root: Path, results: Path | None, found: _Inspection, *, update: bool) -> None:
-    """Compare the known failures with the records, after bringing them up to date if asked."""
+def _compare(root: Path, results: Path | None, found: _Inspection) -> None:
+    """Compare the known failures with the records."""
     expectations = load_expectations(root)
     state = load_state(root, results_folder(results, root), history=False)
     warn_unread(state.problems, results)
     rows = rows_of(state)
-    if update:
-        path = root / EXPECTATIONS
-        text = path.read_text(encoding="utf-8") if path.is_file() else ""
-        new = updated(text, expectations, rows)
-        if new.text != text and (new.added or new.dropped):
-            write_whole(path, new.text.encode(), root)
-        found.written = [
-            f"{word}: {printable(f'{entry.title}; {entry.why}')}"
-            for word, entries in (("dropped", new.dropped), ("added", new.added))
-            for entry in entries
-        ]
-        expectations = load_expectations(root)
     found.stood = standings(expectations, rows)
     found.news = unexpected(expectations, rows)
 
 
 def _print(console: Terminal, found: _Inspection, *, with_records: bool, every: bool) -> None:
-    for text in found.written:
-        console.print(text)
     for text in found.problems:
         console.print("problem:", style="red", end=" ")
         console.print(text)
@@ -159,9 +142,9 @@ def _print_expectations(
         ]
         lines += [("never matches a measured case", "yellow")] if one.is_unmatched else []
         for text, style in lines:
-            console.print(Text(f"    {brief(text, console, every=every)}", style))
+            fold(console, brief(text, console, every=every), style, indent=4)
     for ours, what_next in (
-        (False, "--update writes them"),
+        (False, "write an entry for each cause"),
         (True, "before anything is compiled: mend them, or write an entry by hand"),
     ):
         mine = [row for row in news if (row.failure_class in OF_THE_PROJECT) == ours]

@@ -20,11 +20,12 @@ from ivhl.cli.declared import (
     warn_unread,
 )
 from ivhl.cli.names import RELEASE, commands_of, narrow, recorded, some, the_one
-from ivhl.cli.screen import brief, check_suffix, give, picked, screen
+from ivhl.cli.screen import brief, check_suffix, fold, give, picked, screen
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.matrix.project import find_root
 from ivhl.matrix.spec import newest_of
+from ivhl.records.identity import titles_of
 from ivhl.records.text import printable
 from ivhl.tracker.changes.comparable import builds_beside
 from ivhl.tracker.changes.compare import (
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from ivhl.matrix.spec import Matrix
+    from ivhl.records.identity import CaseInCell
     from ivhl.tracker.changes.comparable import Axis
     from ivhl.tracker.changes.compare import Comparison, Mean, Summary
     from ivhl.tracker.changes.kinds import CaseChange
@@ -136,7 +138,7 @@ def compare_command(
         _summarise_all(console, summaries, names, every=every)
         if cause:
             known = brief(f"known of what is worse: {printable(cause)}", console, every=every)
-            console.print(Text(known, "cyan"))
+            fold(console, known, "cyan")
         _list_all(console, found, every=every)
         if cases := disturbed_cases(found):
             console.print(f"{cases}, by the calibration: times not compared", style="bright_black")
@@ -150,13 +152,13 @@ def _summarise_all(
     most = sorted(compared, key=lambda summary: -summary.on_both)[:_PLACES]
     shown = [summary for summary in compared if every or summary in most]
     for summary in shown:
-        console.print(Text(_sentence(*names, summary), "bold"))
+        fold(console, _sentence(*names, summary), "bold")
         means = {WORDS[name]: _ratio(mean) for name, mean in summary.means.items()}
         seconds = [f"{word} {text}" for word, text in means.items() if word != WORDS["speedup"]]
-        console.print(f"  {'; '.join([*seconds, counts_of(summary.counts)])}")
+        fold(console, "; ".join([*seconds, counts_of(summary.counts)]), indent=2)
         if summary.apart and summary.means:
             apart = f"the mean says little of the others: {printable(summary.apart)}"
-            console.print(Text(f"  {brief(apart, console, every=every)}", "yellow"))
+            fold(console, brief(apart, console, every=every), "yellow", indent=2)
     if len(shown) < len(compared):
         more = counted(len(compared) - len(shown), "more place")
         console.print(f"{more}, with fewer cases: --all", style="bright_black")
@@ -300,26 +302,34 @@ def _ratio(mean: Mean) -> str:
 def _list_all(console: Terminal, found: Sequence[Comparison], *, every: bool) -> None:
     """Print the cases by kind; of unchanged ones and those of one side only how many."""
     hidden = 0
+    titles = titles_of(one.case for one in found)
     for kind in KINDS:
         group = [one for one in found if one.kind == kind]
         if kind in _HIDDEN and not every:
             hidden += len(group)
         elif group:
-            _list(console, kind, group, every=every)
+            _list(console, kind, group, titles, every=every)
     if hidden:
         kinds = f"{', '.join(_HIDDEN[:-1])} or {_HIDDEN[-1]}"
         console.print(f"{counted(hidden, 'case')} {kinds}: --all")
 
 
-def _list(console: Terminal, kind: str, group: Sequence[Comparison], *, every: bool) -> None:
+def _list(
+    console: Terminal,
+    kind: str,
+    group: Sequence[Comparison],
+    titles: Mapping[CaseInCell, str],
+    *,
+    every: bool,
+) -> None:
     style = "red" if kind in WORSE else "green" if kind in BETTER else "bold"
     console.print(Text(f"\n{kind} ({len(group)})", style))
     shown = group if every else group[:_LISTED]
     for one in shown:
-        console.print(Text(f"  {one.case.name}  {', '.join(one.case.place)}"))
+        fold(console, f"{titles[one.case]}  {', '.join(one.case.place)}", indent=2)
         if one.reason:
             reason = brief(printable(one.reason), console, every=every)
-            console.print(Text(f"    {reason}", "bright_black"))
+            fold(console, reason, "bright_black", indent=4)
     if len(group) > len(shown):
         console.print(f"  and {counted(len(group) - len(shown), 'more case')}: --all")
 

@@ -7,15 +7,15 @@ from itertools import groupby, product
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-from rich.text import Text
 
 from ivhl.bench.attribution import RecordedLocks
 from ivhl.cli import app, options
 from ivhl.cli.complete import complete_cases
 from ivhl.cli.declared import known_changes, matrix_beside_records, stored
 from ivhl.cli.names import narrow, recorded
-from ivhl.cli.screen import check_suffix, give, picked, screen
+from ivhl.cli.screen import check_suffix, fold, give, picked, screen
 from ivhl.matrix.diff import diff_locks
+from ivhl.records.identity import titles_of
 from ivhl.records.text import printable
 from ivhl.tracker.changes.comparable import builds_beside
 from ivhl.tracker.changes.disturbed import disturbed_of, left_out
@@ -41,6 +41,7 @@ _WORDS = {"torch": "PyTorch", "python": "Python"}
 _OTHER: dict[StepAxis, str] = {"torch": "Python", "python": "PyTorch"}
 # Only these have names of their own in what a step changed; the rest are counted.
 _NVIDIA = ("nvidia-", "cuda-")
+_NO_STEP = "no step is shown between neighbouring releases or Pythons"
 # Cases that are named for each place, of those with the largest steps.
 _NAMED = 4
 
@@ -106,8 +107,9 @@ def course_command(
         if not case:
             _print_places(console, courses, disturbed, known, every=every)
             return
+        titles = titles_of(one.subject for one in courses)
         for one in courses:
-            _print(console, one, matrix, locks, disturbed, known)
+            _print(console, one, titles[one.subject], matrix, locks, disturbed, known)
 
 
 class _Course(NamedTuple):
@@ -179,7 +181,13 @@ def _print_places(
     ):
         here = [*group]
         runs = [run for one in here for run in one.runs]
-        shared = Counter(one.subject.workload for one in here)
+        names = {one.subject.name: one.subject.workload for one in here}
+        shared = Counter(names.values())
+        titles = {
+            case: (case.workload if shared[case.workload] == 1 else case.name)
+            + title.removeprefix(case.name)
+            for case, title in titles_of(one.subject for one in here).items()
+        }
         places: dict[tuple[StepAxis, str, str], list[tuple[_Course, CourseStep]]]
         places = defaultdict(list)
         alone = 0
@@ -191,27 +199,19 @@ def _print_places(
                     places[step.along, step.before, step.place].append((one, step))
         over = f"{counted(len({run.torch for run in runs}), 'PyTorch release')} and "
         over += counted(len({run.python for run in runs}), "Python")
-        head = f"{machine}, {device}: {counted(len(here), 'case')} over {over}"
-        console.print(Text(head, "bold"))
+        fold(console, f"{machine}, {device}: {counted(len(names), 'case')} over {over}", "bold")
         for place in sorted(places, key=_place_key):
             seen = places[place]
-            titles = [
-                one.subject.workload if shared[one.subject.workload] == 1 else one.subject.name
-                for one, _ in seen
-            ]
-            steps = [step for _, step in seen]
-            _print_place(console, place, [*zip(titles, steps, strict=True)], every=every)
+            steps = [(titles[one.subject], step) for one, step in seen]
+            _print_place(console, place, steps, every=every)
             _print_known(console, known, seen)
         if not places:
-            console.print("  no step is shown between neighbouring releases or Pythons")
+            fold(console, _NO_STEP, indent=2)
         if alone:
-            console.print(
-                f"  {counted(alone, 'step')} that one cell of several shows alone, so perhaps "
-                "disturbed runs: ivhl course CASE",
-                style="bright_black",
-            )
+            text = f"{counted(alone, 'step')} that one cell of several shows alone, so perhaps "
+            fold(console, text + "disturbed runs: ivhl course CASE", "bright_black", indent=2)
         if loud := [run for run in runs if run.id in disturbed]:
-            console.print(f"  {left_out(loud)}", style="bright_black")
+            fold(console, left_out(loud), "bright_black", indent=2)
 
 
 def _place_key(place: tuple[StepAxis, str, str]) -> tuple[bool, Any, Any]:
@@ -244,15 +244,17 @@ def _print_place(
         named = texts if every else texts[:_NAMED]
         if rest := len(moved) - len(named):
             named.append(f"{rest} more")
-        text = f"    {side} {moved[0][1].word}, {counted(len(moved), 'case')}: {', '.join(named)}"
-        console.print(Text(text, _style(side, moved[0][1])))
+        # Versions of a case are one case.
+        cases = counted(len({title.partition(" (")[0] for title, _ in moved}), "case")
+        text = f"{side} {moved[0][1].word}, {cases}: {', '.join(named)}"
+        fold(console, text, _style(side, moved[0][1]), indent=4)
 
 
 def _print_ends(
     console: Terminal, along: StepAxis, before: str, after: str, cells: Sequence[str]
 ) -> None:
     ends = f"{_WORDS[along]} {before} -> {after}"
-    console.print(Text(f"  {ends}, on {_OTHER[along]} {', '.join(cells)}", "bold"))
+    fold(console, f"{ends}, on {_OTHER[along]} {', '.join(cells)}", "bold", indent=2)
 
 
 def _ratio(found: QuantityStep) -> str:
@@ -266,6 +268,7 @@ def _style(side: str, found: QuantityStep) -> str:
 def _print(
     console: Terminal,
     course: _Course,
+    title: str,
     matrix: Matrix | None,
     locks: RecordedLocks | None,
     disturbed: frozenset[int],
@@ -273,23 +276,23 @@ def _print(
 ) -> None:
     subject = course.subject
     commits = sorted({run.commit[:8] for run in course.runs})
-    where = f"{subject.machine}, {subject.device}, {course.dtype}"
-    console.print(Text(f"{subject.name}  {where}, commit {', '.join(commits)}", "bold"))
+    where = ", ".join((*subject.place, course.dtype))
+    fold(console, f"{title}  {where}, commit {', '.join(commits)}", "bold")
     _print_cells(console, course, disturbed)
     if not course.steps:
-        console.print("  no step is shown between neighbouring releases or Pythons")
+        fold(console, _NO_STEP, indent=2)
     for step in course.steps:
         _print_ends(console, step.along, step.before, step.place, step.cells)
         for side in QUANTITIES:
             if found := step.sides.get(side):
                 each = ", ".join(f"{times(r)} on {cell}" for cell, r in found.each.items())
                 more = f" ({each})" if len(found.each) > 1 else ""
-                text = f"    {side} {found.word}: {_ratio(found)}{more}"
-                console.print(Text(text, _style(side, found) if found.moved else ""))
-        console.print(f"    {step.whose}")
+                text = f"{side} {found.word}: {_ratio(found)}{more}"
+                fold(console, text, _style(side, found) if found.moved else "", indent=4)
+        fold(console, step.whose, indent=4)
         _print_known(console, known, [(course, step)])
         if changed := course.installed(step, matrix, locks):
-            console.print(Text(f"    installed: {changed}", "bright_black"))
+            fold(console, f"installed: {changed}", "bright_black", indent=4)
 
 
 def _print_known(
@@ -297,10 +300,10 @@ def _print_known(
 ) -> None:
     """Print the known cause of steps of one place, and the builds of Python that differ there."""
     if cause := known.causes([course.change(step) for course, step in steps]):
-        console.print(Text(f"    known: {printable(cause)}", "cyan"))
+        fold(console, f"known: {printable(cause)}", "cyan", indent=4)
     pairs = [course.ends(step) for course, step in steps if step.along == "python"]
     for text in builds_beside(pairs):
-        console.print(f"    {text}")
+        fold(console, text, indent=4)
 
 
 def _print_cells(console: Terminal, course: _Course, disturbed: frozenset[int]) -> None:
@@ -317,12 +320,12 @@ def _print_cells(console: Terminal, course: _Course, disturbed: frozenset[int]) 
         ]
         table.add_row(f"  {torch}", *texts)
     console.print(table)
-    legend = "  speedup, eager, compiled; * moved since the release before"
+    legend = "speedup, eager, compiled; * moved since the release before"
     if any(step.along == "python" for step in course.steps):
         legend += ", ^ since the Python before"
     if any(run.id in disturbed for run in runs):
         legend += "; ! disturbed, in no step"
-    console.print(legend, style="bright_black")
+    fold(console, legend, "bright_black", indent=2)
 
 
 def _cell(run: Entry, steps: Sequence[CourseStep]) -> str:

@@ -69,7 +69,8 @@ def import_command(
         _print(imported)
     if imported.refused:
         raise RefusedError(
-            f"{len(imported.refused)} refused; all others were imported",
+            f"{len(imported.refused)} refused; "
+            f"{'all others were' if imported.new else 'nothing was'} imported",
             hint="fix what each reason names, then run the same command again",
         )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
-from xml.etree import ElementTree as ET
 
 import typer
 
@@ -168,7 +167,7 @@ def _raise_for(verdict: Verdict, commits: tuple[str, str], *, allow_missing: boo
     if outdated := verdict.outdated:
         raise FixedError(
             f"{counted(len(outdated), 'result')} passing: {EXPECTATIONS} still expects a failure",
-            hint="remove or narrow the entries: ivhl check --update",
+            hint="remove or narrow the entries: ivhl check expectations names the cases",
         )
     if (gaps or not verdict.compared) and not allow_missing:
         what = f"{counted(len(gaps), 'result')} missing or incomparable" if gaps else ""
@@ -320,23 +319,6 @@ def _as_dict(verdict: Verdict, base: str, head: str, found: Sequence[Confirmed])
     }
 
 
-def _verdict_junit(verdict: Verdict, base: str, head: str) -> str:
-    """Return a test case per finding: worse ones fail, those that cannot be judged are skipped."""
-    suite = ET.Element("testsuite", name=f"ivhl gate {head} against {base}")
-    failing, gaps = (set(map(id, found)) for found in (_failing(verdict), verdict.gaps))
-    for one in verdict.findings:
-        place = printable(f"{one.case.machine}.{one.case.device}.{one.case.cell}")
-        case = ET.SubElement(suite, "testcase", classname=place, name=printable(one.case.name))
-        if id(one) in failing:
-            ET.SubElement(case, "failure", type=one.kind).text = printable(one.reason)
-        elif id(one) in gaps:
-            ET.SubElement(case, "skipped", message=printable(one.reason))
-    counts = {"failures": len(failing), "skipped": len(gaps - failing)}
-    for name, n in {"tests": len(verdict.findings), **counts}.items():
-        suite.set(name, str(n))
-    return ET.tostring(suite, encoding="unicode", xml_declaration=True)
-
-
 def _verdict_annotations(verdict: Verdict, base: str, head: str) -> str:
     """Return commands of GitHub Actions: errors for what is worse, a notice with the headline."""
     lines = [f"::notice title=ivhl gate::{head} against {base}: {_escaped(_headline(verdict))}"]
@@ -372,6 +354,5 @@ def _verdict_markdown(verdict: Verdict, base: str, head: str) -> str:
 
 _WRITERS = {
     "github": _verdict_markdown,
-    "junit": _verdict_junit,
     "annotations": _verdict_annotations,
 }

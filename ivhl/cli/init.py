@@ -43,7 +43,6 @@ def init_command(
         )
     root = Path.cwd()
     console = Terminal(highlight=False, soft_wrap=True)
-    console.print("resolving the packages of every cell ...", style="bright_black")
     plan = make_plan(
         root,
         python or (),
@@ -51,6 +50,7 @@ def init_command(
         github=form is not None,
         today=dt.datetime.now(tz=dt.UTC).date(),
         target=target,
+        tell=lambda text: console.print(text, style="bright_black"),
     )
     if foreign_files(root / "results"):
         console.print(

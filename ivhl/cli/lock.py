@@ -19,6 +19,7 @@ from ivhl.matrix.project import load
 from ivhl.matrix.uv import uv_pool
 from ivhl.matrix.wheels import build_missing
 from ivhl.tracker.terminal import Terminal
+from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -62,7 +63,7 @@ def lock_command(torch: options.Releases = None, *, force: options.Force = False
                 continue
             for state in states:
                 colour = COLOURS[state.kind]
-                detail = f"{len(state.pins)} packages" if state.pins else state.message
+                detail = counted(len(state.pins), "package") if state.pins else state.message
                 console.print(state.kind, style=colour, end=" ")
                 console.print(f"{state.cell.id}:", end=" ")
                 console.print(detail.partition("\n")[0])

@@ -203,15 +203,12 @@ Along = Annotated[
 Until = Annotated[
     str, typer.Option("--until", help="Release or Python from which it no longer holds.")
 ]
-Update = Annotated[
-    bool, typer.Option("--update", help="Write envs/expectations.toml from the records.")
-]
 Stale = Annotated[
     bool, typer.Option("--stale", help="Only cells with a case that lacks a final record.")
 ]
 New = Annotated[bool, typer.Option("--new", help="List PyTorch releases that the matrix lacks.")]
 Form = Annotated[
-    Literal["github", "junit", "annotations"] | None,
+    Literal["github", "annotations"] | None,
     typer.Option(
         "--format",
         help="For a CI. github: Markdown; of matrix a job matrix, of init a workflow.",
@@ -234,14 +231,6 @@ Asv = Annotated[
     typer.Option(
         "--asv/--no-asv", help="Make asv's pages again, or not (default: of a new site only)."
     ),
-]
-Run = Annotated[
-    str | None,
-    typer.Option("--run", help="FILE:LINE of a version check to switch off, then run its tests."),
-]
-Check = Annotated[
-    list[str] | None,
-    typer.Option("--check", help="With --run: a test as pytest names it, or a script."),
 ]
 With = Annotated[
     list[str] | None,
@@ -270,7 +259,6 @@ Error = Annotated[
 Good = Annotated[
     str | None, typer.Option("--good", help="Release without it (default: by the records).")
 ]
-Swap = Annotated[str | None, typer.Option("--swap", help="PACKAGE==VERSION to swap in the cell.")]
 Keep = Annotated[
     bool, typer.Option("--keep", help="Keep the clone and the environment (up to 7 GB).")
 ]

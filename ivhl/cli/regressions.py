@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
 from ivhl.cli import app, options
 from ivhl.cli.declared import known_changes, matrix_beside_records, stored
 from ivhl.cli.names import narrow, recorded
-from ivhl.cli.screen import brief, check_suffix, give, picked, screen
+from ivhl.cli.screen import brief, check_suffix, fold, give, picked, screen
 from ivhl.git import commit_order
+from ivhl.records.identity import titles_of
 from ivhl.records.text import printable
 from ivhl.tracker.changes.annotations import note_of
 from ivhl.tracker.changes.confirmations import confirmation_of, with_confirmed
@@ -77,35 +76,33 @@ def regressions_command(
             _print(console, incident, known, every=every)
         if incidents and not every:
             older = counted(len(incidents) - len(shown), "older incident")
-            console.print(
-                f"{f'{older}; ' * (shown != incidents)}the largest change of each: --all lists all",
-                style="bright_black",
-            )
+            text = f"{older}; " * (shown != incidents)
+            fold(console, f"{text}the largest change of each: --all lists all", "bright_black")
         if not incidents:
-            console.print(f"nothing got worse in {counted(len(kept), 'record')}")
+            fold(console, f"nothing got worse in {counted(len(kept), 'record')}")
         disturbed = disturbed_of(index.entries)
         if loud := [one for one in kept if one.id in disturbed]:
-            console.print(left_out(loud), style="bright_black")
+            fold(console, left_out(loud), "bright_black")
 
 
 def _print(console: Terminal, incident: Incident, known: KnownCauses, *, every: bool) -> None:
-    console.print(Text(_sentence(incident, known), "bold"))
+    fold(console, _sentence(incident, known), "bold")
     if cause := known.causes(incident.changes):
         told = brief(f"known: {printable(cause)}", console, every=every)
-        console.print(Text(f"  {told}", "cyan"))
+        fold(console, told, "cyan", indent=2)
     elif incident.worse:
-        console.print(Text("  cause not known", "bright_black"))
+        fold(console, "cause not known", "bright_black", indent=2)
+    titles = titles_of(change.case for change in incident.changes)
     for change in incident.changes if every else incident.changes[:1]:
-        console.print(Text(f"  {_line(change)}", "red" if incident.worse else "green"))
+        style = "red" if incident.worse else "green"
+        fold(console, _line(change, titles[change.case]), style, indent=2)
         reason = shown_reason(printable(change.reason))
-        console.print(Text(f"    {brief(reason, console, every=every)}", "bright_black"))
+        fold(console, brief(reason, console, every=every), "bright_black", indent=4)
         if again := confirmation_of(change, known.confirmations):
             word = again.state(change) or again.verdict
-            console.print(
-                Text(f"    {word} in {counted(again.rounds, 'round')}: ", "cyan"), end=""
-            )
             told = brief(shown_reason(printable(again.text)), console, every=every)
-            console.print(Text(told, "cyan"))
+            rounds = counted(again.rounds, "round")
+            fold(console, f"{word} in {rounds}: {told}", "cyan", indent=4)
 
 
 def _sentence(incident: Incident, known: KnownCauses) -> str:
@@ -119,11 +116,11 @@ def _sentence(incident: Incident, known: KnownCauses) -> str:
     return f"{what}: {counts}; {states} ({incident.at[:10]})"
 
 
-def _line(change: Change) -> str:
+def _line(change: Change, title: str) -> str:
     # Slower is a speedup below 1x and seconds above it: the number alone would not say which.
     effect = "" if change.effect is None else f", {change.effect_of} {change.effect:.2f}x"
     place = ", ".join(change.case.place)
-    return f"{change.kind}{effect}  {change.case.name}  {place}  [{change.state}]"
+    return f"{change.kind}{effect}  {title}  {place}  [{change.state}]"
 
 
 def _as_dict(incident: Incident, known: KnownCauses) -> dict[str, Any]:

@@ -6,15 +6,12 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.text import Text
 
 from ivhl.cli import app, options
 from ivhl.cli.declared import matrix_beside_records, stored
 from ivhl.cli.names import narrow
 from ivhl.cli.screen import LINES, check_suffix, give, picked, screen
-from ivhl.errors import SpecError
-from ivhl.tracker.store.export import export_parquet
 from ivhl.tracker.store.records import case_name, is_existing
 from ivhl.tracker.support.compat import format_speedup, status_of
 from ivhl.tracker.support.table import STYLES
@@ -42,19 +39,10 @@ def results_command(
 ) -> None:
     """List the records, newest first.
 
-    --json prints them as stored, with all samples. --output writes .csv, .json, or .parquet with
-    the records that newer ones replaced and all samples (needs pyarrow).
+    --json prints them as stored, with all samples. --output writes .csv or .json.
     """
-    check_suffix(output, ".csv", ".json", ".parquet")
+    check_suffix(output, ".csv", ".json")
     root, _, index = stored(results, every=True)
-    if output is not None and output.suffix.lower() == ".parquet":
-        if any(chosen.values()):
-            raise SpecError(
-                "--output: Parquet holds all records, so no option may choose some",
-                hint="leave the options out, or write .csv",
-            )
-        typer.echo(f"{output}: {counted(export_parquet(index, output), 'record')}")
-        return
     newest = sorted(index.entries, key=lambda entry: (entry.recorded_at, entry.key), reverse=True)
     entries = narrow(newest, matrix_beside_records(root), **chosen)
     if as_json or output is not None:

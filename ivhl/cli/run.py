@@ -12,16 +12,17 @@ from packaging.version import Version
 
 from ivhl.cli import app, options
 from ivhl.cli.screen import print_json
-from ivhl.errors import ResultsError, SpecError
+from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.locks import lock_state
 from ivhl.script.blaming import blame_script
-from ivhl.script.cells import SHIPPED, UnavailableError, shipped_matrix
+from ivhl.script.cells import SHIPPED, shipped_matrix
 from ivhl.script.matrix import ScriptRuns, Wanted
+from ivhl.script.overlay import UnavailableError
 from ivhl.script.requirements import needs_of
 from ivhl.script.running import Script, network_can_be_left
 from ivhl.tracker.support.messages import dynamo_id
-from ivhl.tracker.terminal import Terminal
-from ivhl.tracker.wording import counted
+from ivhl.tracker.terminal import Columns, Terminal
+from ivhl.tracker.wording import counted, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,8 +34,9 @@ SCHEMA: Final = "ivhl.script/1"
 DIFFERS: Final = 7
 _SHOWN_LINES: Final = 8
 _LONGEST: Final = 90  # characters of an outcome in a sentence
-_STATUS: Final = re.compile("[0-9]{1,3}")
 _NARROWEST: Final = 20
+_BESIDE: Final = 60  # columns of what stands beside an outcome
+_STATUS: Final = re.compile("[0-9]{1,3}")
 _COUNTS: Final = ("graphs", "breaks", "recompiles", "s")
 _TIERS: Final[dict[str, Tier]] = {"default": "default", "all": "extended", "next": "next"}
 
@@ -101,22 +103,22 @@ def blame_file(
     python: str | None,
     requirements: Sequence[str],
     *,
-    is_case: bool,
+    others: Sequence[str],
 ) -> None:
     """Print which stage of the compiler makes a script end otherwise, and what cures it.
 
     Raises:
-        SpecError: If options of a case are given (``is_case``).
+        SpecError: If options of a case are given (``others``).
         ResultsError: If the cell cannot exist.
         typer.Exit: With 7 if a stage does.
     """
     from ivhl.bench.blame import SETTINGS  # noqa: PLC0415  (`ivhl run` needs nothing of it)
     from ivhl.tracker.causes.blame import STAGES  # noqa: PLC0415
 
-    if is_case:
+    if others:
         raise SpecError(
             f"{to_run.path}: is a script, which takes no other option than --python, --torch, "
-            "--with, --network and --deadline",
+            f"--with, --network and --deadline (got {' '.join(others)})",
             hint=f"ivhl blame {to_run.path}",
         )
     stages = {str(name): text for name, text in STAGES.items()}
@@ -193,9 +195,7 @@ def _releases_of(matrix: Matrix, text: str) -> Sequence[str]:
     if not dots:
         release = matrix.release(text)
         if release not in known:
-            raise SpecError(
-                f"--torch: ivhl has no lock of {release}", hint=f"it has {', '.join(known)}"
-            )
+            raise UnknownNameError("PyTorch release", text, known)
         return (release,)
     ends = [Version(matrix.release(end)) for end in (first or known[0], last or known[-1])]
     found = [release for release in known if ends[0] <= Version(release) <= ends[1]]
@@ -214,9 +214,8 @@ def outcome_text(outcome: ScriptOutcome) -> str:
     if outcome.exception:
         kind = outcome.exception.rpartition(".")[2]
         text += f", {kind}: {outcome.first_line}".rstrip(": ")
-    if number := dynamo_id(outcome.message):
-        text += f" [{number}]"
-    return text + (", flaky" if outcome.flaky else "")
+    number = dynamo_id(outcome.message)
+    return text + (f" [{number}]" if number else "") + ", flaky" * outcome.flaky
 
 
 def _show(runs: ScriptRuns, *, as_json: bool) -> None:
@@ -226,25 +225,16 @@ def _show(runs: ScriptRuns, *, as_json: bool) -> None:
     console = Terminal(highlight=False)
     groups = runs.groups()
     ordered = runs.in_order()
-    rows: list[tuple[str, ...]] = [("cell", " ", "outcome", *_COUNTS)]
+    table = Columns("cell", "", "outcome", *_COUNTS)
     for cell in ordered:
         outcome = runs.outcomes[cell]
         found = (outcome.graphs, outcome.graph_breaks, outcome.recompiles)
         numbers = (*("-" if n is None else str(n) for n in found), f"{outcome.seconds:.1f}")
-        letter = chr(ord("A") + groups[cell]) if cell in groups else " "
-        blank = ("",) * len(numbers)
-        rows.append(
-            (cell.id, letter, outcome_text(outcome), *(numbers if letter != " " else blank))
-        )
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    # The outcome gets what is left of the line: no column is cut for its sake.
-    left = console.width - sum(widths) + widths[2] - 2 * (len(widths) - 1)
-    widths[2] = min(widths[2], max(left, _NARROWEST))
-    for row in rows:
-        text = row[2] if len(row[2]) <= widths[2] else f"{row[2][: widths[2] - 1]}…"
-        texts = [row[0].ljust(widths[0]), row[1], text.ljust(widths[2])]
-        texts += [text.rjust(width) for text, width in zip(row[3:], widths[3:], strict=True)]
-        console.print("  ".join(texts).rstrip(), soft_wrap=True)
+        letter = chr(ord("A") + groups[cell]) if cell in groups else ""
+        # In one line, unless the terminal is narrow: all of it is printed below.
+        text = shortened(outcome_text(outcome), max(console.width - _BESIDE, _NARROWEST))
+        table.add_row(cell.id, letter, text, *(numbers if letter else ()))
+    console.print(table)
     for group in sorted(set(groups.values())):
         cells = [cell for cell in ordered if groups.get(cell) == group]
         _show_output(console, chr(ord("A") + group), runs.outcomes[cells[0]])
@@ -296,7 +286,7 @@ def _in_short(outcome: ScriptOutcome) -> str:
     text = outcome_text(outcome)
     if lines and not outcome.exception:
         text += f", prints {lines[-1]}"
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return shortened(text, _LONGEST)
 
 
 def _as_json(runs: ScriptRuns) -> dict[str, object]:

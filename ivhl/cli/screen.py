@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ivhl.errors import SpecError
 from ivhl.records.files import replaced_whole
-from ivhl.tracker.store.export import csv_text
+from ivhl.tracker.support.table import csv_text
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 
 LINES: Final = 40
+# Columns of which a reason fills one line; on fewer it is folded, and no less of it is shown.
+_WIDTH: Final = 100
 
 
 @contextmanager
@@ -62,9 +64,16 @@ def _print_first(console: Terminal, lines: Sequence[str], more: str) -> None:
         console.print(f"... {counted(hidden, 'more line')}: {more}", style="bright_black")
 
 
+def fold(console: Terminal, text: str, style: str = "", *, indent: int = 0) -> None:
+    """Print a text between words on as many lines as it needs, all of them indented."""
+    for line in Text(text, style).wrap(console, max(console.width - indent, 1), overflow="fold"):
+        line.rstrip()
+        console.print(Text(" " * indent).append_text(line), soft_wrap=True)
+
+
 def brief(text: str, console: Terminal, *, every: bool) -> str:
-    """Return a text that fits a line below its subject, or all of it."""
-    room = console.width - 7
+    """Return a text that fits a line of 100 columns below its subject, or all of it."""
+    room = max(console.width, _WIDTH) - 7
     return text if every or cell_len(text) <= room else f"{set_cell_size(text, room)}..."
 
 
@@ -86,9 +95,7 @@ def give(
         return
     rows = list(table)
     whole = {"schema": schema, **values}
-    text = (
-        json.dumps(whole, indent=1) + "\n" if output.suffix.lower() == ".json" else csv_text(rows)
-    )
+    text = json.dumps(whole, indent=1) + "\n" if output.suffix.lower() == ".json" else csv_text(rows)
     with replaced_whole(output) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
     typer.echo(f"{output}: {counted(len(rows), 'row')}")

@@ -9,10 +9,11 @@ import typer
 from ivhl.cli.run import cells_of
 from ivhl.cli.screen import print_json
 from ivhl.errors import SpecError
-from ivhl.init.declare import arguments_in, declaration
+from ivhl.init.declare import declaration
 from ivhl.init.files import write_changes
 from ivhl.matrix.project import find_root, load_project
-from ivhl.script.cells import UnavailableError, cell_in_use, shipped_matrix
+from ivhl.script.cells import cell_in_use, shipped_matrix
+from ivhl.script.overlay import UnavailableError
 from ivhl.script.running import network_can_be_left
 from ivhl.script.trying import TargetTried, packages_of, read_target, try_in
 from ivhl.script.verdict import details, first_line, verdict
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "ivhl.try/1"
 FAILED: Final = 7
+# Input of no file: whatever declares a target already is refused before the trial.
+_UNKNOWN: Final = "not known yet"
 
 
 def try_target(
@@ -110,7 +113,7 @@ def _project_for(text: str) -> Path:
             f"--save: {text}: a cell imports what is measured as a module",
             hint="name it as package.module:function",
         )
-    arguments_in(root, text)
+    declaration(root, load_project(root).workloads, text, [_UNKNOWN])  # refuses an existing file
     return root
 
 

@@ -82,10 +82,10 @@ def try_command(
             network=network, logs=every, as_json=as_json, save=save,
         )  # fmt: skip
         return
-    if save:
+    if save or inputs or step or requirement or network or as_json:
         raise SpecError(
-            "--save: declares a target, and none is given",
-            hint="ivhl try package.module:function --save",
+            "--save, --input, --step, --with, --network, --json: of a target, and none is given",
+            hint="ivhl try package.module:function --input 8,64",
         )
     root, matrix = load()
     check_device(device)

@@ -126,7 +126,7 @@ def _read(sources: Sequence[Path]) -> tuple[list[Offered], list[Refused]]:
     if unnamed:
         refused.append(
             Refused(
-                f"{unnamed} more lines",
+                counted(unnamed, "more line"),
                 f"refused, and only the first {_MOST_REFUSED} are named",
                 "check whether these are files of records",
             )

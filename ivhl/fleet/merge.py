@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from ivhl.errors import ResultsError
 from ivhl.records.age import recorded_rank
 from ivhl.records.files import UNFINISHED, without_links, write_whole
-from ivhl.records.lines import within_limits
+from ivhl.records.lines import lines_of, read_plain, within_limits
 from ivhl.records.reader import read_record
 from ivhl.records.record import to_json
-from ivhl.tracker.store.reading import PACKED, with_packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,8 +37,7 @@ def merge_records(path: Path, records: Iterable[RunRecord]) -> Merged:
 
     Lines are sorted by time: the later line of a case counts, and the result must not depend on the
     order of imports. Lines that cannot be read are kept, at the beginning. Without a new record the
-    file is not written; with one, what is packed of it is unpacked, since lines of two files would
-    be ordered in another way than those of one.
+    file is not written.
 
     Raises:
         FullError: If the file would be over a limit; it is then unchanged.
@@ -70,19 +68,16 @@ def merge_records(path: Path, records: Iterable[RunRecord]) -> Merged:
         lines.sort(key=lambda line: line[:2])
         data = b"".join(line + b"\n" for *_, line in lines)
         write_whole(path, _within_limits(path, data), path.parents[2])
-        # A kill before this leaves each record twice, which is one for every view.
-        path.with_name(path.name + PACKED).unlink(missing_ok=True)
     return Merged(new, had)
 
 
 def _lines(path: Path) -> list[bytes]:
     try:
-        data = with_packed(path)
+        return [line.data for line in lines_of(read_plain(path))] if path.exists() else []
     except ResultsError as error:
         raise ResultsError(
             f"{path}: {error}", hint="check its permissions, or move it elsewhere"
         ) from error
-    return [line for line in data.split(b"\n") if line]
 
 
 def _within_limits(path: Path, data: bytes) -> bytes:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ivhl.errors import SpecError, UnknownNameError
 from ivhl.image.engine import Client, EngineError, engine_errors
 from ivhl.image.recipe import BASE_LABEL, COMMIT_LABEL, LABEL, write_context
 
@@ -86,27 +85,6 @@ def list_images(client: Client, cell: str = "") -> tuple[Image, ...]:
         found = [one.attrs for one in client.images.list(filters={"label": label})]
     images = [_image(attributes) for attributes in found]
     return tuple(sorted(images, key=lambda image: (image.created, image.id), reverse=True))
-
-
-def find_image(client: Client, name: str) -> Image:
-    """Return an image that was built here, by tag, digest or start of the digest.
-
-    Raises:
-        UnknownNameError: If the engine has no such image.
-        SpecError: If the engine has no images of cells.
-        EngineError: If the engine does not answer.
-    """
-    images = list_images(client)
-    for image in images:
-        if name in (image.id, *image.tags) or (name and image.short.startswith(name)):
-            return image
-    known = [tag for image in images for tag in (*image.tags, image.short)]
-    if not known:
-        raise SpecError(
-            f"there is no image {name!r}, and none of any cell",
-            hint="ivhl image CELL makes one",
-        )
-    raise UnknownNameError("image", name, known)
 
 
 def present_image(client: Client, recipe: Recipe) -> Image | None:

@@ -126,7 +126,7 @@ def _not_there(root: Path, project: Project, workloads: tuple[Workload, ...]) ->
                     yield f"{one.name}: {text!r}: there is no module {module}"
                 continue
             try:
-                tree = parsed(decoded(path)[0])
+                tree = parsed(decoded(path))
             except SyntaxError as error:
                 yield f"{path.relative_to(root)}:{error.lineno}: {error.msg}"
                 continue

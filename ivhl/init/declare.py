@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 import json
 import re
-from difflib import get_close_matches
 from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ivhl.errors import SpecError
+from ivhl.errors import SpecError, nearest
 from ivhl.init.files import FileChange, fill
 from ivhl.matrix.spec import read_plain
 from ivhl.reading import arguments_of
@@ -48,15 +47,13 @@ def arguments_in(root: Path, target: str) -> int:
             )
         return 1
     try:
-        tree = parsed(decoded(path)[0])
+        tree = parsed(decoded(path))
     except UNPARSED as error:
         raise SpecError(f"{path}: cannot be read: {error}", hint="correct it first") from error
     if not binds(tree, name.partition(".")[0]):
         known = [one.name for one in tree.body if hasattr(one, "name")]
-        near = get_close_matches(name, known, n=1)
         raise SpecError(
-            f"{target!r}: {path.relative_to(root)} defines no {name}",
-            hint=f"did you mean {near[0]}?" if near else f"it defines {', '.join(known)}",
+            f"{target!r}: {path.relative_to(root)} defines no {name}", hint=nearest(name, known)
         )
     defined = next((one for one in tree.body if getattr(one, "name", "") == name), None)
     if isinstance(defined, ast.ClassDef):
@@ -82,7 +79,7 @@ def declaration(
     root: Path,
     folder: str,
     target: str,
-    arguments: Sequence[str] = (),
+    arguments: Sequence[str] | None = None,
     *,
     keywords: Mapping[str, str] | None = None,
     fields: str = "",
@@ -93,7 +90,7 @@ def declaration(
         root: The project.
         folder: Its folder of benchmarks.
         target: ``package.module:name``.
-        arguments: Source of each input; without any, those that ``arguments_in`` counts, to correct.
+        arguments: Source of each input; ``None`` for as many as ``arguments_in`` counts, to correct.
         keywords: Source of each that is given by name; then the call gets nothing else.
         fields: Further arguments of ``workload``, e.g. ``, passes="forward"``.
 
@@ -109,17 +106,19 @@ def declaration(
     name = target.partition(":")[2].partition("(")[0].rpartition(".")[2]
     stem = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     path = Path(folder, f"{stem}_case.py" if iskeyword(stem) else f"{stem}.py")
-    values = [*arguments] or [_EXAMPLE] * (0 if keywords else count)
+    is_example = arguments is None
+    values = [_EXAMPLE] * count if arguments is None else arguments
     lines = f"({values[0]},)" if len(values) == 1 else _lines("()", values)
     named = [f"{json.dumps(key)}: {value}" for key, value in (keywords or {}).items()]
     text = fill(
         "target.py.txt",
         target=target.partition("(")[0],
         name=name,
-        correct="" if arguments or keywords else " Correct the shapes.",
+        parameters="size, generator" if is_example else "",
+        correct=" Correct the shapes." if is_example else "",
         inputs=_lines("{}", named) if named else lines,
         call=json.dumps(target),  # ASCII, and a text of Python
-        fields=fields or (', sizes={"small": 8}' if not arguments and not keywords else ""),
+        fields=fields or (', sizes={"small": 8}' if is_example else ""),
     )
     there = root / path
     if there.exists() and read_plain(there) != text.encode():

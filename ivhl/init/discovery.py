@@ -188,7 +188,7 @@ def _searches(root: Path, raw: dict[str, Any]) -> Iterator[tuple[str, dict[str, 
 def _setup_words(root: Path) -> list[ast.keyword]:
     """Return the keywords of ``setup(...)`` in ``setup.py``."""
     try:
-        tree = parsed(decoded(root / "setup.py")[0])
+        tree = parsed(decoded(root / "setup.py"))
     except (OSError, *UNPARSED):
         return []
     return [

@@ -40,9 +40,10 @@ from ivhl.matrix.uv import uv_pool
 from ivhl.matrix.wheels import build_missing, needed_wheels, pin_of
 from ivhl.records.files import UNFINISHED, without_links
 from ivhl.records.text import is_printable
+from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from packaging.specifiers import SpecifierSet
 
@@ -99,6 +100,7 @@ def make_plan(
     github: bool,
     today: dt.date,
     target: str = "",
+    tell: Callable[[str], object] = str,
 ) -> InitPlan:
     """Read the project and return what it lacks. Writes nothing into it.
 
@@ -110,6 +112,7 @@ def make_plan(
         today: Packages published on this day or later are ignored, so that the locks can be made
             again.
         target: ``package.module:function`` to declare; empty for the example.
+        tell: Prints what takes long.
 
     Raises:
         SpecError: If the project cannot be read, or forbids what is asked for.
@@ -128,16 +131,16 @@ def make_plan(
     if path.is_file():
         notes += _not_in_matrix(load_matrix(path), pythons, releases)
         text = path.read_text(encoding="utf-8")
-        locked = _locked(root, text)
+        locked = _locked(root, text, tell)
     else:
         pythons, releases, why = _chosen(source, pythons, releases)
         notes += why
         text = _matrix_text(source, pythons, releases, today - dt.timedelta(days=1))
-        locked = _locked(root, text)
+        locked = _locked(root, text, tell)
         if built := _to_build(root, locked):
             more = text.replace(_BUILT_NONE, f"built = [{', '.join(map(toml_text, built))}]\n")
             try:
-                locked = _locked(root, more)
+                locked = _locked(root, more, tell)
                 text = more
                 notes.append(f"no wheel in the registry, built from source: {', '.join(built)}")
             except LockError as error:  # the cells stay unavailable, for the reason that uv gives
@@ -307,7 +310,7 @@ def _matrix_text(
     )
 
 
-def _locked(root: Path, text: str) -> _Locked:
+def _locked(root: Path, text: str, tell: Callable[[str], object]) -> _Locked:
     """Lock every cell in a temporary folder, beside the locks that the project has.
 
     Raises:
@@ -327,6 +330,8 @@ def _locked(root: Path, text: str) -> _Locked:
         new = build_missing(stage, matrix)
         cells = matrix.cells(tier="extended")
         missing = [cell for cell in cells if lock_state(stage, cell).kind == "missing"]
+        if missing:
+            tell(f"resolving the packages of {counted(len(missing), 'cell')} ...")
         with uv_pool(_AT_ONCE) as pool:
             releases = dict.fromkeys(cell.torch for cell in missing)
             list(pool.map(lambda release: _lock(stage, matrix, release, missing), releases))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
-from ivhl.errors import InterpreterError, LockError
+from ivhl.errors import InterpreterError, LockError, counted
 from ivhl.matrix.spec import read_plain
 from ivhl.matrix.uv import run_uv
 
@@ -105,7 +105,7 @@ def _candidates(
     ]
     yield from (("PATH", path) for path in on_path)
     if not any(path.name != "python3" for path in on_path):
-        looked.append(f"PATH: no python{python} in its {len(folders)} folders")
+        looked.append(f"PATH: no python{python} in its {counted(len(folders), 'folder')}")
     for versions in _pyenv_folders():
         in_pyenv = list(_pyenv_versions(root, versions, python))
         yield from (("pyenv", path) for path in in_pyenv)

@@ -22,6 +22,8 @@ from ivhl.measure.process import Ending, Nursery, NurseryError, beginning, run_l
 from ivhl.records.record import Failure, Phase
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ivhl.measure.run import Run
     from ivhl.records.record import FailureClass
     from ivhl.workload import Case
@@ -97,9 +99,8 @@ class Launcher:
         nursery = self.start()
         argument = json.dumps(asdict(job))
         limit = self._run.effort.memory_limit or memory_limit()
-        run, words = run_limited, [sys.executable, "-m"]
-        if nursery is not None:
-            run, words = nursery.run, []
+        run: Callable[..., Ending] = run_limited if nursery is None else nursery.run
+        words = [sys.executable, "-m"] if nursery is None else []
         try:
             return run(
                 [*words, "ivhl.measure.case", argument],

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from ivhl.errors import counted
 from ivhl.measure.failures import classify
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def write_script(
                     "inputs": known, "checks": checked.number, "seen": checked.seen,
                 }  # fmt: skip
     text = "no graph shows it by itself" if graphs else "Dynamo handed no graph to the backend"
-    return {"script": "", "why": f"{text} ({len(graphs)} graphs)"}
+    return {"script": "", "why": f"{text} ({counted(len(graphs), 'graph')})"}
 
 
 class _Checked:

@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from ivhl.errors import counted
 from ivhl.measure.case import Measurement, class_of
 from ivhl.measure.failures import (
     CaseError,
@@ -143,9 +144,9 @@ def _print_compile(found: dict[str, Any]) -> None:
     again = _by_cause(facts["recompiles"])
     eagerly = f", {total - compiled} run eagerly" if total and compiled < total else ""
     print(
-        f"  first call {facts['warm_s']:.1f} s: {facts['graphs']} graphs, {compiled} of {total} "
-        f"frames compiled{eagerly}, {len(facts['graph_breaks'])} kinds of graph breaks, "
-        f"{len(again)} of recompiles"
+        f"  first call {facts['warm_s']:.1f} s: {counted(facts['graphs'], 'graph')}, {compiled} of "
+        f"{counted(total, 'frame')} compiled{eagerly}, graph breaks of "
+        f"{counted(len(facts['graph_breaks']), 'kind')}, recompiles of {counted(len(again), 'kind')}"
     )
     for one in facts["graph_breaks"]:
         print(f"  graph break, {one['count']}x: {one['text']}")

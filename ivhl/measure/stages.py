@@ -45,13 +45,8 @@ if TYPE_CHECKING:
 # What a trial does beside compiling and judging.
 Task = Literal["judge", "bisect", "reduce"]
 POLL_S = 0.05
-# Loggers of PyTorch by what they print, and the log that switches each on.
-_ARTIFACTS = {
-    "graphs": ("torch._dynamo.output_graph.__graph_code", "graph_code"),
-    "guards": ("torch._dynamo.guards.__guards", "guards"),
-    "kernels": ("torch._inductor.async_compile.__kernel_code", "kernel_code"),
-    "wrappers": ("torch._inductor.codecache.__output_code", "output_code"),
-}
+# PyTorch's log of the kernels that it generates, and its logger.
+_KERNELS, _KERNEL_LOGGER = "kernel_code", "torch._inductor.async_compile.__kernel_code"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +63,7 @@ class StageTrial:
         fullgraph: Replaces the variant's ``fullgraph``; ``None`` does not.
         threads: CPU threads; 0 for those of the job.
         task: What is done.
-        read: Whether the journal gets graphs, guards and code.
+        read: Whether the journal gets the generated kernels.
         symptom: Failure class that the trial asks for, where it must know.
     """
 
@@ -317,13 +312,13 @@ class Staged(Measurement):
 
 @contextmanager
 def heard(journal: Journal) -> Iterator[None]:
-    """Note what PyTorch prints of graphs, guards and code meanwhile, by kind."""
+    """Note the kernels that PyTorch prints meanwhile."""
     import torch  # noqa: PLC0415
 
-    found: dict[str, list[str]] = {kind: [] for kind in _ARTIFACTS}
+    found: list[str] = []
     # 2.2.2 has no kernel_code, and refuses a log that it does not have.
     known = torch._logging._internal.log_registry.artifact_names  # noqa: SLF001
-    ours = {log: True for _, log in _ARTIFACTS.values() if log in known}
+    ours = {_KERNELS: True} if _KERNELS in known else {}
     set_logs = torch._logging.set_logs  # noqa: SLF001
 
     def with_ours(**logs: Any) -> None:  # noqa: ANN401  (each call replaces what others have set)
@@ -331,12 +326,11 @@ def heard(journal: Journal) -> Iterator[None]:
 
     torch._logging.set_logs = with_ours  # noqa: SLF001
     with_ours()
-    for kind, (name, _) in _ARTIFACTS.items():
-        logging.getLogger(name).addHandler(_IntoTexts(found[kind]))
+    logging.getLogger(_KERNEL_LOGGER).addHandler(_IntoTexts(found))
     try:
         yield
     finally:
-        journal.note(**found)
+        journal.note(kernels=found)
 
 
 class _IntoTexts(logging.Handler):

@@ -19,6 +19,7 @@ import sys
 import time
 from contextlib import nullcontext
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import cache, partial
 from pathlib import Path
 from statistics import median
@@ -100,7 +101,7 @@ def draw(one: TensorLike, generator: torch.Generator) -> torch.Tensor:
 
 
 def source_of(value: Any) -> str:  # noqa: ANN401  (an argument)
-    """Return Python that draws a tensor as ``draw`` does, from ``generator``; else the literal.
+    """Return Python that draws a tensor as ``draw`` does, by torch's own seed; else the literal.
 
     Empty if it is neither.
     """
@@ -111,13 +112,13 @@ def source_of(value: Any) -> str:  # noqa: ANN401  (an argument)
             return ""
     shape, low, high = value.shape, value.low, value.high
     if value.dtype == "bool":
-        return f"torch.rand({shape}, generator=generator) > 0.5"
+        return f"torch.rand({shape}) > 0.5"
     if value.dtype == "long":
         first, end = int(low or 0), int(high or 10)
-        return f"torch.randint({first}, {max(end, first + 1)}, {shape}, generator=generator)"
+        return f"torch.randint({first}, {max(end, first + 1)}, {shape})"
     if low is None or high is None:
-        return f"torch.randn({shape}, dtype=torch.float64, generator=generator)"
-    unit = f"torch.rand({shape}, dtype=torch.float64, generator=generator)"
+        return f"torch.randn({shape}, dtype=torch.float64)"
+    unit = f"torch.rand({shape}, dtype=torch.float64)"
     return f"{low} + {high - low} * {unit}"
 
 
@@ -141,7 +142,10 @@ def named() -> Any:  # noqa: ANN401  (a function or a class)
     try:
         return eval(ast.unparse(function), _namespace(module))  # noqa: S307  (the user's own words)
     except (NameError, AttributeError) as error:
-        raise TargetError(f"{target().module}: {error}") from error
+        known = dir(module if isinstance(error, NameError) else error.obj)
+        near = get_close_matches(error.name or "", known, n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise TargetError(f"{target().module}: {error}{meant}") from error
 
 
 @cache
@@ -192,7 +196,8 @@ def _namespace(module: Any) -> dict[str, Any]:  # noqa: ANN401  (a module)
     named = {node.id for node in nodes if isinstance(node, ast.Name)}
     # Packages that import their names lazily have them by attribute only.
     lazy = {name: getattr(module, name) for name in named if hasattr(module, name)}
-    return {"torch": torch, **getattr(module, "__dict__", {}), **lazy}
+    top = module.__name__.partition(".")[0]
+    return {"torch": torch, top: sys.modules[top], **getattr(module, "__dict__", {}), **lazy}
 
 
 def make_model(size: Any) -> Any:  # noqa: ANN401, ARG001  (a model)
@@ -369,7 +374,7 @@ def _guesses(found: Any) -> Iterator[Guess]:  # noqa: ANN401
     import torch  # noqa: PLC0415
 
     is_model = isinstance(found, torch.nn.Module)
-    yield from filter(None, [_of_model(found)] if is_model else [])
+    yield from filter(None, [_of_model(found), _of_call()] if is_model else [])
     yield from filter(None, [_of_example(type(found) if is_model else found)])
     yield from _of_layer(found) if is_model else _of_signature(found)
 
@@ -395,6 +400,21 @@ def _of_model(model: Any) -> Guess | None:  # noqa: ANN401, PLR0911  (timm's or 
     if name == "input_values":
         return Guess((TensorLike((_BATCH, 16000)),), {}, "its main input, a second of sound")
     return None
+
+
+def _of_call() -> Guess | None:
+    """Return the image whose side the expression itself says, e.g. ``ViT(image_size=32)``."""
+    tree = ast.parse(target().expression, mode="eval").body
+    said = {
+        keyword.arg: keyword.value.value
+        for keyword in (tree.keywords if isinstance(tree, ast.Call) else ())
+        if isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, int)
+    }
+    side = next((said[name] for name in ("image_size", "img_size") if name in said), None)
+    if side is None:
+        return None
+    channels = next((said[n] for n in ("channels", "in_channels", "in_chans") if n in said), 3)
+    return Guess((TensorLike((_BATCH, channels, side, side)),), {}, "its call")
 
 
 def _of_layer(model: Any) -> Iterator[Guess]:  # noqa: ANN401

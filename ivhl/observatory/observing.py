@@ -33,7 +33,9 @@ from ivhl.observatory.record import (
 )
 from ivhl.records.files import write_whole
 from ivhl.records.text import tidy
-from ivhl.script.cells import MARK, SHIPPED, UnavailableError, cell_in_use, cells_folder
+from ivhl.script import overlay
+from ivhl.script.cells import MARK, SHIPPED, cell_in_use, cells_folder
+from ivhl.script.overlay import UnavailableError
 from ivhl.script.trying import TargetTried, try_in
 from ivhl.script.verdict import first_line, verdict
 
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
 
 RECORDS: Final = "records"
 LOCKS: Final = "locks"
-OVERLAY_LOCK: Final = "ivhl-overlay.txt"
 # A case of the first sixty libraries takes a tenth of that, and a model compiles in a few minutes.
 EFFORT: Final = Effort(deadline_s=300.0, memory_limit=8 << 30)
 # CPU seconds of a case without an earlier record, and GB of what has to be made.
@@ -194,9 +195,8 @@ class Observatory:
                         yield self._kept(one, question, tried, took, **environment)
             except UnavailableError as error:
                 tried = TargetTried({"unavailable": str(error)}, "")
-                kind = getattr(error, "kind", "")
                 for question in one.questions:
-                    yield self._kept(one, question, tried, took, unavailable=kind)
+                    yield self._kept(one, question, tried, took, unavailable=error.kind)
             except LockError as error:
                 self._tell(f"{one.cell.id} {one.library.name}: not run: {error}")
 
@@ -204,7 +204,7 @@ class Observatory:
         """Return version and lock of what the library adds to a cell, and keep that lock."""
         mark = json.loads((place / MARK).read_text(encoding="utf-8"))
         version = mark.get("added", {}).get(work.library.name)
-        lock = place / OVERLAY_LOCK
+        lock = place / overlay.LOCK
         if not lock.is_file():
             return {"version": version}
         data = lock.read_bytes()

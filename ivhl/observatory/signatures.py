@@ -55,7 +55,9 @@ _PYTHONS: Final = re.compile(
 _LARGER: Final = re.compile(
     r"(?:wrong|failed) with inputs [^:]*: (?:[\w.]*(?:Error|Exception|Failed|Unsupported): )?"
 )
-_OWN_BREAK: Final = re.compile(r"`torch\.(?:_dynamo\.graph_break|_dynamo\.disable|compiler\.disable)")
+_OWN_BREAK: Final = re.compile(
+    r"`torch\.(?:_dynamo\.graph_break|_dynamo\.disable|compiler\.disable)"
+)
 _LONGEST_NAME: Final = 60
 
 
@@ -201,7 +203,12 @@ def _shown_by(record: Observed) -> Iterator[_Shown]:
     place = _place(record, failure, fault)
     text = cause_of(failure.message) or failure.exception
     cause = Cause(
-        record.status, failure.phase, failure.failure_class, text, place, dynamo_id(failure.message)
+        record.status,
+        failure.phase,
+        failure.failure_class,
+        text,
+        place,
+        dynamo_id(failure.message),
     )
     yield _Shown(record, cause, failure.message, fault)
 

@@ -27,8 +27,8 @@ from ivhl.pages.render import (
     static_files,
 )
 from ivhl.records.lines import read_bytes
-from ivhl.tracker.store.export import csv_text
 from ivhl.tracker.support.compat import compat_json
+from ivhl.tracker.support.table import csv_text
 from ivhl.tracker.views.case import case_view, cell_details, course_part, parts_of
 from ivhl.tracker.views.environment import environment_views
 from ivhl.tracker.views.facts import signed_by

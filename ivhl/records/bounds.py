@@ -3,7 +3,7 @@
 JSON and Python know numbers that arithmetic does not: ``10**400`` is no float, ``5e-324`` has no
 reciprocal, the logarithm of zero does not exist. Texts of a record reach names of files, git,
 shells and pages. One such value would stop the page or the table of all other records, so
-``reader`` applies the bounds wherever a record is read: in the results, in packed files, in a cell
+``reader`` applies the bounds wherever a record is read: in the results, in a cell
 and at import.
 """
 

@@ -10,6 +10,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ivhl.records.record import RunRecord
 
 
@@ -86,6 +88,18 @@ class CaseInCell(NamedTuple):
     def row(self) -> CaseInCell:
         """What a row of a table is about: ``over_cells``, with locks or without, of any version."""
         return self._replace(python="", torch="", existing=False, workload_version=0)
+
+
+def titles_of(cases: Iterable[CaseInCell]) -> dict[CaseInCell, str]:
+    """Return the name of each case, with its version where several versions are among them."""
+    every = dict.fromkeys(cases)
+    versions: dict[str, set[int]] = {}
+    for case in every:
+        versions.setdefault(case.name, set()).add(case.workload_version)
+    return {
+        case: case.name + f" (version {case.workload_version})" * (len(versions[case.name]) > 1)
+        for case in every
+    }
 
 
 # What identifies a record: a later one of the same case in its cell at the same commit replaces it.

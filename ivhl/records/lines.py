@@ -53,20 +53,11 @@ def lines_of(data: bytes, start: int = 0, number: int = 0) -> Iterator[Line]:
 
 
 def read_plain(path: Path) -> bytes:
-    """Return the content of a file of records that is not packed.
+    """Return the content of a file of records.
 
     Raises:
         ResultsError: If it cannot be read, or is over a limit. Then nothing of it counts: with a
             part of its lines, an older record would be taken for the newest one of its case.
-    """
-    return within_limits(read_bytes(path))
-
-
-def read_bytes(path: Path) -> bytes:
-    """Return what a file has, packed or not.
-
-    Raises:
-        ResultsError: If it cannot be read, or is larger than ``LARGEST``.
     """
     try:
         # A pipe would block forever, and a device may never end.
@@ -80,7 +71,7 @@ def read_bytes(path: Path) -> bytes:
         raise ResultsError(f"cannot be read: {error.strerror}") from error
     if len(data) > LARGEST:  # it grew meanwhile
         raise ResultsError(f"must have at most {LARGEST} bytes (got more)")
-    return data
+    return within_limits(data)
 
 
 def within_limits(data: bytes) -> bytes:

@@ -14,21 +14,21 @@ import os
 import shutil
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ivhl.errors import LockError, SpecError
 from ivhl.machine.observation import Observation
-from ivhl.matrix.environment import CellError, make_environment, uv_or_fail
+from ivhl.matrix.environment import CellError, make_environment
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX
 from ivhl.matrix.spec import load_matrix
 from ivhl.script import observer
+from ivhl.script.overlay import UnavailableError, lay_over, overlay_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ivhl.matrix.locks import LockState
     from ivhl.matrix.spec import CellSpec, Matrix
 
 # Its ``envs`` links to the matrix and the locks of ivhl itself; a wheel holds them.
@@ -37,15 +37,9 @@ MARK: Final = "ivhl-cell.json"
 LIMIT_VARIABLE: Final = "IVHL_CELLS_GB"
 _LIMIT_GB: Final = 60.0
 # What a cell of a CUDA build takes at most, with nothing of it in uv's cache.
-_NEW_BYTES: Final = 7 << 30
-# uv's words for a package that no registry has.
-_UNKNOWN: Final = "was not found in the package registry"
-_LONGEST: Final = 400
-_CANNOT: Final = ("No solution found", "no wheels", "no usable wheels", "no matching")
-
-
-class UnavailableError(Exception):
-    """A cell that cannot exist: no release for this Python, or a requirement that forbids it."""
+_CELL_BYTES: Final = 7 << 30
+# What an overlay takes; that of most libraries has a tenth.
+_OVERLAY_BYTES: Final = 1 << 30
 
 
 def shipped_matrix() -> Matrix:
@@ -68,13 +62,18 @@ def cells_folder() -> Path:
 
 
 @contextmanager
-def cell_in_use(cell: CellSpec, requirements: Sequence[str] = ()) -> Iterator[Path]:
+def cell_in_use(
+    cell: CellSpec, requirements: Sequence[str] = (), overlay: str | None = None
+) -> Iterator[Path]:
     """Yield the folder of a cell; make it if it is missing. It is not removed meanwhile.
+
+    With requirements it is the folder of an overlay, and the cell is not removed either.
 
     Args:
         cell: A cell of the shipped matrix.
         requirements: What it holds beside its lock, e.g. ``timm``, each in the newest version that
             allows this release and this Python.
+        overlay: The lock of an overlay to make again, in place of a new one.
 
     Raises:
         UnavailableError: If it cannot exist.
@@ -83,19 +82,54 @@ def cell_in_use(cell: CellSpec, requirements: Sequence[str] = ()) -> Iterator[Pa
     """
     lock = lock_state(SHIPPED, cell)
     if lock.kind == "unavailable":
-        raise UnavailableError(f"no wheel of torch {cell.torch} for Python {cell.python}")
+        raise UnavailableError(
+            f"no wheel of torch {cell.torch} for Python {cell.python}", "no wheel"
+        )
     if lock.kind == "missing":
         raise LockError(
             f"{cell.id}: ivhl ships no lock for it", hint="name a release of `ivhl run --help`"
         )
-    interpreter = find_interpreter(Path.home(), cell.python)
-    made_of = {
-        "lock": lock.sha256,
-        "python": interpreter.full_version,
-        "requirements": sorted(requirements),
-    }
+    python = find_interpreter(Path.home(), cell.python)
+    made_of: dict[str, Any] = {"lock": lock.sha256, "python": python.full_version}
+    made_of["requirements"] = []
+    base = folder = _folder(cell, made_of)
+    more_of = made_of | {"requirements": sorted(requirements), "base": base.name}
+    if overlay is not None:
+        more_of["overlay"] = hashlib.sha256(overlay.encode()).hexdigest()
+    if requirements or overlay is not None:
+        folder = _folder(cell, more_of)
+    if folder != base and overlay is None and not _is_whole(folder):
+        # Before the cell is made: of what cannot exist, nothing is downloaded.
+        overlay = overlay_lock(python.path, lock, requirements)
+
+    def make_base() -> dict[str, Any]:
+        make_room(base.parent, _CELL_BYTES)
+        make_environment(SHIPPED, lock, str(python.path), base)
+        return {"cell": cell.id, **made_of}
+
+    def make_overlay() -> dict[str, Any]:
+        text = overlay_lock(python.path, lock, requirements) if overlay is None else overlay
+        make_room(base.parent, _OVERLAY_BYTES)
+        added = lay_over(base, lock, text, folder)
+        return {"cell": cell.id, **more_of, "added": added}
+
+    with _in_use(base, make_base):
+        _install_observer(base)  # also in a cell that an earlier ivhl has made
+        if folder == base:
+            yield base
+            return
+        with _in_use(folder, make_overlay):
+            yield folder
+
+
+def _folder(cell: CellSpec, made_of: Mapping[str, object]) -> Path:
     digest = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:12]
-    folder = cells_folder() / f"{cell.id}-{digest}"
+    return cells_folder() / f"{cell.id}-{digest}"
+
+
+@contextmanager
+def _in_use(folder: Path, make: Callable[[], Mapping[str, object]]) -> Iterator[None]:
+    """Keep a folder from being removed; make it if it is missing, whole or not at all."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _open_lock(folder) as lock_file:
         while True:
@@ -104,10 +138,9 @@ def cell_in_use(cell: CellSpec, requirements: Sequence[str] = ()) -> Iterator[Pa
                 break
             fcntl.flock(lock_file, fcntl.LOCK_EX)
             if not _is_whole(folder):  # nobody has made it while this waited
-                _make(folder, lock, str(interpreter.path), made_of)
+                _make(folder, make)
         os.utime(folder / MARK)  # the time of its last use
-        _install_observer(folder)  # also in a cell that an earlier ivhl has made
-        yield folder
+        yield
 
 
 @contextmanager
@@ -123,34 +156,20 @@ def _is_whole(folder: Path) -> bool:
     return (folder / MARK).is_file() and (folder / "bin" / "python").exists()
 
 
-def _make(folder: Path, lock: LockState, interpreter: str, made_of: Mapping[str, object]) -> None:
+def _make(folder: Path, make: Callable[[], Mapping[str, object]]) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    make_room(folder.parent, _NEW_BYTES)
-    requirements = [str(one) for one in made_of["requirements"]]  # type: ignore[attr-defined]
     try:
-        make_environment(SHIPPED, lock, interpreter, folder)
-        if requirements:
-            # What the cell has stays where the requirements allow it, and torch in any case.
-            uv_or_fail(
-                Path.home(), "pip", "install", "--python", str(folder),
-                "--only-binary", ":all:", f"torch=={lock.cell.torch}", *requirements,
-            )  # fmt: skip
-    except CellError as error:
+        mark = {**make(), "bytes": disk_bytes(folder)}
+        unfinished = folder / f"{MARK}.part"
+        unfinished.write_text(json.dumps(mark), encoding="utf-8")
+        unfinished.replace(folder / MARK)
+    except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
-        if requirements and _UNKNOWN in error.output:
-            raise LockError(_why(error.output), hint="check the name of the package") from error
-        if requirements and any(text in error.output for text in _CANNOT):
-            raise UnavailableError(f"pinned out: {_why(error.output)}") from error
-        raise LockError(
-            f"{lock.cell.id}: {error}", hint="see what uv says, then try again"
-        ) from error
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, (CellError, OSError)):
+            raise LockError(
+                f"{folder.name}: {error}", hint="see what uv says, then try again"
+            ) from error
         raise
-    mark = {"cell": lock.cell.id, **made_of, "bytes": disk_bytes(folder)}
-    unfinished = folder / f"{MARK}.part"
-    unfinished.write_text(json.dumps(mark), encoding="utf-8")
-    unfinished.replace(folder / MARK)
 
 
 def _install_observer(folder: Path) -> None:
@@ -165,14 +184,6 @@ def _install_observer(folder: Path) -> None:
             unfinished = packages / f"{name}.{os.getpid()}"
             unfinished.write_text(text, encoding="utf-8")
             unfinished.replace(path)
-
-
-def _why(output: str) -> str:
-    """Return uv's account of what forbids it, in one line."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    start = next((i for i, line in enumerate(lines) if "Because" in line), 0)
-    text = " ".join(lines[start:]).removeprefix("cause: ")
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def disk_bytes(folder: Path) -> int:
@@ -226,7 +237,12 @@ def observe_cells() -> Observation:
 
 
 def _remove(folder: Path) -> None:
+    """Remove a cell with its overlays, unless it is in use; an overlay uses its cell."""
     with suppress(BlockingIOError), _open_lock(folder) as lock_file:
         fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         (folder / MARK).unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
+        for mark in folder.parent.glob(f"*/{MARK}"):
+            with suppress(OSError, ValueError):
+                if json.loads(mark.read_text(encoding="utf-8")).get("base") == folder.name:
+                    _remove(mark.parent)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from packaging.version import Version
 
 from ivhl.matrix.uv import uv_pool
-from ivhl.script.cells import UnavailableError
 from ivhl.script.outcome import ScriptOutcome, are_alike, noisy_numbers, not_run, signature
+from ivhl.script.overlay import UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

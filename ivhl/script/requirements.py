@@ -13,7 +13,8 @@ from packaging.utils import canonicalize_name
 
 from ivhl.errors import SpecError
 from ivhl.matrix.spec import read_plain
-from ivhl.script.cells import UnavailableError, cell_in_use
+from ivhl.script.cells import cell_in_use
+from ivhl.script.overlay import UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -64,7 +65,7 @@ class Needs:
             InterpreterError: If this machine lacks the Python.
         """
         if why := self.forbids(cell):
-            raise UnavailableError(why)
+            raise UnavailableError(why, "pinned out")
         with cell_in_use(cell, self.others) as folder:
             yield folder
 

@@ -97,7 +97,7 @@ def _environment(cell: Path) -> dict[str, str]:
     environment = {name: text for name, text in os.environ.items() if name not in _LEFT_OUT}
     # Compiled C++ is kept, by its content; what is decided before it is decided again.
     caches = {
-        "TORCHINDUCTOR_CACHE_DIR": str(cell / "inductor"),
+        "TORCHINDUCTOR_CACHE_DIR": str((cell / "inductor").resolve()),
         "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
         "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
     }

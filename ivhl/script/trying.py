@@ -172,7 +172,7 @@ def _environment(cell: Path, here: Path, folder: Path | None, effort: Effort) ->
         "PYTHONUNBUFFERED": "1",
         "IVHL_MEASURING": "1",
         "OMP_NUM_THREADS": str(effort.threads),
-        "TORCHINDUCTOR_CACHE_DIR": str(cell / "inductor"),
+        "TORCHINDUCTOR_CACHE_DIR": str((cell / "inductor").resolve()),
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
     }

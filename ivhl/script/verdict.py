@@ -41,14 +41,16 @@ def first_line(tried: TargetTried) -> str:
         kind = f"{failure['exception'].rpartition('.')[2]}: " if failure["exception"] else ""
         message = failure["message"].partition("\n")[0]
         if failure["exception"] == "ModuleNotFoundError":  # there is no project here
-            message = f"{message.partition(';')[0]}; --with PACKAGE installs it"
-        broken = dynamo_id(failure["message"])
+            message = message.partition(";")[0]
+            is_package = "." not in message  # and no module of one that is there
+            message += "; --with PACKAGE installs it" * is_package
+        number_of_break = dynamo_id(failure["message"])
         where = failure.get("where") or "<"
         where = "" if where.startswith("<") else f" at {where}"
         return (
             f"{status} in phase {failure['phase']}: {kind}{message}"
             + where
-            + (f" [{broken}]" if broken else "")
+            + (f" [{number_of_break}]" if number_of_break else "")
         )
     if status != "works":
         second = tried.found["second"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
+from ivhl.errors import counted as counted  # noqa: PLC0414  (one of the words here)
+
 if TYPE_CHECKING:
     from ivhl.records.record import (
         CompileFacts,
@@ -241,11 +243,6 @@ def memory(value: int) -> str:
     return f"{size:.3g} GiB"
 
 
-def counted(number: int, noun: str) -> str:
-    """Return e.g. ``1 cell`` or ``3 cells``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def shortened(text: str, longest: int) -> str:
     """Return a text of at most so many characters; one that is cut ends with an ellipsis."""
     return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
@@ -294,6 +291,4 @@ def lines_of(text: str) -> list[str]:
     said = without_other_advice(text).partition(_GRAPH)[0]
     lines = (_ENVIRONMENT.sub("", line).strip() for line in said.splitlines())
     # Nor the marks below the lines of a traceback, which stand below nothing in one line.
-    return [
-        line for line in lines if line.strip("~^ ") and not line.startswith(_BOILERPLATE)
-    ]
+    return [line for line in lines if line.strip("~^ ") and not line.startswith(_BOILERPLATE)]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from ivhl.syntax import UNPARSED, SourceFile, SourceText, parsed, read_texts, why_unparsed
 from ivhl.tracker.store.index import collector_paused
-from ivhl.version_checks.checks import CheckKind, Edit, FoundCheck, edit_of
+from ivhl.version_checks.checks import CheckKind, FoundCheck
 from ivhl.version_checks.compiling import (
     asks_whether_compiling,
     compiles,
@@ -22,14 +22,7 @@ from ivhl.version_checks.compiling import (
     turned_off,
 )
 from ivhl.version_checks.names import Names, bindings, last_name, shared, whole_names
-from ivhl.version_checks.skips import (
-    EMPTY,
-    IDENTITY,
-    NO_EFFECT,
-    first_text,
-    marks_in,
-    read_mark,
-)
+from ivhl.version_checks.skips import first_text, marks_in, read_mark
 from ivhl.version_checks.version_conditions import (
     ALWAYS,
     NEVER,
@@ -40,10 +33,8 @@ from ivhl.version_checks.version_conditions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
-
-    from ivhl.syntax import Trees
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 # A file or function without one of these has no check, and binds no name for one: most have none.
@@ -70,24 +61,14 @@ class Found:
     files: int
 
 
-def find_checks(folder: Path) -> Found:
-    """Return the checks in the Python files, stubs and notebooks of a folder, or in one file."""
-    texts, problems = read_texts(folder, beside=True)
-    return _found_in(texts, problems)
-
-
-def checks_in(code: Trees) -> Found:
-    """Return the checks in files that were read."""
-    texts = [SourceText(file.name, file.text, file.editable) for file in code.files]
-    return _found_in(texts, list(code.problems))
-
-
 @collector_paused()  # trees have no cycles, and to look through them takes long
-def _found_in(texts: Iterable[SourceText], problems: list[str]) -> Found:
-    """Return the checks in texts, each of which is parsed twice: no two trees are kept.
+def find_checks(folder: Path) -> Found:
+    """Return the checks in the Python files of a folder, or in one file.
 
-    First for what its names mean, which may be asked in other files.
+    Each is parsed twice, first for what its names mean, which may be asked in other files: no two
+    trees are kept.
     """
+    texts, problems = read_texts(folder)
     read: list[tuple[SourceText, dict[str, ast.expr]]] = []
     files: set[str] = set()
     for one in texts:
@@ -100,13 +81,13 @@ def _found_in(texts: Iterable[SourceText], problems: list[str]) -> Found:
         except UNPARSED as error:
             problems.append(why_unparsed(one.name, error))
         else:
-            files.add(one.name.partition("#")[0])
+            files.add(one.name)
     known = shared(names.items() for _, names in read)
     checks: list[FoundCheck] = []
     others: list[FoundCheck] = []
     for one, own in read:
         tree = whole_names(parsed(one.text))
-        finder = Finder(SourceFile(one.name, tree, one.text, one.editable), Names(own, known))
+        finder = Finder(SourceFile(one.name, tree, one.text), Names(own, known))
         try:
             finder.visit(tree)
         except RecursionError:
@@ -167,9 +148,9 @@ class Finder(ast.NodeVisitor):
         for decorator in node.decorator_list:
             if self._is_disable(decorator):
                 self._seen.add(id(decorator))
-                self.add(decorator, "disable", ALWAYS, edit_of(decorator, IDENTITY))
+                self.add(decorator, "disable", ALWAYS)
             else:
-                self._mark(decorator, self._segment(node), IDENTITY)
+                self._mark(decorator, self._segment(node))
         self._rest = []
         if isinstance(node, ast.ClassDef):
             self.generic_visit(node)
@@ -193,19 +174,18 @@ class Finder(ast.NodeVisitor):
     def visit_Assign(self, node: ast.Assign) -> None:
         """Look at ``pytestmark = pytest.mark.skipif(...)``, which checks the whole file."""
         if any(isinstance(t, ast.Name) and t.id == "pytestmark" for t in node.targets):
-            for mark, gone in marks_in(node.value):
-                self._mark(mark, self._source.text, gone)
+            for mark in marks_in(node.value):
+                self._mark(mark, self._source.text)
         if ast.unparse(node.targets[0]).endswith("_dynamo.config.disable"):
             self._disabled(node.value)
         self.generic_visit(node)
 
-    def _mark(self, node: ast.expr, about_code: str, gone: str) -> None:
+    def _mark(self, node: ast.expr, about_code: str) -> None:
         """Add a mark that asks for versions, or that holds where the code around it runs.
 
         Args:
             node: The mark.
             about_code: Source of the code that it marks.
-            gone: What stands in its place if it is switched off.
         """
         mark = read_mark(node, self.names)
         if mark is None:
@@ -215,20 +195,15 @@ class Finder(ast.NodeVisitor):
         everywhere = mark.excludes == ALWAYS and (about or self.given)
         if not everywhere and not speaks_of_versions(mark.excludes):
             return
-        edits: tuple[Edit, ...] = (edit_of(node, gone),)  # the mark goes, other uses of it stay
-        if isinstance(mark.condition, ast.Constant):
-            edits = (edit_of(mark.condition, str(mark.stays)),)
-        elif mark.condition is not None:
-            edits = self.switched(mark.condition, to=mark.stays)
-        self.add(node, mark.kind, mark.excludes, *edits, reason=mark.reason, about=about)
+        self.add(node, mark.kind, mark.excludes, reason=mark.reason, about=about)
 
     def _disabled(self, value: ast.expr) -> None:
         """Look at ``torch.compile(f, disable=...)``, or what ``config.disable`` is set to."""
         condition = self._condition(value)
         if condition == ALWAYS and id(value) not in self._seen:
-            self.add(value, "disable", ALWAYS, edit_of(value, "False"))
+            self.add(value, "disable", ALWAYS)
         elif speaks_of_versions(condition):
-            self.add(value, "branch", condition, *self.switched(value, to=False))
+            self.add(value, "branch", condition)
 
     def visit_Call(self, node: ast.Call) -> None:
         """Look at ``torch.compiler.disable(f)`` that is no decorator, and at marks of parameters."""
@@ -237,15 +212,13 @@ class Finder(ast.NodeVisitor):
         marks += node.args[: name in ("applymarker", "add_marker")]
         around = self._segment(self._definitions[-1]) if self._definitions else self._source.text
         for value in marks:
-            for mark, gone in marks_in(value, EMPTY if name == "param" else NO_EFFECT):
-                self._mark(mark, around, gone)
+            for mark in marks_in(value):
+                self._mark(mark, around)
         for word in node.keywords:
             if word.arg == "disable" and name == "compile":
                 self._disabled(word.value)
         if is_disable(node) and id(node) not in self._seen:
-            given = self._segment(node.args[0]) if node.args else ""
-            text = f"({given})" if given else IDENTITY
-            self.add(node, "disable", ALWAYS, edit_of(node, text))
+            self.add(node, "disable", ALWAYS)
         self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> None:
@@ -276,8 +249,7 @@ class Finder(ast.NodeVisitor):
         if speaks_of_versions(condition):
             reason = _message([node.msg] if node.msg else [])
             about = any(map(compiles, self._after())) or speaks_of_compiling(reason)
-            edits = self.switched(node.test, to=True)
-            self.add(node, "branch", ~condition, *edits, reason=reason, about=about)
+            self.add(node, "branch", ~condition, reason=reason, about=about)
         self.generic_visit(node)
 
     def _branch(
@@ -301,7 +273,6 @@ class Finder(ast.NodeVisitor):
             node,
             "branch",
             condition if off else ~condition,
-            *self.switched(node.test, to=not off),
             reason=_message(body) if off and isinstance(node, ast.If) else "",
         )
 
@@ -330,23 +301,12 @@ class Finder(ast.NodeVisitor):
                 sides.append(joined("and", holds, joined("or", *lefts)))
         return joined("or", *sides) if sides else None
 
-    def switched(self, test: ast.expr, *, to: bool) -> tuple[Edit, ...]:
-        """Return what makes a condition have a value, as far as versions decide it.
-
-        What else it asks, such as whether there is a GPU, stays.
-        """
-        if isinstance(test, ast.BoolOp):
-            return tuple(edit for value in test.values for edit in self.switched(value, to=to))
-        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            return self.switched(test.operand, to=not to)
-        return (edit_of(test, str(to)),) if speaks_of_versions(self._condition(test)) else ()
-
     def add(
         self,
         node: ast.expr | ast.stmt,
         kind: CheckKind,
         excludes: Condition,
-        *edits: Edit,
+        *,
         reason: str = "",
         about: bool = True,
     ) -> None:
@@ -359,7 +319,6 @@ class Finder(ast.NodeVisitor):
             excludes=joined("and", *self.given, excludes),
             reason=reason,
             source=self._lines[node.lineno - 1].strip()[:120],
-            edits=edits if self._source.editable else (),
         )
         (self.checks if about else self.others).append(check)
 

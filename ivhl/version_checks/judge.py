@@ -74,7 +74,7 @@ def evidence_of(rows: Iterable[Row]) -> dict[tuple[str, str], CellEvidence]:
 def judge(check: FoundCheck, evidence: Mapping[tuple[str, str], CellEvidence]) -> CheckJudgement:
     """Return what the evidence says of a check."""
     if check.excludes == ALWAYS:
-        text = "in every cell; whether it may go is not in the records: --run tells"
+        text = "in every cell; the records do not tell whether it may go"
         return CheckJudgement("always", {}, (text,))
     where = {cell: check.excludes.holds(*cell) for cell in evidence}
     excluded = [cell for cell, holds in where.items() if holds]

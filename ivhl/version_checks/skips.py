@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from ivhl.version_checks.names import Names
 
 _SKIPS: Final = frozenset({"skip", "skipif", "skipIf", "skipUnless", "xfail"})
-# What a mark becomes that is switched off: a decorator, one of a list, or the only one.
-IDENTITY: Final = "(lambda function: function)"
-_NONE_OF_A_LIST: Final = "*()"
-EMPTY: Final = "[]"
-NO_EFFECT: Final = '"usefixtures"'  # of a mark that a test gives to itself, the name
 
 
 class Mark(NamedTuple):
@@ -27,42 +22,33 @@ class Mark(NamedTuple):
 
     Attributes:
         excludes: Where it skips, or lets the test fail.
-        condition: Its own expression for that; ``None`` if it has none, or means another mark.
-        stays: Value of the condition with which the test runs.
     """
 
     kind: CheckKind
     excludes: Condition
     reason: str
-    condition: ast.expr | None
-    stays: bool
 
 
-def marks_in(value: ast.expr, gone: str = EMPTY) -> list[tuple[ast.expr, str]]:
-    """Return the marks of an expression, and what stands in the place of each without it."""
-    if isinstance(value, ast.List | ast.Tuple):
-        return [(mark, _NONE_OF_A_LIST) for mark in value.elts]
-    return [(value, gone)]
+def marks_in(value: ast.expr) -> list[ast.expr]:
+    """Return the marks of an expression."""
+    return value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
 
 
 def read_mark(mark: ast.expr, names: Names) -> Mark | None:
     """Return what a mark says, or a name that means one; ``None`` if it is none that skips."""
-    call, direct = (mark, True) if isinstance(mark, ast.Call) else (None, False)
+    call = mark if isinstance(mark, ast.Call) else None
     if isinstance(mark, ast.Attribute) and last_name(mark.value) == "mark":
         call = ast.Call(mark, [], [])
     if call is None or last_name(call.func) not in _SKIPS:
-        call, direct = _skip_in(names.find(last_name(getattr(mark, "func", mark)))), False
+        call = _skip_in(names.find(last_name(getattr(mark, "func", mark))))
     if call is None:
         return None
     name, condition = last_name(call.func), _condition_in(call)
-    stays = name == "skipUnless"
     excludes = ALWAYS if condition is None else _read_condition(condition, names)
     return Mark(
         kind="xfail" if name == "xfail" else "skip",
-        excludes=~excludes if stays and condition is not None else excludes,
+        excludes=~excludes if name == "skipUnless" and condition is not None else excludes,
         reason=_reason_of(call),
-        condition=condition if direct else None,
-        stays=stays,
     )
 
 

@@ -17,7 +17,9 @@ class Convolution(torch.nn.Module):
         self.harmonics = o3.SphericalHarmonics(
             o3.Irreps.spherical_harmonics(2), normalize=True, normalization="component"
         )
-        self.product = o3.FullyConnectedTensorProduct(features, self.harmonics.irreps_out, features)
+        self.product = o3.FullyConnectedTensorProduct(
+            features, self.harmonics.irreps_out, features
+        )
 
     def forward(self, features, vectors):
         return self.product(features, self.harmonics(vectors))

@@ -34,7 +34,6 @@ PANELS: Final = ("Start", "Measure", "Read", "Explain", "Maintain")
 # What reads the committed records, unasked and chosen.
 READING: Final = (
     "advise",
-    "advise examples/timm",
     "check",
     "check expectations",
     "compare 2.6.0 2.15.0",

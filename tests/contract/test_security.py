@@ -19,7 +19,9 @@ SHOWN_BY: Final = {
     ),
     "Reading. One reader": ("test_every_reader_takes_the_same_lines",),
     "Each number has bounds": ("test_every_text_of_a_record_has_a_rule",),
-    "A file may have 64 MiB": ("test_packed_files_that_unpack_to_much_are_named_and_take_little",),
+    "A file may have 64 MiB": (
+        "test_a_file_of_more_than_64_mib_is_named_and_the_others_are_read",
+    ),
     "What cannot be read is named on the pages": (
         "test_a_file_of_garbage_is_named_by_every_command_and_fills_no_screen",
     ),
@@ -28,7 +30,6 @@ SHOWN_BY: Final = {
     "A project's tree. Commands write and delete": (
         "test_whatever_writes_into_a_project_goes_the_way_that_refuses_links",
         "test_init_writes_through_no_link",
-        "test_compact_deletes_nothing_outside_of_the_results",
     ),
     "They refuse files of `.asv`": (
         "test_a_link_of_its_user_is_taken_and_one_of_the_repository_refused",

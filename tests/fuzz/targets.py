@@ -30,7 +30,7 @@ from ivhl.measure.process import Ending
 from ivhl.measure.run import Run
 from ivhl.records import answers
 from ivhl.records.files import append_line, record_file
-from ivhl.records.lines import MOST_NAMED
+from ivhl.records.lines import MOST_NAMED, read_plain
 from ivhl.records.reader import read_record, records_in
 from ivhl.records.record import to_json
 from ivhl.records.text import visible
@@ -40,7 +40,6 @@ from ivhl.tracker.changes.regressions import find_changes
 from ivhl.tracker.store.entries import recorded
 from ivhl.tracker.store.index import Index
 from ivhl.tracker.store.memory_history import MemoryHistory
-from ivhl.tracker.store.reading import packed, read_records_file, with_packed
 from ivhl.tracker.store.records import Loaded, load_records
 from ivhl.tracker.store.spread import Spreads
 from ivhl.tracker.views.broken import without_broken
@@ -192,17 +191,16 @@ def attack_records(document: Any) -> None:  # noqa: ANN401  (JSON)
 def attack_files(
     content: list[bytes], ending: bytes, repeats: int, damage: Callable[[bytes], bytes]
 ) -> None:
-    """Read a file of lines, plain and packed, beside a good one: all readers take the same lines."""
+    """Read a file of lines beside a good one: all readers take the same lines."""
     data = ending.join(content) * repeats
     with tempfile.TemporaryDirectory() as folder:
         records = Path(folder, "box", "records")
         append_line(records / "good.jsonl", to_json(_SEEDS[0]))
-        plain, form = records / "x.jsonl", records / "y.jsonl.zst"
+        plain = records / "x.jsonl"
         plain.write_bytes(damage(data))
-        form.write_bytes(damage(packed(data)))
         loaded = load_records(Path(folder))
         assert _SEEDS[0] in (*loaded.records, *loaded.replaced)
-        assert len(loaded.problems) <= 2 * MOST_NAMED
+        assert len(loaded.problems) <= MOST_NAMED
         assert all(len(problem.rule) < 2000 for problem in loaded.problems)
         index = Index(Path(folder), ":memory:")
         try:
@@ -217,10 +215,8 @@ def attack_files(
             index.close()
         mine = {record for _, _, record in answers.read_records(plain)}
         with suppress(ResultsError):
-            found = [one for _, one in records_in(read_records_file(plain))]
+            found = [one for _, one in records_in(read_plain(plain))]
             assert mine == {one for one in found if not isinstance(one, str)}
-        with suppress(ResultsError):
-            with_packed(records / "y.jsonl")
 
 
 def _through_a_file(*lines: bytes) -> Loaded:

@@ -186,9 +186,6 @@ def test_the_list_is_that_of_ivhl_regressions_entry_by_entry(
         assert change["place"][:short] in ours["place"]
         if change["effect"] is not None:
             assert ours["factor"] == f"{change['effect']:.2f}x {change['effect_of']}"
-    feed = (site / "regressions.xml").read_text()
-    theirs = json.loads((site / "regressions.json").read_text())["regressions"][len(found) :]
-    assert feed.count("entry>") == 2 * (len(changes) + len(theirs))
 
 
 def test_an_empty_list_is_a_list(root: Path) -> None:
@@ -203,9 +200,7 @@ def test_a_suite_of_the_project_stands_beside_ours(published: Path) -> None:
     assert BENCHMARK in index["benchmarks"]
     theirs = [p for p in index["graph_param_list"][: index["theirs"]] if p["device"] is None]
     assert len(theirs) == index["theirs"] == 15
-    said = asv(published, "show", "HEAD", "-b", r"track_relative_time\b").stdout
-    assert f"{BENCHMARK} [bench/locked-py3.12-torch2.9.1]" in said
-    assert "condensate.gp_evolve.track_relative_time [bench/locked-py3.12-torch2.9.1]" in said
+    assert SPEEDUP in index["benchmarks"]
 
 
 @pytest.mark.parametrize(
@@ -250,14 +245,6 @@ def test_without_a_commit_asv_says_so_in_a_sentence(root: Path) -> None:
     assert done.returncode
     assert "Traceback" not in said
     assert "no commit yet; next: commit the project first" in said
-
-
-def test_compare_counts_a_slower_case_as_worse_and_leaves_the_speedup_out(published: Path) -> None:
-    done = asv(published, "compare", "HEAD~1", "HEAD", "--only-changed")
-    said = done.stdout + done.stderr
-    lines = [x for x in said.splitlines() if "gp_evolve.track_relative_time" in x]
-    assert [line[:3] for line in lines] == ["| +"] * 3, said
-    assert "track_speedup" not in said
 
 
 def test_asv_never_writes_into_our_site(root: Path) -> None:
@@ -383,15 +370,3 @@ def test_asvs_subjects_are_those_of_our_pages() -> None:
     for workload in load_workloads("benchmarks"):
         name = operation_of(workload.name, workload).name
         assert name.partition(".")[0] == source.subject(workload.name)
-
-
-def test_show_reads_medians_of_all_samples_from_the_records(root: Path) -> None:
-    before = {path: path.read_bytes() for path in (root / "results").rglob("*") if path.is_file()}
-    said = asv(root, "show", "HEAD", "-b", r"gp_evolve.track_eager_time", "--machine", "bench")
-    assert said.returncode == 0
-    assert "condensate.gp_evolve.track_eager_time [bench/locked-py3.12-torch2.6.0]" in said.stdout
-    assert asv(root, "compare", "HEAD~1", "HEAD").returncode == 0
-    # Also not in a file of the project's own suite, for the same machine, commit and environment.
-    assert before == {
-        path: path.read_bytes() for path in (root / "results").rglob("*") if path.is_file()
-    }

@@ -146,7 +146,7 @@ def test_an_altered_cell_fails_with_what_to_do(locked: Path) -> None:
         _settings=SimpleNamespace(effort=SimpleNamespace(device="cpu")),
     )
     failure = Locked._altered(about)  # type: ignore[arg-type]
-    assert "1 installed files differ from their wheels (demo/data.bin)" in str(failure)
+    assert "must be as in their wheels (changed: demo/data.bin)" in str(failure)
     assert "uv cache clean" in str(failure)
 
 

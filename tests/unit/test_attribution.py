@@ -10,8 +10,6 @@ import shutil
 import sys
 from dataclasses import replace
 from io import StringIO
-from itertools import pairwise
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -25,7 +23,6 @@ from ivhl.bench.attribution import (
     RecordedLocks,
     attribute_measured,
     measure_corners,
-    measure_swap,
 )
 from ivhl.bench.experiment import Runs
 from ivhl.bench.request import Request
@@ -33,9 +30,7 @@ from ivhl.cli import app
 from ivhl.cli.attribute import _print_effects
 from ivhl.cli.schemas import SCHEMAS
 from ivhl.errors import LockError, ResultsError, SpecError
-from ivhl.matrix.locks import ensure_lock, lock_path, lock_state, write_missing_sums
-from ivhl.matrix.spec import CellSpec, load_matrix
-from ivhl.matrix.swap import Swap
+from ivhl.matrix.spec import load_matrix
 from ivhl.measure.flags import Flag, NoSuchFlagError, parse_flag, set_flag
 from ivhl.records.answers import newest_keys
 from ivhl.records.files import append_record, record_file
@@ -66,7 +61,8 @@ from tests.builders.project import git
 from tests.builders.records import Known, make_failure, make_record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
+    from pathlib import Path
 
     from ivhl.errors import IvhlError
     from ivhl.records.record import RunRecord
@@ -267,17 +263,14 @@ def test_a_speedup_rises_or_falls() -> None:
     assert str(Effect(("torch",), "speedup", 0.5, 0.4, 0.6)).endswith("[0.40, 0.60] fell")
 
 
-@pytest.mark.parametrize(("package", "said"), [("sympy==1.13.1", True), ("numpy==2.0", False)])
-def test_eager_that_moves_with_what_no_eager_kernel_calls_was_disturbed(
-    package: str, *, said: bool
-) -> None:
-    moved = Effect(("package",), "eager", 1.05, 1.03, 1.08)
-    ends = FIRST._replace(package="sympy==1.14.0"), FIRST._replace(package=package)
-    by = dict.fromkeys(corners_of(*ends), "works")
-    found = [*disturbed_by([Attributed("box", "cpu", CASE, by, (moved,))])]
-    found += disturbed_by([Attributed("box", "cpu", CASE, by, (moved._replace(low=1),))])
-    text = "\n".join(found)
-    assert text.count("no version of sympy moves eager code, and eager moved with it") == said
+def test_eager_that_moves_with_compiler_flags_was_disturbed() -> None:
+    moved = Effect(("flags",), "eager", 1.05, 1.03, 1.08)
+    said = [
+        [*disturbed_by([Attributed("box", "cpu", CASE, {}, (effect,))])]
+        for effect in (moved, moved._replace(low=1), moved._replace(factors=("torch",)))
+    ]
+    assert list(map(len, said)) == [1, 0, 0]
+    assert said[0][0].startswith("no compiler flag moves eager code, and eager moved with it")
 
 
 def test_where_all_cells_fail_alike_nothing_is_attributed_and_the_commits_are_named(
@@ -790,64 +783,3 @@ def test_flags_need_rounds_and_results_of_their_own(project: Path) -> None:
     there = ["--results", str(project / "results")]
     done = CliRunner().invoke(app, ["bench", "--python", "3.12", "--flag", flag, *there])
     assert "would take the place of those without" in str(done.exception)
-
-
-def test_a_swapped_package_is_measured_in_turns_each_in_its_own_lock(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_missing_sums(project)
-    commit(project, "hashes of the locks")
-    cell = CellSpec("3.12", "2.5.1")
-    own = lock_path(project, cell).read_bytes()
-    state = lock_state(project, cell)
-    text = own.replace(b"other==1.0", b"other==2.0")
-    swap = Swap("other==1.0", "other==2.0", text, state)
-    head = git(project, "rev-parse", "HEAD")
-    end = Treatment(cell.python, cell.torch, head)
-    ends = end._replace(package=swap.before), end._replace(package=swap.after)
-    order: list[str] = []
-
-    def measure(tree: Path, arguments: Sequence[str], _: Console, *, hint: str) -> None:
-        assert "ivhl bench in the cell as it is" in hint
-        # As `ivhl bench` does: it refuses a lock that was edited since it was made.
-        state = ensure_lock(tree, load_matrix(tree / "envs" / "matrix.toml"), cell)
-        lock = state.path.read_bytes()
-        order.append("own" if lock == own else "swapped")
-        at = dict(pairwise(arguments))
-        assert (at["--commit"], at["--torch"]) == (head, cell.torch)
-        made = timed_record(
-            project, cell.python, cell.torch, 1.4 if b"other==2.0" in lock else 1.0
-        )
-        sha256 = hashlib.sha256(lock).hexdigest() if sound else "e" * 64
-        made = replace(made, commit=head, cell=replace(made.cell, lock_sha256=sha256))
-        append_record(record_file(Path(at["--results"]), "box", head, cell.id), made)
-
-    def measured() -> list[Attributed]:
-        monkeypatch.setattr("ivhl.bench.repetition.run_ivhl", measure)
-        request = Request(root=project, python=cell.python, machine="box")
-        runs = Runs(request, Console(file=printed, width=200))
-        return measure_swap(runs, swap, ends, [CASE], rounds=2)
-
-    printed = StringIO()
-    sound = True
-    (found,) = measured()
-    assert order == ["own", "swapped", "swapped", "own"]
-    assert "expected: 4 runs of 1 case; no record says what a run takes" in printed.getvalue()
-    assert re.search(r"\nleft: 2 runs, of [\d.]+ s each by the first round: ", printed.getvalue())
-    ratios = {e.metric: e.ratio for e in found.effects if e.factors == ("package",)}
-    assert ratios["compiled"] == pytest.approx(1.4)
-    assert ratios["eager"] == pytest.approx(1.0)
-    assert lock_path(project, cell).read_bytes() == own
-    assert not (project / "results" / "box" / "records").exists()
-    sound = False
-    with pytest.raises(LockError, match=r"was not measured with other==1\.0"):
-        measured()
-
-
-@pytest.mark.usefixtures("project")
-def test_a_swap_needs_rounds_and_no_second_cell() -> None:
-    cell = "py3.12-torch2.5.1"
-    assert "--swap: needs --case and --rounds" in str(run(cell, "--swap", "other==2.0")[1])
-    assert "needs a second cell, or --swap" in str(run(cell)[1])
-    both = run(cell, "py3.13-torch2.5.1", "--swap", "other==2.0", "--case", CASE, "--rounds", "1")
-    assert "not both" in str(both[1])

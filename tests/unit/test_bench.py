@@ -727,6 +727,108 @@ def test_an_interrupted_run_says_how_to_go_on(
     assert len(published) == (not {"--no-publish", "--results"} & set(arguments))
 
 
+@pytest.mark.parametrize(("presses", "built"), [(1, 1), (2, 0), (3, 0)])
+def test_a_second_interrupt_leaves_the_site_out_and_cuts_nothing_short(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    presses: int,
+    built: int,
+) -> None:
+    make_fleet_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    ended: list[int] = []
+
+    def interrupted(*_: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:  # as what ends the processes of a run
+            for _ in range(1, presses):
+                signal.raise_signal(signal.SIGINT)
+            ended.append(presses)
+
+    monkeypatch.setattr("ivhl.cli.bench.bench", interrupted)
+    published: list[bool | None] = []
+
+    def publish(root: Path, *_: object, asv: bool | None) -> SimpleNamespace:
+        published.append(asv)
+        return SimpleNamespace(output=root / "site", problems=())
+
+    monkeypatch.setattr("ivhl.cli.bench.publish", publish)
+    done = CliRunner().invoke(app, ["bench", "--python", "3.12"])
+    assert (done.exit_code, ended) == (130, [presses])
+    assert published == [None] * built
+    assert ("site not built: ivhl publish builds it" in done.output) is not bool(built)
+    told = capfd.readouterr().err  # at once, and not when all has ended
+    assert told.count("Ctrl-C: ends what runs, then builds the site; Ctrl-C again leaves") == 1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_while_the_site_is_built_stops_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_fleet_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    def interrupted(*_: object, **__: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        pytest.fail("went on")
+
+    monkeypatch.setattr("ivhl.cli.bench.bench", interrupted)
+    monkeypatch.setattr("ivhl.cli.bench.publish", interrupted)
+    done = CliRunner().invoke(app, ["bench", "--python", "3.12"])
+    assert done.exit_code == 130
+    assert done.output.endswith("stopped: ivhl publish builds the site\n")
+
+
+def test_a_run_says_first_what_it_measures_and_which_option_measures_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_fleet_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    variants = tuple(Variant(name=name, call="m:f") for name in ("a", "b"))
+    sizes = {"small": 1, "large": 2}
+    workload = replace(EMPTY_WORKLOAD, sizes=sizes, variants=variants, core="b")
+    monkeypatch.setattr("tests.builders.fleet.WORKLOADS", (workload,))
+
+    def stopped(*_: object) -> None:
+        raise SpecError("stopped", hint="")
+
+    monkeypatch.setattr("ivhl.cli.bench.bench", stopped)
+
+    def first(*more: str) -> str:
+        return CliRunner().invoke(app, ["bench", "--python", "3.12", *more]).output.splitlines()[0]
+
+    assert first().startswith(
+        "1 case (1 of 2 variants, 1 of 2 sizes: small; --suite full measures more) in "
+    )
+    assert first().endswith("(tier default)")
+    assert first("--suite", "full").startswith(
+        "3 cases (2 of 2 variants, 2 of 2 sizes: small, large) in "
+    )
+    named = first("--workload", workload.name, "--size", "large", "--torch", "2.6.0")
+    assert named.startswith(
+        "2 cases (2 of 2 variants, 1 of 2 sizes: large; --size NAME measures another) in "
+    )
+    assert named.endswith("in 1 cell (as named)")
+
+
+def test_a_cell_that_warms_up_is_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ivhl.bench.progress.QUIET_S", -1.0)
+    path = tmp_path / "events.jsonl"
+    path.write_text(json.dumps({"event": "cell-measuring", "cell": "py3.12-torch2.6.0"}) + "\n")
+    sink = StringIO()
+    console = Console(file=sink, width=200)
+    with Display(console, RunState(path, ["py3.12-torch2.6.0"], CASES)) as display:
+        for _ in range(3):
+            display.update()
+    lines = [line for line in sink.getvalue().splitlines() if "starts PyTorch" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("py3.12-torch2.6.0: starts PyTorch and compiles")
+
+
 def test_building_the_site_is_announced_and_may_be_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -796,7 +898,7 @@ def test_changed_code_is_told_and_changed_results_are_not(tmp_path: Path) -> Non
     assert sink.getvalue() == ""
     (tmp_path / "code.py").write_text("2")
     assert resolve_commit(tmp_path, "HEAD", "package:WORKLOADS", console) == commit
-    assert "1 changed file(s) not committed" in sink.getvalue()
+    assert "1 changed file not committed" in sink.getvalue()
 
 
 def test_what_runs_eagerly_stands_beside_the_speedup() -> None:

@@ -26,6 +26,7 @@ from ivhl.bench.experiment.estimate import AROUND_S
 from ivhl.bench.experiment.evidence import PROCESSES_PER_ROUND, PROCESSES_PER_RUN, ROUNDS
 from ivhl.bench.request import Request
 from ivhl.cli import app
+from ivhl.cli.bisection import _as_dict
 from ivhl.cli.schemas import SCHEMAS
 from ivhl.errors import IvhlError, LockError, ResultsError, SpecError
 from ivhl.measure.effort import Effort
@@ -361,6 +362,8 @@ def test_a_place_that_fails_otherwise_is_skipped(tmp_path: Path) -> None:
     found = search(Bench(tmp_path, make), question("failure"))
     assert (int(found.before.name, 16), int(found.after.name, 16)) == (39, 41)
     assert found.between[0][1] == "import: other"
+    told = {"schema": "ivhl.bisection/1", **_as_dict(question("failure"), found, "ivhl bisect")}
+    SCHEMAS["bisection"].validate_json(json.dumps(told))
 
 
 def test_commits_with_the_same_code_are_not_measured(tmp_path: Path) -> None:

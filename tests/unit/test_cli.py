@@ -15,7 +15,7 @@ import ivhl.cli
 from ivhl.bench.trial import Trial, TrialEnd
 from ivhl.cli import COMMANDS, app, tryout
 from ivhl.cli.bench import _raise_failed
-from ivhl.errors import InterpreterError, NoSpeedupError, UnknownNameError
+from ivhl.errors import InterpreterError, NoSpeedupError, UnknownNameError, nearest
 from ivhl.matrix.locks import LockState
 from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.tracker.support.compat import compat_rows
@@ -64,6 +64,10 @@ def test_an_unknown_command_is_refused_and_the_nearest_is_named() -> None:
         error = CliRunner().invoke(app, [typed]).exception
         assert isinstance(error, UnknownNameError)
         assert (error.exit_code, meant in error.hint) == (2, True)
+    capital = CliRunner().invoke(app, ["Compat"]).exception
+    assert isinstance(capital, UnknownNameError)
+    assert capital.hint == "did you mean compat?"  # nothing but the letter case differs
+    assert nearest("zzz", map(str, range(12))) == "known: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more"
 
 
 def test_the_short_option_of_help_is_that_of_every_command() -> None:

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from ivhl.cli import app
 from ivhl.cli.names import RELEASE, matching, recorded, the_one
-from ivhl.tracker.store.export import csv_text
 from ivhl.errors import IvhlError, ResultsError, SpecError, UnknownNameError
+from ivhl.tracker.support.table import csv_text
 from tests.builders.fleet import a_record, make_fleet_project, write_records
 from tests.builders.project import make_commits
 from tests.builders.records import make_failure

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from asv.results import Results
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from ivhl.asv.files import OwnSuite, write_foreign, write_ours
+from ivhl.asv.files import OwnSuite, write_foreign, write_places
 from ivhl.cli import app
 from ivhl.cli.fleet import RefusedError
 from ivhl.cli.schemas import SCHEMAS
@@ -440,20 +439,9 @@ def test_an_existing_environment_and_a_gpu_have_separate_files_of_asv(root: Path
     assert take(root, locked, bare, gpu).refused == ()
     view = root.parent / "view"
     write_foreign(root / "results", view)
-    write_ours(root, view, OwnSuite(load_records(root / "results").records, ()))
-    found = {
-        path.stem.split("-", 1)[1]: Results.load(str(path)) for path in view.glob("box/*-*.json")
-    }
-    assert set(found) == {
-        "locked-py3.12-torch2.6.0",
-        "existing-py3.12-torch2.9.1",
-        "locked-py3.12-torch2.6.0-IVHL_DEVICEcuda",
-    }
-    assert found["existing-py3.12-torch2.9.1"].params["environment"] == "existing"
-    assert "environment" not in found["locked-py3.12-torch2.6.0"].params
-    assert found["locked-py3.12-torch2.6.0-IVHL_DEVICEcuda"].env_vars == {"IVHL_DEVICE": "cuda"}
-    listed = json.loads((view / "benchmarks.json").read_text())
-    assert listed["ops.three.track_failed"]["params"] == [["'small'"], ["'gpu'"]]
+    write_places(root, view, OwnSuite(load_records(root / "results").records, ()))
+    found = {path.stem.split("-", 1)[1] for path in view.glob("box/*-*.json")}
+    assert found == {"ivhl-3.12-cpu-locked", "ivhl-3.12-cpu-existing", "ivhl-3.12-cuda-locked"}
 
 
 @contextmanager
@@ -558,3 +546,12 @@ def test_the_command_imports_paths_and_returns_an_exit_code(
     told = json.loads(printed)
     assert told["batches"][0]["had"] == 1
     assert told["refused"] == []
+
+
+def test_an_import_without_a_record_says_that_nothing_was_imported(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root)
+    (empty := root.parent / "nothing").mkdir()
+    done = CliRunner().invoke(app, ["import", str(empty)])
+    assert str(done.exception) == "1 refused; nothing was imported"

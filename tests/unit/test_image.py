@@ -26,7 +26,6 @@ from ivhl.image.build import _failed, _pieces, _whole_lines, has_buildkit, list_
 from ivhl.image.container import Order, _payload, choose_cpus, choose_memory
 from ivhl.image.engine import EngineError, connect, engine_errors
 from ivhl.image.executor import records_of_image
-from ivhl.image.packages import Difference, differences
 from ivhl.image.recipe import (
     PackageSources,
     Recipe,
@@ -206,17 +205,6 @@ def test_a_container_gets_the_digest_of_its_image(
     inside.measure(told, {order.commit: str(tmp_path)}, lambda *_, **__: None)
     # The compile cache is off: it would be lost with the container.
     assert [(run.image, run.cache) for run in runs] == [(IMAGE, None)]
-
-
-def test_different_packages_of_two_images_are_named() -> None:
-    before = {"package": {"a": "1", "b": "1"}, "python": {"Python": "3.12.1"}}
-    after = {"package": {"a": "2", "c": "1"}, "python": {"Python": "3.12.1"}}
-    assert differences(before, before) == ()
-    assert differences(before, after) == (
-        Difference("package", "a", "1", "2"),
-        Difference("package", "b", "1", None),
-        Difference("package", "c", None, "1"),
-    )
 
 
 def measured(speedup: float, *, noise: float = 1.1, **changes: Any) -> RunRecord:  # noqa: ANN401

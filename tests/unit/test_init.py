@@ -61,6 +61,20 @@ def test_run_again_it_changes_nothing(tmp_path: Path) -> None:
     assert before == {p: p.read_bytes() for p in root.rglob("*") if p.is_file()}
 
 
+def test_what_takes_long_is_said_only_when_it_begins(tmp_path: Path) -> None:
+    root = project(tmp_path / "demo", {"pyproject.toml": PYPROJECT, **PACKAGE})
+    told: list[str] = []
+    for python, releases in (("2.7", ["2.5.1"]), ("3.12", ["no"])):
+        with pytest.raises(SpecError):
+            make_plan(root, [python], releases, github=False, today=TODAY, tell=told.append)
+    assert told == []
+    plan = make_plan(root, ["3.12"], ["2.5.1"], github=False, today=TODAY, tell=told.append)
+    assert told == ["resolving the packages of 1 cell ..."]
+    write_plan(root, plan)
+    make_plan(root, ["3.12"], ["2.5.1"], github=False, today=TODAY, tell=told.append)
+    assert len(told) == 1  # nothing is left to resolve
+
+
 def test_what_is_there_is_added_to_and_never_changed(tmp_path: Path) -> None:
     there = {"pyproject.toml": PYPROJECT.rstrip("\n"), ".gitignore": "*.pyc\n/site", **PACKAGE}
     root = project(tmp_path / "demo", there | {"benchmarks/mine.py": "x = 1\n"})

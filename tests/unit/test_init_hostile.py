@@ -39,12 +39,9 @@ from ivhl.records import files
 from ivhl.records.files import UNFINISHED, record_file, write_whole
 from ivhl.syntax import read_trees
 from ivhl.tracker.changes.annotations import Annotation, annotate
-from ivhl.tracker.store.compact import compact
-from ivhl.tracker.store.index import open_index
 from tests.builders.adopting import PACKAGE, PYPROJECT, TODAY, init, project, resolver  # noqa: F401  (a fixture)
-from tests.builders.fleet import tree, write_records
+from tests.builders.fleet import tree
 from tests.builders.project import git
-from tests.builders.records import make_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -132,29 +129,6 @@ def test_an_unfinished_file_that_is_a_link_is_replaced(root: Path, outside: Path
     assert not list(root.glob(f"{UNFINISHED}*"))
 
 
-def linked_machine(results: Path, outside: Path) -> None:
-    write_records(outside, *(make_record(commit=f"{n:02}" * 20) for n in range(3)))
-    (machine,) = (path for path in outside.iterdir() if (path / "records").is_dir())
-    results.mkdir()
-    (results / "zzz").symlink_to(machine)
-
-
-def test_compact_deletes_nothing_outside_of_the_results(tmp_path: Path, outside: Path) -> None:
-    (outside / "records").rmdir()
-    linked_machine(tmp_path / "results", outside)
-    write_records(tmp_path / "results", *(make_record(commit=f"{n:02}" * 20) for n in range(3)))
-    before = tree(outside), tree(tmp_path / "results")
-    with pytest.raises(ResultsError, match="zzz: must not be a link"):
-        compact(tmp_path / "results", open_index(tmp_path / "results"), keep=1)
-    assert (tree(outside), tree(tmp_path / "results")) == before
-
-
-def test_results_that_are_a_link_as_a_whole_are_packed(tmp_path: Path, outside: Path) -> None:
-    write_records(outside, *(make_record(commit=f"{n:02}" * 20) for n in range(3)))
-    (tmp_path / "results").symlink_to(outside)
-    assert compact(tmp_path / "results", open_index(tmp_path / "results"), keep=1).files == 2
-
-
 def _annotate(root: Path) -> None:
     words = dict.fromkeys(Annotation.__dataclass_fields__, "x")
     annotate(root / "results", Annotation(**words))
@@ -231,14 +205,13 @@ WRITES = {
     "cli/schemas.py": 1,  # a folder that a developer names
     "cli/screen.py": 1,  # --output
     "cli/version_checks.py": 1,  # .asv
-    "fleet/merge.py": 2,  # behind `without_links`, and a packed file beside the one just written
+    "fleet/merge.py": 1,  # behind `without_links`
     "init/plan.py": 3,  # the temporary folder in which it locks
     "matrix/locks.py": 3,  # temporary folders, and a lock beside the one just written
     "matrix/releases.py": 1,  # temporary folders
     "matrix/swap.py": 1,
     "matrix/wheels.py": 1,
     "records/files.py": 7,  # what all others call
-    "tracker/store/compact.py": 1,  # behind `without_links`
     "tracker/store/index.py": 4,  # the cache of its user
     "tracker/store/kept.py": 1,  # makes the folder of the results
     "version_checks/names.py": 1,  # of a syntax tree
@@ -308,10 +281,9 @@ def test_a_package_with_something_that_never_ends_is_read(
     root: Path, make: Callable[[Path], None]
 ) -> None:
     make(root / "tensor_things" / "odd.py")
-    make(root / "tensor_things" / "odd.ipynb")
     with waiting_for_nothing():
         assert modules_of(read_source(root)) == ["Block", "Inner"]
-        assert len(read_trees(root, beside=True).files) == 2
+        assert len(read_trees(root).files) == 2
 
 
 READ = (

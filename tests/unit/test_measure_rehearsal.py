@@ -30,12 +30,19 @@ def test_recompiles_that_differ_in_numbers_alone_are_printed_as_one(
     counts = {"frames_total": 9, "frames_ok": 8, "graphs": 8, "warm_s": 2.4}
     _print_compile({"compile": counts | {"graph_breaks": [], "recompiles": recompiles}})
     assert capsys.readouterr().out == (
-        "  first call 2.4 s: 8 graphs, 8 of 9 frames compiled, 1 run eagerly, 0 kinds of graph "
-        "breaks, 2 of recompiles\n"
+        "  first call 2.4 s: 8 graphs, 8 of 9 frames compiled, 1 run eagerly, graph breaks of "
+        "0 kinds, recompiles of 2 kinds\n"
         "  recompile, 16x: Recompiling function forward in calls.py:104\n"
         "    triggered by the following guard failure(s):\n"
         "    - 0/0: len(G['_SEEN']) == 164  # _SEEN.append(1)\n"
         "  recompile, 2x: Recompiling function backward in calls.py:104\n"
         "    triggered by the following guard failure(s):\n"
         "    - 0/0: len(G['_SEEN']) == 9  # _SEEN.append(1)\n"
+    )
+    one = {"frames_total": 1, "frames_ok": 1, "graphs": 1, "warm_s": 1.0, "recompiles": []}
+    _print_compile({"compile": one | {"graph_breaks": [{"count": 1, "text": "print()"}]}})
+    assert capsys.readouterr().out == (
+        "  first call 1.0 s: 1 graph, 1 of 1 frame compiled, graph breaks of 1 kind, recompiles of "
+        "0 kinds\n"
+        "  graph break, 1x: print()\n"
     )

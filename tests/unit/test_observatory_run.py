@@ -18,7 +18,8 @@ from ivhl.observatory import observing
 from ivhl.observatory.observing import Observatory, Work
 from ivhl.observatory.record import read_observed
 from ivhl.observatory.rows import read_rows
-from ivhl.script.cells import MARK, UnavailableError
+from ivhl.script.cells import MARK
+from ivhl.script.overlay import UnavailableError
 from ivhl.script.running import network_can_be_left
 from ivhl.script.trying import TargetTried
 
@@ -119,7 +120,7 @@ def observatory(tmp_path: Path, cell: Path, monkeypatch: pytest.MonkeyPatch) -> 
         if "vanished" in requirements:
             raise LockError("vanished was not found in the package registry")
         if "pinned" in requirements:
-            raise UnavailableError("pinned out: pinned needs torch<2")
+            raise UnavailableError("pinned out: pinned needs torch<2", "pinned out")
         yield cell
 
     monkeypatch.setattr(observing, "cell_in_use", in_use)
@@ -288,7 +289,7 @@ def test_a_library_that_cannot_be_there_has_a_record_and_one_that_vanished_has_n
         "demo": "works", "pinned": "unavailable",
     }  # fmt: skip
     assert seen["pinned"].why == "pinned out: pinned needs torch<2"
-    assert seen["pinned"].overlay is None
+    assert (seen["pinned"].overlay, seen["pinned"].unavailable) == (None, "pinned out")
     (line,) = told
     assert line.startswith("py3.12-torch2.15.0 vanished: not run: ")
 

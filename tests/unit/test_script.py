@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from ivhl.cli import app
 from ivhl.cli.run import cells_of, expected_of
 from ivhl.errors import SpecError
 from ivhl.matrix.locks import lock_state
@@ -25,12 +27,12 @@ from ivhl.script.cells import (
     LIMIT_VARIABLE,
     MARK,
     SHIPPED,
-    UnavailableError,
     make_room,
     shipped_matrix,
 )
 from ivhl.script.matrix import ScriptRuns, Wanted
 from ivhl.script.outcome import ScriptOutcome, are_alike, noisy_numbers, not_run
+from ivhl.script.overlay import UnavailableError
 from ivhl.script.requirements import Needs, needs_of
 from studies.house import ROOT
 
@@ -40,6 +42,32 @@ if TYPE_CHECKING:
 
 GOOD = ScriptOutcome(ending="exit 0", output="loss 0.125 of 10\n")
 CELLS = tuple(CellSpec("3.12", f"2.{minor}.0") for minor in range(13))
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("blame {} --threads 4", "--threads 4"),
+        ("blame {} --commit HEAD~1 --force", "--commit HEAD~1 --force"),
+        ("blame {} --for wrong --device cuda", "--for wrong --device cuda"),
+        ("try --input 8,64", "--input"),
+        ("try ops.one --json", "--json"),
+    ],
+)
+def test_an_option_that_would_change_nothing_is_refused(
+    tmp_path: Path, command: str, named: str
+) -> None:
+    (tmp_path / "script.py").write_text("print(1)\n")
+    words = command.format(tmp_path / "script.py").split()
+    refused = CliRunner().invoke(app, words).exception
+    assert isinstance(refused, SpecError)
+    assert named in str(refused)
+
+
+def test_a_release_without_a_lock_is_refused_with_the_nearest() -> None:
+    with pytest.raises(SpecError, match=r"unknown PyTorch release '2\.15\.7'") as refused:
+        cells_of(shipped_matrix(), ["2.15.7"], [])
+    assert "2.15.0" in refused.value.hint
 
 
 def test_every_lock_of_the_matrix_ships_with_the_package() -> None:
@@ -255,7 +283,7 @@ def test_releases_are_named_alone_by_range_and_by_tier() -> None:
     assert releases("all") == list(matrix.releases("extended"))
     with pytest.raises(SpecError, match="no release is in this range"):
         releases("2.15.0..2.6.0")
-    with pytest.raises(SpecError, match="no lock of"):
+    with pytest.raises(SpecError, match="unknown PyTorch release"):
         releases("2.3.0")
     # 3.12 has every release.
     assert {cell.python for cell in cells_of(matrix, ["all"], [])} == {"3.12"}

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from ivhl.cli.target import _save  # noqa: E402
+from ivhl.cli.target import _save, try_target  # noqa: E402
 from ivhl.errors import SpecError  # noqa: E402
 from ivhl.measure import target as target_module  # noqa: E402
+from ivhl.measure.effort import Effort  # noqa: E402
 from ivhl.measure.target import (  # noqa: E402
     distance,
     draw,
@@ -33,6 +34,7 @@ from ivhl.measure.target_spec import (  # noqa: E402
 )
 from ivhl.script.trying import TargetTried  # noqa: E402
 from ivhl.workload import load_workloads  # noqa: E402
+from tests.builders.fleet import make_fleet_project  # noqa: E402
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,6 +100,15 @@ def images(x):
 
 def noise(x):
     return x + torch.rand_like(x)
+
+class Patches(torch.nn.Module):
+    def __init__(self, image_size, channels=3):
+        super().__init__()
+        self.side, self.norm = image_size, torch.nn.LayerNorm(channels * image_size)
+
+    def forward(self, image):
+        assert image.shape[-2:] == (self.side, self.side)
+        return self.norm(image.transpose(1, 2).flatten(2))
 '''
 
 
@@ -127,6 +138,8 @@ def use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401
         ("", "Deep()", "long 2,32 <7; long 2,32 <7", "first layer, Embedding"),
         ("", "ratio", "8,64; 8,64", "signature"),
         ("", "counts", "long 6 <", "example in its docstring"),
+        ("", "Patches(image_size=6)", "2,3,6,6", "its call"),
+        ("", "Patches(image_size=6, channels=1)", "2,1,6,6", "its call"),
         ("torch", "bmm", "10,3,4; 10,4,5", "example in its docstring"),
         ("torch.nn", "Conv2d(3, 4, 3)", "2,3,64,64", "first layer, Conv2d"),
         ("torch.nn", "LSTM(5, 6)", "32,2,5", "first layer, LSTM"),
@@ -145,6 +158,32 @@ def test_inputs_are_guessed(
     # What numbers of an example are drawn differs from run to run.
     assert str(guess).startswith(inputs)
     assert source in guess.source
+
+
+def test_an_expression_may_name_its_package(use: Any) -> None:  # noqa: ANN401
+    use("Net(targets_of_test.Patches(6).side)")
+    assert str(guess_of()) == "8,6"
+    use("Linear(torch.nn.Linear(3, 4).out_features, 2)", module="torch.nn.modules.linear")
+    assert str(guess_of()) == "8,4"
+
+
+@pytest.mark.parametrize(
+    ("module", "expression", "meant"),
+    [
+        ("torch", "bmmm", "bmm"),
+        ("torch", "nn.functional.softmx", "softmax"),
+        ("torch.nn", "Linaer(3, 4)", "Linear"),
+    ],
+)
+def test_a_name_that_the_module_lacks_is_refused_with_the_nearest(
+    use: Any,  # noqa: ANN401
+    module: str,
+    expression: str,
+    meant: str,
+) -> None:
+    use(expression, module=module)
+    with pytest.raises(TargetError, match=rf"{module}: .*; did you mean {meant}\?$"):
+        target_module.named()
 
 
 def test_inputs_that_are_given_are_taken(use: Any) -> None:  # noqa: ANN401
@@ -229,9 +268,10 @@ def test_the_source_of_an_input_draws_what_was_tried(
 ) -> None:
     low, high = (bounds[0], bounds[0] + bounds[1]) if bounds else (None, None)
     one = TensorLike(tuple(shape), dtype, low, high)
-    names = {"torch": torch, "generator": torch.Generator().manual_seed(3)}
     drawn = draw(one, torch.Generator().manual_seed(3))
-    found = eval(source_of(one), names)  # noqa: S307  (written above)
+    with torch.random.fork_rng(devices=()):  # as ``of_size_and_generator`` does
+        torch.manual_seed(3)
+        found = eval(source_of(one), {"torch": torch})  # noqa: S307  (written above)
     assert found.dtype == drawn.dtype
     assert torch.equal(found, drawn)
 
@@ -281,9 +321,26 @@ def test_a_saved_target_is_declared_with_the_inputs_that_it_took(
     )
     text = "torch:nn.Linear(3, 4)" if found["is_model"] else "torch:ones_like"
     path = _save(tmp_path, text, [TargetTried({}, ""), TargetTried(found, "")], step=step)
-    assert "return (torch.ones(3),)" in (tmp_path / path).read_text()
+    written = (tmp_path / path).read_text()
+    assert "def inputs():" in written  # of one shape: a size would change nothing
+    assert "return (torch.ones(3),)" in written
     (only,) = load_workloads(package)
     assert {name: getattr(only, name) for name in more} == more
+
+
+def test_a_target_that_is_declared_already_is_refused_before_it_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_fleet_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "benchmarks").mkdir(exist_ok=True)
+    (tmp_path / "benchmarks" / "bmm.py").write_text("")
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "demo"\nversion = "1"\n[tool.ivhl]\nbenchmarks = "benchmarks"\n'
+    )
+    monkeypatch.setattr("ivhl.cli.target._tried", lambda *_, **__: pytest.fail("was tried"))
+    with pytest.raises(SpecError, match=r"benchmarks/bmm\.py: is there already"):
+        try_target("torch:bmm", Effort(), save=True)
 
 
 def test_the_compiler_gets_no_code_of_the_harness(use: Any) -> None:  # noqa: ANN401

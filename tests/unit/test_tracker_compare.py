@@ -221,7 +221,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*arguments: str) -> Any:  # noqa: ANN401  (click's result)
-    return CliRunner().invoke(app, ["compare", *arguments])
+    return CliRunner().invoke(app, ["compare", *arguments], env={"COLUMNS": "300"})
 
 
 def test_commands_say_which_runs_their_calibration_shows_disturbed(root: Path) -> None:
@@ -280,7 +280,6 @@ def test_what_names_cells_or_decides_refuses_a_matrix_that_cannot_be_read(root: 
         ["gate", "--base", "HEAD~1"],
         ["attribute", "py3.12-torch2.5.1", "py3.12-torch2.6.0"],
         ["bisect", "2.5.1", "2.6.0", "--case", "ops.one", "--dry-run"],
-        ["advise", str(root)],
     ):
         assert isinstance(CliRunner().invoke(app, command).exception, SpecError), command
 

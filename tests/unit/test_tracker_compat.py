@@ -282,6 +282,9 @@ def test_a_release_with_which_a_case_is_slow_is_not_a_bad_one() -> None:
     assert support_sentence(the_support(*slow)) == (
         "good in every release tried, since 2.8.0; slower than eager in all of them"
     )
+    assert support_sentence(the_support(slow[0])) == (
+        "good in 2.8.0, the one release tried; slower than eager in it"
+    )
     assert headline(compat_rows([*slow, make_record(torch="2.10.0")])) == (
         "3 results of 1 case in 3 cells: 3 pass (2 slow)"
     )

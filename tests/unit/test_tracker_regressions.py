@@ -114,7 +114,7 @@ def test_a_factor_is_printed_with_what_it_is_a_factor_of(
     n: int, after: RunRecord, line: str
 ) -> None:
     (found,) = along_commits(*[BASE] * n, *[after] * n)
-    assert _line(found).startswith(line)
+    assert _line(found, "ops.one/small/a").startswith(line)
 
 
 def test_eager_code_that_takes_longer_is_named_in_a_long_history_too() -> None:
@@ -496,7 +496,8 @@ def test_the_command_lists_incidents_and_says_when_there_are_none(root: Path) ->
     cell = replace(record.cell, torch="2.7.1", id="py3.12-torch2.7.1")
     failure = make_failure("wrong", "start " + "x" * 500 + " end").failure
     write_records(root / "results", replace(record, cell=cell, failure=failure, speedup=None))
-    text = CliRunner().invoke(app, ["regressions", "--all"]).stdout
+    wide = {"COLUMNS": "1000"}
+    text = CliRunner().invoke(app, ["regressions", "--all"], env=wide).stdout
     assert "PyTorch 2.6.0 -> 2.7.1: 1 fail" in text
     assert f"wrong: start {'x' * 20}" in text
     assert "x […] x" in text

@@ -339,18 +339,40 @@ def test_the_command_shows_cells_and_steps(
     assert places[1] == "  PyTorch 2.6.0 -> 2.7.1, on Python 3.12"
     assert places[2].startswith("    eager became slower, 1 case: ops.one 10.00x [")
     monkeypatch.setattr("ivhl.cli.course.disturbed_of", lambda es: frozenset({es[0].id}))
-    marked = run(app, ["course", "ops.one"]).stdout
+    marked = " ".join(run(app, ["course", "ops.one"]).stdout.split())
     assert "1 ms !" in marked
     assert "! disturbed, in no step" in marked
     assert "no step is shown" in marked
-    assert run(app, ["course"]).stdout.splitlines()[-1] == (
-        "  1 run was disturbed, by the calibration, and left out of steps in time: "
+    assert " ".join(run(app, ["course"]).stdout.split()).endswith(
+        " 1 run was disturbed, by the calibration, and left out of steps in time: "
         "ops.one/small/a in py3.12-torch2.6.0"
     )
     (told,) = json.loads(run(app, ["course", "ops.one", "--json"]).stdout)["cases"]
     assert [cell["disturbed"] for cell in told["cells"]] == [True, False]
     option = ["course", "ops.one", "--machine", "nowhere"]
     assert isinstance(run(app, option).exception, UnknownNameError)
+
+
+def test_versions_of_a_case_are_named_and_are_one_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_fleet_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    record = timed(a_record(tmp_path), 2e-3, 1e-3)
+    cell = replace(record.cell, torch="2.7.1", id="py3.12-torch2.7.1")
+    slow = timed(replace(record, cell=cell), 2e-2, 1e-3)
+    before = [replace(one, workload_version=1) for one in (record, slow)]
+    write_records(tmp_path / "results", record, slow, *before)
+    run = CliRunner().invoke
+    heads = [line for line in run(app, ["course", "ops.one"]).stdout.splitlines() if "/a" in line]
+    assert [head.partition("  ")[0] for head in heads] == [
+        "ops.one/small/a (version 1)",
+        "ops.one/small/a (version 2)",
+    ]
+    places = " ".join(run(app, ["course"]).stdout.split())
+    assert ", cpu: 1 case over 2 PyTorch releases and 1 Python" in places
+    assert "eager became slower, 1 case: ops.one (version" in places
+    assert places.count("ops.one (version 1) ") == places.count("ops.one (version 2) ") > 0
 
 
 def test_a_folder_without_records_is_an_error(

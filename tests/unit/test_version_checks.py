@@ -20,10 +20,8 @@ from packaging.version import Version
 from typer.testing import CliRunner
 
 from ivhl.cli import app
-from ivhl.errors import SpecError, UnknownNameError
-from ivhl.syntax import decoded
+from ivhl.errors import SpecError
 from ivhl.tracker.support.compat import compat_rows
-from ivhl.version_checks.checks import switched_off
 from ivhl.version_checks.find import Found, find_checks
 from ivhl.version_checks.judge import CellEvidence, evidence_of, judge
 from ivhl.version_checks.names import Names, with_names
@@ -462,11 +460,6 @@ def test_each_kind_of_version_check_is_found_with_what_it_excludes(
     (check,) = search(tmp_path, text).checks
     assert (check.kind, check.name) == (kind, name)
     assert str(check.excludes).startswith(excludes)
-    assert check.edits
-    switched = switched_off(IMPORTS + text, check.edits)
-    ast.parse(switched)
-    (tmp_path / "test_a.py").write_text(switched)
-    assert find_checks(tmp_path).checks == ()
 
 
 def test_a_function_that_hands_on_disable_is_one(tmp_path: Path) -> None:
@@ -575,16 +568,6 @@ def test_checks_in_and_behind_each_other_exclude_what_python_does_not_compile(
         except RuntimeError:
             is_off = True
         assert any(one.excludes.holds(python, torch) for one in checks) == is_off
-
-
-def test_what_else_a_condition_asks_stays_when_it_is_switched_off(tmp_path: Path) -> None:
-    text = (
-        "if not (sys.version_info >= (3, 13) or old('é')) and gpu():\n    f = torch.compile(f)\n"
-    )
-    (check,) = search(tmp_path, text).checks
-    assert switched_off(IMPORTS + text, check.edits) == IMPORTS + text.replace(
-        "sys.version_info >= (3, 13)", "False"
-    )
 
 
 def test_what_does_not_compile_is_no_version_check(tmp_path: Path) -> None:
@@ -748,32 +731,6 @@ def test_what_has_no_known_meaning_is_no_version_check(tmp_path: Path, text: str
     assert search(tmp_path, text).checks == ()
 
 
-def test_stubs_and_cells_of_notebooks_are_read_and_cannot_be_switched_off(tmp_path: Path) -> None:
-    checked = "if sys.version_info < (3, 13):\n    g = torch.compile(f)\n"
-    (tmp_path / "a.pyi").write_text(checked)
-    code = [
-        "# text, not code",
-        ["%pip install torch\n", "x = !ls\n", "f?\n", *checked.splitlines(keepends=True)],
-        "%%bash\nif [ -n $x ]; then echo; fi\n",
-        f"%%time\n{checked}",
-        "if:\n",
-    ]
-    cells = [{"cell_type": "code", "source": source} for source in code]
-    cells[0]["cell_type"] = "markdown"
-    (tmp_path / "b.ipynb").write_text(json.dumps({"cells": cells}))
-    (tmp_path / "c.ipynb").write_text("{")
-    found = find_checks(tmp_path)
-    assert [(g.path, g.line) for g in found.checks] == [
-        ("a.pyi", 1),
-        ("b.ipynb#2", 4),
-        ("b.ipynb#4", 2),
-    ]
-    assert [g.edits for g in found.checks] == [(), (), ()]
-    not_python, no_notebook = found.problems
-    assert not_python.startswith("b.ipynb#5:1: does not parse: ")
-    assert no_notebook.startswith("c.ipynb: cannot be read: ")
-
-
 def test_a_file_is_read_in_the_encoding_that_it_names(tmp_path: Path) -> None:
     text = (
         "# coding: latin-1\nimport sys\n"
@@ -783,7 +740,6 @@ def test_a_file_is_read_in_the_encoding_that_it_names(tmp_path: Path) -> None:
     (tmp_path / "b.py").write_bytes(b"\xef\xbb\xbf@torch.compiler.disable\ndef f(): ...\n")
     first, second = find_checks(tmp_path).checks
     assert (str(first.excludes), second.line) == ("Python >=3.13", 1)
-    assert "if True else f" in switched_off(decoded(tmp_path / "a.py")[0], first.edits)
 
 
 def test_a_constant_of_another_file_counts_unless_two_files_mean_different_things(
@@ -916,34 +872,6 @@ def test_the_command_judges_by_the_committed_records(
     assert "no record in" in empty.stderr
     missing = runner.invoke(app, ["version-checks", str(tmp_path / "nothing")])
     assert isinstance(missing.exception, SpecError)
-    unknown = runner.invoke(app, ["version-checks", str(tmp_path), "--run", "new.py:1"])
-    assert isinstance(unknown.exception, UnknownNameError)
-    untested = runner.invoke(app, ["version-checks", str(tmp_path), "--run", "new.py:3"])
-    assert isinstance(untested.exception, SpecError)
-    assert "no test names" in str(untested.exception)
-
-
-def test_of_several_checks_in_one_place_the_command_says_that_it_switches_off_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They were an *unknown check*, and the next step was the same place."""
-    monkeypatch.chdir(ROOT)
-    two = "def f(): ...\nboth = torch.compiler.disable(f), torch.compiler.disable(f)\n"
-    search(tmp_path, two, "two.py")
-    marked = "import torch\n@torch.compiler.disable\ndef f(): ..."
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "it.py").write_text(marked)
-    runner = CliRunner()
-    place = next(one.place for one in find_checks(tmp_path).checks if one.path == "two.py")
-    for at_place, hint in (
-        (place, "a line of its own"),
-        ("it.py:2", "name one: a/it.py:2, b/it.py:2"),
-    ):
-        done = runner.invoke(app, ["version-checks", str(tmp_path), "--run", at_place])
-        assert isinstance(done.exception, SpecError)
-        assert f"{at_place}: 2 version checks are there" in str(done.exception)
-        assert hint in done.exception.hint
 
 
 def test_the_name_of_before_names_the_command_of_today() -> None:

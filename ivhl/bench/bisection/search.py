@@ -134,7 +134,9 @@ class Search:
         most = self.most_answers()
         for place, number in asked.items():
             if number >= most and 0 < place < self.last:
-                unclear = f"neither like the first nor like the last in {number} answers"
+                unclear = (
+                    f"neither like the first nor like the last in {counted(number, 'answer')}"
+                )
                 found.setdefault(place, unclear)
         return found
 

@@ -1,6 +1,6 @@
 """Measure cases at several arms, interleaved and round by round, until a rule says stop.
 
-An arm is a cell at a commit, perhaps with flags or a package of its own. ``gate --confirm`` compares
+An arm is a cell at a commit, perhaps with flags. ``gate --confirm`` compares
 two commits, ``attribute`` the corners of a factorial, ``bisect`` two places of a line at a time, and
 ``repeat`` has one arm. What each concludes is its own.
 """
@@ -73,14 +73,12 @@ class Runs:
         console: Where progress is printed.
         measure: Measures one request.
         apart: Folder of the results of arms whose records would take the place of others.
-        roots: Where an arm is measured, if not in the project itself.
     """
 
     request: Request
     console: Console
     measure: Measure = bench
     apart: Path | None = None
-    roots: Mapping[Treatment, Path] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -89,8 +87,8 @@ class Runs:
 
     def results(self, arm: Treatment) -> Path:
         """Return the folder in which an arm has its records."""
-        if self.apart is not None and (arm.flags or arm.package):
-            return self.apart / f"results-{'-'.join((arm.package, *arm.flags))}".replace("/", "-")
+        if self.apart is not None and arm.flags:
+            return self.apart / f"results-{'-'.join(arm.flags)}".replace("/", "-")
         return self.folder
 
     def file(self, arm: Treatment) -> Path:
@@ -113,7 +111,6 @@ class Runs:
         done = self.measure(
             replace(
                 self.request,
-                root=self.roots.get(arm, self.request.root),
                 python=arm.python,
                 releases=(arm.torch,),
                 commit=arm.commit,
@@ -221,7 +218,7 @@ class Experiment:
         """
         path = journal_of(self.runs.request.root, self.kind, self.about)
         self.journal = ExperimentJournal(path, self.about, _step_of, "run")
-        # A record with flags, or of a swapped package, would take the place of one without.
+        # A record with flags would take the place of one without.
         self.runs = replace(self.runs, apart=path.with_suffix(""))
 
     @property
@@ -230,7 +227,7 @@ class Experiment:
         request = self.runs.request
         effort = request.effort
         words = (request.machine, self.runs.folder, effort.device, effort.threads, self.processes)
-        arms = (" ".join((*arm[:4], *arm.flags)) for arm in self.arms)
+        arms = (" ".join((*arm[:3], *arm.flags)) for arm in self.arms)
         return [*arms, *map(str, (*words, INSTRUMENT)), *self.beside, *self.cases]
 
     def order(self, number: int) -> list[tuple[Treatment, ...]]:

@@ -39,7 +39,6 @@ FACTOR_WORDS: Final[dict[Factor, str]] = {
     "python": "Python",
     "torch": "PyTorch",
     "commit": "the commit",
-    "package": "the package",
     "flags": "the compiler flags",
 }
 ATTRIBUTED: Final[tuple[Metric, ...]] = ("eager", "compiled", "speedup")
@@ -50,19 +49,17 @@ class Treatment(NamedTuple):
 
     Attributes:
         commit: Full hash.
-        package: A package that is swapped in another arm, as it is pinned here; else empty.
         flags: Settings of the compiler that are changed here.
     """
 
     python: str
     torch: str
     commit: str
-    package: str = ""
     flags: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return its cell, commit and what is changed."""
-        changed = " ".join(filter(None, (self.package, *self.flags)))
+        changed = " ".join(self.flags)
         where = f"py{self.python}-torch{self.torch} at {self.commit[:8]}"
         return f"{where} with {changed}" if changed else where
 
@@ -177,8 +174,7 @@ def not_matched(
     for one, other, axis in edges_of(tuple(records)):
         pair = records[one], records[other]
         factor = factors[axis]
-        # As another PyTorch, another package has another lock.
-        apart = differences(*pair, "torch" if factor == "package" else factor)
+        apart = differences(*pair, factor)
         if factor not in ("commit", "flags"):
             apart += installed(*pair)
         for reason in apart:

@@ -6,7 +6,6 @@ build on each other: the first one that shows the symptom names the stage that a
 
 from __future__ import annotations
 
-import ast
 import math
 import re
 from collections import Counter
@@ -58,7 +57,7 @@ class Tried:
         text: What was seen.
         compiled_s: Median seconds of a compiled call, if it was timed.
         breaks: Graph breaks, and frames that ran eagerly.
-        code: What PyTorch printed of graphs, guards and code, by kind.
+        kernels: The code that PyTorch printed of each.
     """
 
     name: str
@@ -67,7 +66,7 @@ class Tried:
     compiled_s: float | None = None
     eager_s: float | None = None
     breaks: int | None = None
-    code: Mapping[str, Sequence[str]]
+    kernels: Sequence[str]
     bisected: Mapping[str, Any]
     script: Mapping[str, Any]
 
@@ -109,7 +108,7 @@ def tried_of(
         compiled_s=compiled_s,
         eager_s=_median(found.get("eager")),
         breaks=breaks,
-        code={k: found[k] for k in ("graphs", "guards", "kernels", "wrappers") if k in found},
+        kernels=found.get("kernels") or (),
         bisected=found.get("bisected") or {},
         script={
             k: found[k] for k in ("script", "why", "operations", "of", "inputs") if k in found
@@ -241,7 +240,7 @@ def slower_stage(factors: Mapping[Stage, StageFactor]) -> tuple[Stage | None, bo
 
 def kernel_hunks(good: Tried, bad: Tried) -> list[list[str]]:
     """Return how the kernels differ that are not in both cells: lines for each place."""
-    was, now = _bare_kernels(good), _bare_kernels(bad)
+    was, now = ([*map(bare_kernel, side.kernels)] for side in (good, bad))
     left, right = ([t for t in side if t not in other] for side, other in ((was, now), (now, was)))
     hunks: list[list[str]] = []
     for number, (one, other) in enumerate(zip_longest(left, right, fillvalue=""), 1):
@@ -252,10 +251,6 @@ def kernel_hunks(good: Tried, bad: Tried) -> list[list[str]]:
             else:
                 hunks[-1].append(line)
     return hunks
-
-
-def _bare_kernels(side: Tried) -> list[str]:
-    return [bare_kernel(text) for text in side.code.get("kernels", ())]
 
 
 def _most_changed(hunks: Sequence[list[str]]) -> Iterator[str]:
@@ -273,7 +268,7 @@ def _most_changed(hunks: Sequence[list[str]]) -> Iterator[str]:
 
 
 def code_differences(good: Tried, bad: Tried, *, timed: bool) -> list[str]:
-    """Return how graphs, breaks, guards and code of two cells differ, a line or paragraph each.
+    """Return how breaks and kernels of two cells differ, a line or paragraph each.
 
     Of the kernels, the places at which most changes; ``KERNELS_FILE`` is to hold all of them.
 
@@ -286,12 +281,7 @@ def code_differences(good: Tried, bad: Tried, *, timed: bool) -> list[str]:
     if good.breaks is not None and bad.breaks is not None:
         same = f"{good.breaks} in both" if good.breaks == bad.breaks else ""
         lines.append(f"graph breaks: {same or f'{good.breaks} and {bad.breaks}'}")
-    for kind, name in (("graphs", "operations of Dynamo's graphs"), ("guards", "guards")):
-        if kind == "guards" and not bad.code.get(kind):  # none where compiling failed before them
-            continue
-        was, now = (_counted_lines(side.code.get(kind, ()), kind) for side in (good, bad))
-        lines.append(f"{name}: {_apart(was, now)}")
-    was_kernels, now_kernels = _bare_kernels(good), _bare_kernels(bad)
+    was_kernels, now_kernels = ([*map(bare_kernel, side.kernels)] for side in (good, bad))
     if bad.outcome != "shows" or now_kernels:
         hunks = kernel_hunks(good, bad)
         lines += _kernel_lines(was_kernels, now_kernels, hunks, timed=timed)
@@ -332,58 +322,6 @@ def _kernel_lines(
                 "most lines change"
             )
     return lines
-
-
-def _counted_lines(texts: Sequence[str], kind: str) -> Counter[str]:
-    """Return the operations of graphs, or the lines of guards, and how often each is there."""
-    found: Counter[str] = Counter()
-    for text in texts:
-        for line in text.splitlines():
-            if kind == "graphs":
-                found.update(_operations(line))
-            elif "+- " in line:
-                guard = line.partition("+- ")[2].partition("  #")[0]
-                found[_NAMES.sub("", re.sub(r"\b\d{6,}\b", "N", guard))] += 1
-    return found
-
-
-def _operations(line: str) -> Iterator[str]:
-    """Yield the operations in a line of a graph: not the lines of the user's code above it."""
-    try:
-        statements = ast.parse(line.strip()).body  # a comment has none
-    except SyntaxError:  # the head of a class or function
-        return
-    for one in statements:
-        value = one.value if isinstance(one, ast.Assign | ast.AnnAssign | ast.AugAssign) else None
-        if isinstance(one, ast.AugAssign):
-            yield f"{type(one.op).__name__} in place"
-        elif isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Subscript):
-            yield "setitem"
-        elif isinstance(value, ast.Call):
-            # Of a method, the variable that it is called on has another name in each graph.
-            name = ast.unparse(value.func)
-            yield re.sub(r"^.*\)|^(?!torch\b|self\b|operator\b)\w+(?=\.)", "", name)
-        elif isinstance(value, ast.BinOp | ast.UnaryOp):
-            yield type(value.op).__name__
-        elif isinstance(value, ast.Compare):
-            yield type(value.ops[0]).__name__
-        elif isinstance(value, ast.Subscript):
-            yield "getitem"
-        elif isinstance(value, ast.Attribute) and not ast.unparse(value).startswith("self."):
-            yield f".{value.attr}"
-
-
-def _apart(was: Counter[str], now: Counter[str]) -> str:
-    if was == now:
-        return f"{was.total()}, the same"
-    gone, new = was - now, now - was
-    parts = [f"{was.total()} and {now.total()}"]
-    for word, some in (("only in the first", gone), ("only in the second", new)):
-        if some:
-            shown = "; ".join(f"{n}x {text}"[:100] for text, n in some.most_common(3))
-            more = f" and {len(some) - 3} more" if len(some) > 3 else ""  # noqa: PLR2004
-            parts.append(f"{word}: {shown}{more}")
-    return ". ".join(parts)
 
 
 def _breaks(facts: Mapping[str, Any] | None) -> int | None:

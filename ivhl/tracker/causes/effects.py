@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ivhl.tracker.store.metrics import Metric
 
 _SPEEDUP_WORDS: Final = {"slower": "fell", "faster": "rose"}
-Factor = Literal["python", "torch", "commit", "package", "flags"]
+Factor = Literal["python", "torch", "commit", "flags"]
 
 
 # Whether each axis is that of the second cell.

@@ -137,7 +137,7 @@ def counts_of_changes(changes: Sequence[Change]) -> str:
     case counts once in each cell; in ``ivhl course``, once on a machine.
     """
     text = counts_of(Counter(one.kind for one in changes))
-    cases = len({one.case.over_cells for one in changes})
+    cases = len({one.case.row for one in changes})
     if cases < len(changes):
         text += f" in {counted(cases, 'case')}"
     levels = sum(one.of_levels for one in changes)

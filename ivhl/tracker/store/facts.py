@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, get_args
 
 from ivhl.records.record import JUMPS
-from ivhl.tracker.wording import eager_frames
+from ivhl.tracker.wording import counted, eager_frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -87,7 +87,7 @@ def changed_facts(before: RunRecord, after: RunRecord) -> tuple[FactChange, ...]
     if new := [text for bare, text in now.items() if bare not in was]:
         found.append(FactChange("warnings", None, f"new warning: {_listed(new)}"))
     elif gone := was.keys() - now.keys():
-        found.append(FactChange("warnings", None, f"{len(gone)} warning(s) less"))
+        found.append(FactChange("warnings", None, f"{counted(len(gone), 'warning')} less"))
     return tuple(sorted(found, key=_rank))
 
 
@@ -110,13 +110,13 @@ def is_still_worse(before: RunRecord, after: RunRecord, newest: RunRecord) -> bo
 def facts_digest(record: RunRecord) -> str:
     """Return a digest of all that ``changed_facts`` compares, but the errors (``errors_of``)."""
     facts = record.compile
-    counted = None
+    compiling = None
     if facts is not None:
         reasons = [
             sorted((_bare(one.text), one.count) for one in listed)
             for listed in (facts.graph_breaks, facts.recompiles)
         ]
-        counted = [
+        compiling = [
             *reasons, facts.frames_total, facts.frames_ok, facts.graphs, facts.calls_captured
         ]  # fmt: skip
     returned = [
@@ -124,7 +124,7 @@ def facts_digest(record: RunRecord) -> str:
         for one in record.accuracy
         if one.dtype is not None
     ]
-    text = json.dumps([counted, sorted(_warnings(record)), returned])
+    text = json.dumps([compiling, sorted(_warnings(record)), returned])
     return sha256(text.encode()).hexdigest()[:16]
 
 
@@ -160,12 +160,12 @@ def _compiling(before: CompileFacts | None, after: CompileFacts | None) -> Itera
             text = f"{now} of {after.frames_total} frames run eagerly, {was} before"
             yield FactChange("fallback", now > was, text)
     if before.graphs is not None and after.graphs is not None and before.graphs != after.graphs:
-        text = f"{_plural(after.graphs, 'graph')}, {before.graphs} before"
+        text = f"{counted(after.graphs, 'graph')}, {before.graphs} before"
         # More graphs without more breaks: the code was divided, which may well be an improvement.
         yield FactChange("graphs", None, text)
     was_captured, now_captured = before.calls_captured, after.calls_captured
     if None not in (was_captured, now_captured) and was_captured != now_captured:
-        text = f"{now_captured} operations in the graphs, {was_captured} before"
+        text = f"{counted(now_captured or 0, 'operation')} in the graphs, {was_captured} before"
         yield FactChange("size", None, text)
 
 
@@ -187,7 +187,7 @@ def _reasons(
     which = more or less
     sign = "new" if more else "gone"
     reasons_shown = _listed([shown[text] for text in which])
-    text = f"{_plural(b, word)}, {a} before; {sign}: {reasons_shown}"
+    text = f"{counted(b, word)}, {a} before; {sign}: {reasons_shown}"
     yield FactChange(kind, worse, text, tuple(sorted(more)))
 
 
@@ -227,7 +227,7 @@ def _structure(before: RunRecord, after: RunRecord) -> str:
         if new or gone:
             return f"eager returns {_listed(new or gone)} {'now' if new else 'no longer'}"
     if None not in (before.leaves, after.leaves) and counts[0] != counts[1]:
-        return f"eager returns {counts[1]} outputs, {counts[0]} before"
+        return f"eager returns {counted(counts[1], 'output')}, {counts[0]} before"
     return ""
 
 
@@ -303,7 +303,3 @@ def _listed(texts: Iterable[str]) -> str:
     lines = [" ".join(text.split()) for text in texts]
     first = lines[0] if len(lines[0]) <= _SHOWN else lines[0][: _SHOWN - 1] + "…"
     return first if len(lines) == 1 else f"{first} (and {len(lines) - 1} more)"
-
-
-def _plural(n: int, word: str) -> str:
-    return f"{n} {word}" if n == 1 else f"{n} {word}s"

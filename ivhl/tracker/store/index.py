@@ -24,13 +24,13 @@ from weakref import finalize
 from ivhl.errors import ResultsError
 from ivhl.records.age import is_in_future
 from ivhl.records.identity import CaseInCell
+from ivhl.records.lines import read_plain
 from ivhl.records.reader import read_record
 from ivhl.records.record import Interval
 from ivhl.tracker.store.course import point_of
 from ivhl.tracker.store.entries import Entry, HeldValues, Made, Ran, Recorded, RowFacts, Shown
 from ivhl.tracker.store.indexing import VALUES, WAIT_S, Current, Transaction, Update, code_version
 from ivhl.tracker.store.metrics import METRICS, Measured, Speed
-from ivhl.tracker.store.reading import read_records_file
 from ivhl.tracker.store.records import Problem
 from ivhl.tracker.store.spread import Spreads
 from ivhl.tracker.wording import DynamoCounts
@@ -358,7 +358,7 @@ class Index:
                 else:
                     wanted[path].append((number, start, length, tuple(texts)))
         for path, places in wanted.items():
-            data = read_records_file(self._results / path)
+            data = read_plain(self._results / path)
             for number, start, length, what in places:
                 try:
                     record = found[number] = read_record(data[start : start + length])

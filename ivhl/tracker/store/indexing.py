@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.errors import ResultsError
 from ivhl.records.age import latest_possible
+from ivhl.records.lines import read_plain
 from ivhl.records.reader import records_in
 from ivhl.tracker.store.course import point_of
 from ivhl.tracker.store.entries import HeldValues, Made, Shown, entry_of, ran_of, row_facts_of
 from ivhl.tracker.store.metrics import METRICS
-from ivhl.tracker.store.reading import read_records_file, records_files
+from ivhl.tracker.store.reading import records_files
 from ivhl.tracker.store.records import Problem
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ class Update:
         data, rule = b"", None
         if found is not None:
             try:
-                data = read_records_file(self._results / path)
+                data = read_plain(self._results / path)
             except ResultsError as error:
                 rule = str(error)
         number: int | None = None

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ivhl.errors import ResultsError, SpecError
+from ivhl.records.lines import read_plain
 from ivhl.records.reader import records_in
-from ivhl.tracker.store.reading import read_records_file
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def records_named(text: str) -> tuple[list[RunRecord], list[str]]:
             raise SpecError(f"{text}: no such file", hint="FILE, FILE:LINE, or a case")
         return [], []
     try:
-        data = read_records_file(path)
+        data = read_plain(path)
     except ResultsError as error:
         raise SpecError(f"{path}: {error}", hint="name another file of records") from error
     number = int(numbered["line"]) if numbered and path != Path(text) else None

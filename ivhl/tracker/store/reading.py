@@ -1,27 +1,18 @@
-"""The files of records, plain or packed, where more than the standard library is installed."""
+"""The files of records below a folder of results."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ivhl.errors import ResultsError
-from ivhl.records.lines import LARGEST, lines_of, read_bytes, read_plain, within_limits
-
 if TYPE_CHECKING:
-    from collections.abc import Collection
     from pathlib import Path
 
-PACKED: Final = ".zst"
-_ENDINGS: Final = (".jsonl", f".jsonl{PACKED}")
-# Unpacked over packed bytes: the files here have 2.5 to 31 if they are packed, blanks a thousand.
-RATIO: Final = 200
-_SMALL: Final = 1 << 20  # of any ratio
-# A block of 4 bytes can hold 128 KiB of one byte: so many bytes at once unpack to 8 MiB at most.
-_AT_ONCE: Final = 256
+# `ivhl compact` wrote such files until November 2026: nobody should miss their records silently.
+_PACKED: Final = ".jsonl.zst"
 
 
 def records_files(results: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
-    """Return the files of records, sorted, and the folders with what cannot be read, with a rule.
+    """Return the files of records, sorted, and the paths that cannot be read, with a rule.
 
     ``glob`` passes over such folders: a machine would vanish from every table.
     """
@@ -36,11 +27,13 @@ def records_files(results: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
     for folder in folders:
         records = folder / "records"
         try:
-            for path in sorted(p for p in records.iterdir() if p.name.endswith(_ENDINGS)):
+            for path in sorted(records.iterdir()):
                 name = f"{folder.name}/{records.name}/{path.name}"
-                if _is_text(name):
+                if path.name.endswith(_PACKED):
+                    unreadable.append((path, "must not be packed: unpack it with zstd -d --rm"))
+                elif path.suffix == ".jsonl" and _is_text(name):
                     found.append(path)
-                else:
+                elif path.suffix == ".jsonl":
                     unreadable.append((results, f"must have names in UTF-8 (got {name!a})"))
         except FileNotFoundError:
             continue
@@ -55,73 +48,3 @@ def _is_text(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def read_records_file(path: Path) -> bytes:
-    """Return the content of a file of records, unpacked.
-
-    Raises:
-        ResultsError: If it cannot be read, or is over a limit (``lines.read_plain``).
-    """
-    if path.suffix != PACKED:
-        return read_plain(path)
-    return within_limits(unpacked(read_bytes(path)))
-
-
-def with_packed(path: Path) -> bytes:
-    """Return the lines of a plain file of records, after those that are packed beside it.
-
-    ``ivhl compact`` that is killed before it deletes the plain file leaves lines in both: each is
-    returned once, since it is one record. Every line ends, also one that was cut off.
-
-    Raises:
-        ResultsError: If one of the files cannot be read; neither has to exist.
-    """
-    beside = path.with_name(path.name + PACKED)
-    here = _lines(path)
-    return b"".join(line + b"\n" for line in [*_lines(beside, without=set(here)), *here])
-
-
-def _lines(path: Path, without: Collection[bytes] = ()) -> list[bytes]:
-    if not path.exists():
-        return []
-    return [line.data for line in lines_of(read_records_file(path)) if line.data not in without]
-
-
-def packed(data: bytes) -> bytes:
-    """Return the content in the form of Zstandard, with its hash."""
-    import zstandard  # noqa: PLC0415  (few results have packed files)
-
-    return zstandard.ZstdCompressor(level=19, write_checksum=True).compress(data)
-
-
-def unpacked(data: bytes) -> bytes:
-    """Return the content of a packed file. What its header declares is not allocated.
-
-    Raises:
-        ResultsError: If it is cut off, damaged, or larger than ``LARGEST`` or ``RATIO`` allow.
-    """
-    import zstandard  # noqa: PLC0415  (likewise)
-
-    try:
-        size = zstandard.frame_content_size(data)
-        if not 0 <= size <= LARGEST:
-            raise ResultsError(f"cannot be unpacked: says that it holds {size} bytes")
-        if size > max(_SMALL, RATIO * len(data)):
-            raise ResultsError(
-                f"cannot be unpacked: holds more than {RATIO} times its bytes (got {size} in "
-                f"{len(data)})"
-            )
-        # The window that a header asks for is not larger than its content.
-        frame = zstandard.ZstdDecompressor().decompressobj()
-        found, position = bytearray(), 0
-        while position < len(data) and len(found) <= size and not frame.eof:
-            found += frame.decompress(data[position : position + _AT_ONCE])
-            position += _AT_ONCE
-        # What follows, as after `cat one.zst other.zst`, would be lost without a word.
-        more = frame.unused_data or position < len(data)
-        if not frame.eof or more or len(found) != size:
-            raise ResultsError(f"cannot be unpacked: is no single frame of {size} bytes")
-    except zstandard.ZstdError as error:
-        raise ResultsError(f"cannot be unpacked: {error}") from error
-    return bytes(found)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from ivhl.errors import ResultsError
 from ivhl.records.age import Dated, recorded_rank
 from ivhl.records.identity import case_of, key_of, type_of
+from ivhl.records.lines import read_plain
 from ivhl.records.reader import records_in
-from ivhl.tracker.store.reading import read_records_file, records_files
+from ivhl.tracker.store.reading import records_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -124,7 +125,7 @@ def load_records(results: Path) -> Loaded:
 
 def _read(path: Path) -> Iterable[RunRecord | Problem]:
     try:
-        data = read_records_file(path)
+        data = read_plain(path)
     except ResultsError as error:
         yield Problem(path, None, str(error))
         return

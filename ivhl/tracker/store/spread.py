@@ -28,6 +28,7 @@ from ivhl.records.identity import CaseInCell, case_of
 from ivhl.records.record import Interval, RunRecord
 from ivhl.tracker.store.entries import Entry, code_of, entry_of, made_of
 from ivhl.tracker.store.metrics import SECONDS, STANDARD, difference, is_calibrated, within
+from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -352,9 +353,8 @@ def learn(groups: Iterable[Sequence[Pair]], origin: str = "") -> Spread:
     cases = tuple(groups)
     pairs = [pair for case in cases for pair in case]
     tau = math.sqrt(max(_beyond(pairs), 0.0))
-    first = Spread(
-        tau, _NORMAL_SCORES, _NORMAL_SCORES, len(pairs), f"{len(pairs)} pairs of runs{origin}"
-    )
+    of = f"{counted(len(pairs), 'pair')} of runs{origin}"
+    first = Spread(tau, _NORMAL_SCORES, _NORMAL_SCORES, len(pairs), of)
     left_out = [(pair, own, place) for case in cases for pair, own, place in leave_out(case)]
     return replace(
         first,

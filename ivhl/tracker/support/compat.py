@@ -593,7 +593,8 @@ def _statuses(found: Iterable[Status]) -> str:
 def support_sentence(found: Support) -> str:
     """Return with which releases a case passes, in one line."""
     undecided = ", ".join(f"{torch} ({name.replace('_', ' ')})" for torch, name in found.undecided)
-    slow = "all of them" if len(found.slow) == found.passed else ", ".join(found.slow)
+    every = "all of them" if found.passed > 1 else "it"
+    slow = every if len(found.slow) == found.passed else ", ".join(found.slow)
     return (
         _decided(found)
         + (f"; slower than eager in {slow}" if found.slow else "")
@@ -611,7 +612,9 @@ def _decided(found: Support) -> str:
         unknown = f"; not run: {', '.join(found.not_run)}" if found.not_run else ""
         return f"{none}; last bad {bad}{unknown}"
     if found.last_bad is None:
-        return f"good in every release tried, since {found.first_good}"
+        is_alone = found.passed == 1 and not found.undecided
+        every = "every release tried, since " * (not is_alone) + found.first_good
+        return f"good in {every}{', the one release tried' * is_alone}"
     if found.good_since is None:
         return f"first good {found.first_good}; bad again: {bad}"
     if found.good_since == found.first_good:

@@ -61,7 +61,10 @@ _VARYING: Final = tuple(
         (r"\b0x[0-9a-fA-F]+", "#"),
         (r"\b(?:cpp|triton)_\w*fused_\w+", "…"),
         (r"\bL\[[^\]]*\](?:\.\w+|\[[^\]]*\])*", "…"),
-        (r"\b(?:buf|arg|primals|tangents|tmp|getitem|view|in_ptr|out_ptr|op|s|u|x|y)_?\d\w*\b", "…"),
+        (
+            r"\b(?:buf|arg|primals|tangents|tmp|getitem|view|in_ptr|out_ptr|op|s|u|x|y)_?\d\w*\b",
+            "…",
+        ),
         (r"\b(?!(?:Builtin)Variable)(\w*Variable)\([^()]*\)", r"\1(…)"),
         (rf"(?<![\w'])'(?!{_KNOWN})[^'\s…]+'(?!\w)", "'…'"),
         (r"(?<![\w.])[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?(?![\w]*[A-Za-z_])", "#"),

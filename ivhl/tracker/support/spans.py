@@ -127,4 +127,4 @@ def _not_run(skipped: Sequence[str]) -> str:
         return ""
     if len(skipped) == 1:
         return f" ({skipped[0]} was not run)"
-    return f" ({counted(len(skipped), 'release')} between were not run)"
+    return f" ({counted(len(skipped), 'release')} between not run)"

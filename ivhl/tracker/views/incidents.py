@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ivhl.records.identity import titles_of
 from ivhl.tracker.changes.annotations import note_of
 from ivhl.tracker.changes.confirmations import confirmation_of
 from ivhl.tracker.changes.disturbed import left_out
@@ -131,7 +132,10 @@ def incident_view(source: Source, incident: Incident, most: int = MOST_CASES) ->
     title = f"{_ALONG[incident.along]} {' → '.join(short)}"
     if incident.along == "python":
         title += f" on PyTorch {incident.changes[0].case.torch}"
-    views = tuple(_change_view(source, change) for change in incident.changes[:most])
+    titles = titles_of(change.case for change in incident.changes)
+    views = tuple(
+        _change_view(source, change, titles[change.case]) for change in incident.changes[:most]
+    )
     return IncidentView(
         id=_id(incident),
         listed=incident.key in source.listed,
@@ -179,7 +183,7 @@ def _short(incident: Incident, name: str) -> str:
     return name[:HASH] if incident.along == "commit" else name
 
 
-def _change_view(source: Source, change: Change) -> ChangeView:
+def _change_view(source: Source, change: Change, title: str) -> ChangeView:
     curve, at = _curve(source, change) if change.effect_of == "speedup" else ((), 0)
     case = change.case
     series = case.row
@@ -187,7 +191,7 @@ def _change_view(source: Source, change: Change) -> ChangeView:
     state = known.state(change)
     again = confirmation_of(change, known.confirmations)
     return ChangeView(
-        case=case.name,
+        case=title,
         href=case_page(series) if series in source.by_series else "",
         place=", ".join(case.place),
         kind=change.kind,

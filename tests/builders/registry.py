@@ -1,0 +1,93 @@
+"""A package registry of planted wheels on this machine, for the real uv."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+import zipfile
+from base64 import urlsafe_b64encode
+from contextlib import contextmanager
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+
+def make_wheel(
+    folder: Path,
+    name: str,
+    version: str = "1.0",
+    *,
+    files: Mapping[str, str] | None = None,
+    requires: Sequence[str] = (),
+    python: str = "",
+    tag: str = "py3-none-any",
+) -> Path:
+    """Write a wheel; by default it holds a module of its name."""
+    module = name.replace("-", "_")
+    about = f"{module}-{version}.dist-info"
+    metadata = [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}"]
+    metadata += [f"Requires-Python: {python}"] if python else []
+    metadata += [f"Requires-Dist: {one}" for one in requires]
+    inside = dict(files if files is not None else {f"{module}.py": f"V = {version!r}\n"})
+    inside[f"{about}/METADATA"] = "\n".join(metadata) + "\n"
+    inside[f"{about}/WHEEL"] = f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n"
+    rows = [
+        f"{path},sha256={urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b'=').decode()},"
+        for path, text in inside.items()
+    ]
+    inside[f"{about}/RECORD"] = "\n".join([*rows, f"{about}/RECORD,,"]) + "\n"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{module}-{version}-{tag}.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for inner, text in inside.items():
+            archive.writestr(inner, text)
+    return path
+
+
+def sha256(path: Path) -> str:
+    """Return the hash of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Serve the wheels of a folder; yield the address of the index, and the files asked for."""
+    asked: list[str] = []
+
+    class Server(SimpleHTTPRequestHandler):
+        def __init__(self, *arguments: Any) -> None:  # noqa: ANN401
+            super().__init__(*arguments, directory=str(folder))
+
+        def do_GET(self) -> None:
+            parts = self.path.strip("/").split("/")
+            if parts[0] != "simple":
+                asked.append(parts[-1])
+                super().do_GET()
+                return
+            wheels = [one for one in folder.glob("*.whl") if _name(one) == parts[1]]
+            page = "".join(
+                f'<a href="/{one.name}#sha256={sha256(one)}">{one.name}</a>\n' for one in wheels
+            ).encode()
+            self.send_response(200 if wheels else 404)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Length", str(len(page)))
+            self.end_headers()
+            self.wfile.write(page)
+
+        def log_message(self, *_: Any) -> None:  # noqa: ANN401
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/simple", asked
+        finally:
+            server.shutdown()
+
+
+def _name(wheel: Path) -> str:
+    return re.sub(r"[-_.]+", "-", wheel.name.split("-")[0]).lower()

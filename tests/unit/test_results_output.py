@@ -1,0 +1,73 @@
+"""Files that commands write with ``--output``, and files of records that no reader takes."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from ivhl.cli import app
+from ivhl.errors import SpecError
+from ivhl.records.files import record_file
+from ivhl.tracker.store.index import open_index
+from ivhl.tracker.store.records import load_records
+from tests.builders.fleet import make_fleet_project, write_records
+from tests.builders.records import make_record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RECORD = make_record()
+
+
+def test_a_file_to_write_that_cannot_be_one_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_fleet_project(tmp_path)
+    write_records(tmp_path / "results", RECORD)
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo(tmp_path / "pipe.csv")
+    for name, rule in (
+        ("nowhere/records.csv", "must be in a folder that exists"),
+        ("pipe.csv", "must be a file or not exist"),
+    ):
+        done = CliRunner().invoke(app, ["results", "--output", name])
+        assert isinstance(done.exception, SpecError)
+        assert f"{name}: {rule}" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        (["results", "--output", "r.txt"], "e.g. r.csv"),
+        (["results", "--output", "records"], "e.g. records.csv"),
+        (["compat", "--output", "compat.parquet"], "e.g. compat.csv"),
+        (["course", "--output", "course.txt"], "e.g. course.csv"),
+        (["compare", "2.5.1", "2.6.0", "--output", "compare"], "e.g. compare.csv"),
+        (["regressions", "--output", "regressions.xml"], "e.g. regressions.csv"),
+    ],
+)
+def test_a_file_whose_name_says_another_form_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], hint: str
+) -> None:
+    make_fleet_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, command)
+    assert isinstance(done.exception, SpecError)
+    assert f"{command[-1]}: the name must end in " in str(done.exception)
+    assert done.exception.hint == hint
+    assert not (tmp_path / command[-1]).exists()
+
+
+def test_a_packed_file_of_records_is_named_and_the_rest_is_read(tmp_path: Path) -> None:
+    write_records(tmp_path, RECORD)
+    plain = record_file(tmp_path, RECORD.machine.name, RECORD.commit, RECORD.cell.id)
+    packed = plain.with_name(f"other-{plain.name}.zst")
+    packed.write_bytes(b"anything")
+    (problem,) = open_index(tmp_path).problems
+    assert str(problem) == f"{packed}: must not be packed: unpack it with zstd -d --rm"
+    loaded = load_records(tmp_path)
+    assert loaded.records == (RECORD,)
+    assert list(map(str, loaded.problems)) == [str(problem)]
