@@ -56,7 +56,7 @@ def observe_command(
     work = observatory.work(chosen, cells, force=force)
     cost = observatory.estimate(work)
     console.print(
-        f"{counted(cost.runs, 'run')}, about {cost.hours:.1f} h of a core, up to "
+        f"{counted(cost.runs, 'run')}, about {cost.hours:.2g} h of a core, up to "
         f"{cost.gigabytes:.1f} GB on disk"
     )
     if dry_run:

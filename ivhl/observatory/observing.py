@@ -21,11 +21,15 @@ from packaging.version import Version
 from ivhl.errors import InterpreterError, LockError
 from ivhl.instrument import INSTRUMENT
 from ivhl.machine.identity import BY_PROCESSOR, this_machine
+from ivhl.machine.memory import memory_limit
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import lock_state
 from ivhl.measure.effort import Effort
 from ivhl.observatory.record import (
+    LARGEST,
     LONGEST_MESSAGE,
+    LONGEST_NAME,
+    MOST_BREAKS,
     Key,
     Observed,
     append,
@@ -47,8 +51,8 @@ if TYPE_CHECKING:
 
 RECORDS: Final = "records"
 LOCKS: Final = "locks"
-# A case of the first sixty libraries takes a tenth of that, and a model compiles in a few minutes.
-EFFORT: Final = Effort(deadline_s=300.0, memory_limit=8 << 30)
+# A case of the first sixty libraries takes a tenth of that.
+EFFORT: Final = Effort(deadline_s=300.0, memory_limit=min(8 << 30, memory_limit()))
 # CPU seconds of a case without an earlier record, and GB of what has to be made.
 _USUAL_S: Final = 25.0
 _CELL_GB: Final = 7.0
@@ -281,14 +285,14 @@ def _found(tried: TargetTried) -> dict[str, Any]:
     return {
         "status": verdict(tried),
         "why": tidy(first_line(tried), LONGEST_MESSAGE),
-        "inputs": found.get("inputs"),
+        "inputs": found["inputs"][:LONGEST_MESSAGE] if "inputs" in found else None,
         "failure": _failure(found),
         "graphs": facts.get("graphs"),
         "graph_breaks": [
             {"text": tidy(one["text"], LONGEST_MESSAGE), "count": one["count"]}
-            for one in facts.get("graph_breaks", ())
+            for one in facts.get("graph_breaks", ())[:MOST_BREAKS]
         ],
-        "recompiles": len(facts["recompiles"]) if facts else None,
+        "recompiles": sum(one["count"] for one in facts["recompiles"]) if facts else None,
         "second": second and {name: second.get(name) for name in ("inputs", "recompiles", "off")},
         "error": _worst(found.get("accuracy", ())),
         "compile_s": facts.get("cold_s"),
@@ -304,17 +308,17 @@ def _failure(found: Mapping[str, Any]) -> dict[str, str] | None:
     return {
         "phase": failure["phase"],
         "class": failure["failure_class"],
-        "exception": failure["exception"],
+        "exception": failure["exception"][:LONGEST_NAME],
         "message": tidy(failure["message"], LONGEST_MESSAGE),
-        "where": found.get("own_place") or failure["where"],
-        "frame": found.get("frame", ""),
+        "where": (found.get("own_place") or failure["where"])[:LONGEST_NAME],
+        "frame": found.get("frame", "")[:LONGEST_NAME],
     }
 
 
 def _worst(errors: Iterable[Mapping[str, Any]]) -> float | None:
     """Return the largest RMSE over its limit; ``None`` if no output has both."""
     ratios = [
-        one["compiled_rmse"] / one["limit_rmse"]
+        min(one["compiled_rmse"] / one["limit_rmse"], LARGEST)
         for one in errors
         if one["compiled_rmse"] is not None and one["limit_rmse"]
     ]

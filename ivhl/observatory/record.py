@@ -25,13 +25,16 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "ivhl.observed/1"
 LONGEST_MESSAGE: Final = 2000
+LONGEST_NAME: Final = 200
+MOST_BREAKS: Final = 200
+LARGEST: Final = 1e9
 
 Ask = Literal["forward", "step"]
 Unavailable = Literal["", "pinned out", "no wheel"]
-# Far outside of what can be counted or measured; sums and ratios of these stay finite.
+# Far outside of what can be counted; a sum of many stays a number that Python prints.
 _Count = Annotated[int, Field(ge=0, le=2**40)]
-_Seconds = Annotated[float, Field(ge=0, le=1e9, strict=False, allow_inf_nan=False)]
-_Name = Annotated[str, Field(max_length=200)]
+_Seconds = Annotated[float, Field(ge=0, le=LARGEST, strict=False, allow_inf_nan=False)]
+_Name = Annotated[str, Field(max_length=LONGEST_NAME)]
 _Text = Annotated[str, Field(max_length=LONGEST_MESSAGE)]
 # They are parts of addresses.
 _Python = Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]{1,3}t?$")]
@@ -138,7 +141,7 @@ class Observed(_Model):
     unavailable: Unavailable = ""
     failure: Failed | None = None
     graphs: _Count | None = None
-    graph_breaks: Annotated[tuple[Break, ...], Field(strict=False, max_length=200)] = ()
+    graph_breaks: Annotated[tuple[Break, ...], Field(strict=False, max_length=MOST_BREAKS)] = ()
     recompiles: _Count | None = None
     second: Second | None = None
     error: _Seconds | None = None

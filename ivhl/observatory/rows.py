@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ivhl.errors import SpecError
 from ivhl.matrix.spec import Required, Text, read_toml, validated
-from ivhl.observatory.record import Ask  # noqa: TC001  (pydantic reads it)
+from ivhl.observatory.record import LONGEST_MESSAGE, Ask
 from ivhl.records.files import without_links
 from ivhl.script.trying import read_target
 
@@ -44,7 +44,7 @@ class _Row(_Model):
 
 
 class _Case(_Model):
-    target: Text
+    target: Annotated[Text, Field(max_length=LONGEST_MESSAGE)]
     inputs: Annotated[tuple[str, ...], Field(strict=False)] = ()
     asks: Annotated[tuple[Ask, ...], Field(strict=False, min_length=1)] = ("forward", "step")
 

@@ -13,8 +13,10 @@ from ivhl.measure.failures import (
     MISSING,
     CaseError,
     classify,
+    frame_of,
     lacks,
     message_of,
+    own_place_of,
     place_of,
     qualified_name,
 )
@@ -286,3 +288,75 @@ def test_the_error_of_a_cpp_compiler_is_in_the_first_line_behind_its_warnings() 
         assert len(shown) == 2000
     known = "main.cpp:1:2: error: no\nmain.cpp:3:4: error: other"
     assert message_of(RuntimeError(known)) == known
+
+
+PLACE = "/venv/lib/python3.12/site-packages/torch/_inductor/lowering.py"
+LIBRARY = "/venv/lib/python3.12/site-packages/demo/net.py"
+
+
+def raised(source: str, file: str = PLACE, **names: object) -> Exception:
+    """Return what code raises that stands in a file."""
+    try:
+        exec(compile(source, file, "exec"), dict(names))  # noqa: S102
+    except Exception as error:  # noqa: BLE001
+        return error
+    raise AssertionError(source)
+
+
+LOWER = "def unique(x):\n    raise ValueError('no lowering')\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "frame"),
+    [
+        (LOWER + "unique(1)", "unique"),
+        # The frame of what PyTorch's error was raised from, and none of its own after that.
+        (
+            LOWER + "class InductorError(Exception): pass\n"
+            "try: unique(1)\nexcept ValueError as e: raise InductorError('x') from e",
+            "unique",
+        ),
+        (
+            LOWER + "class InductorError(Exception): pass\n"
+            "try: unique(1)\n"
+            "except ValueError as e:\n"
+            " raise InductorError('x').with_traceback(e.__traceback__) from None",
+            "unique",
+        ),
+        # What failed before by the way is no cause.
+        (LOWER + "try: unique(1)\nexcept ValueError: raise TypeError('y')", "<module>"),
+        (LOWER + "e = ValueError('loop')\nraise e from e", "<module>"),
+    ],
+)
+def test_the_innermost_frame_in_torch_is_that_of_the_cause(source: str, frame: str) -> None:
+    assert frame_of(raised(source)) == f"torch/_inductor/lowering.py:{frame}"
+
+
+def test_an_error_outside_of_torch_has_no_frame_in_it() -> None:
+    assert frame_of(raised("1 / 0", LIBRARY)) == ""
+    # A folder of that name is not PyTorch.
+    assert frame_of(raised("1 / 0", "/home/a/torch/x.py")) == ""
+    call = raised("f()", LIBRARY, f=lambda: raised_in(PLACE))
+    assert frame_of(call) == "torch/_inductor/lowering.py:<module>"
+
+
+def raised_in(file: str) -> None:
+    exec(compile("1 / 0", file, "exec"), {})  # noqa: S102
+
+
+def test_the_place_of_code_that_dynamo_could_not_compile_is_in_its_message() -> None:
+    text = f"""Unsupported: call of len
+
+from user code:
+   File "{LIBRARY}", line 12, in forward
+    return self.inner(x)
+  File "{LIBRARY}", line 31, in inner
+    return len(x)
+  File "{PLACE}", line 5, in wrapper
+
+Set TORCHDYNAMO_VERBOSE=1
+"""
+    error = raised("raise RuntimeError(text)", PLACE, text=text)
+    assert own_place_of(error) == "demo/net.py:31"
+    plain = raised("1 / 0", LIBRARY)
+    assert own_place_of(plain) == place_of(plain) == "demo/net.py:1"

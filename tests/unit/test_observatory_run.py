@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import sysconfig
 import venv
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.testing import CliRunner
 
-from ivhl.errors import LockError
+from ivhl.cli import app, observe
+from ivhl.errors import LockError, UnknownNameError
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import Effort
 from ivhl.observatory import observing
@@ -149,15 +151,13 @@ def ask(folder: Path, **limits: Any) -> tuple[dict[str, Any], list[str]]:  # noq
     return {one.case: one for one in run.run(work, effort=effort)}, told
 
 
-def left_behind() -> set[str]:
+def left_behind(folder: Path) -> set[str]:
+    """Return the processes of cases of this folder."""
     found = set()
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().decode("utf-8", "replace")
-        except OSError:
-            continue
-        if "ivhl.measure.target" in words or words.startswith("sleep\x001000"):
-            found.add(path.parent.name)
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if bytes(folder) in path.read_bytes():
+                found.add(path.parent.name)
     return found
 
 
@@ -176,20 +176,15 @@ FAULTS = {
 }
 
 
+@pytest.mark.full  # a minute of CPU
 def test_a_library_that_misbehaves_is_named_and_the_others_go_on(observatory: Path) -> None:
     pytest.importorskip("torch")
     faults = {name: of_file(f"{name}()") for name in FAULTS}
-    table(
-        observatory,
-        **faults,
-        imports='{ target = "broken:f", asks = ["forward"] }',
-        absent=of_file("no_such_name"),
-        fails=of_file("fails"),
-        good=of_file("good"),
-    )
-    before, home = left_behind(), set(Path.home().iterdir())
+    imports = '{ target = "broken:f", asks = ["forward"] }'
+    table(observatory, **faults, imports=imports, absent=of_file("no_such_name"))
+    home = set(Path.home().iterdir())
     found, _ = ask(observatory)
-    assert left_behind() == before
+    assert left_behind(observatory) == set()
     assert set(Path.home().iterdir()) == home
     for name, (status, kind, says) in FAULTS.items():
         if name == "downloads" and not network_can_be_left():
@@ -203,25 +198,31 @@ def test_a_library_that_misbehaves_is_named_and_the_others_go_on(observatory: Pa
     assert found["imports"].failure.failure_class == "import"
     assert "a_package_that_is_not_there" in found["imports"].failure.message
     assert "no_such_name" in found["absent"].failure.message
+    assert "/home" not in (observatory / "records" / "demo.jsonl").read_text()
+
+
+def test_a_failure_names_its_places_and_a_target_after_it_works(observatory: Path) -> None:
+    pytest.importorskip("torch")
+    table(observatory, fails=of_file("fails"), good=of_file("good"))
+    found, _ = ask(observatory)
+    assert left_behind(observatory) == set()
     assert found["fails"].failure.phase == "compile"
-    assert found["fails"].cpu_s > 0
+    assert found["fails"].failure.where.startswith("functions/demo_cases.py:")
+    assert found["fails"].failure.frame.startswith("torch/_dynamo/")
     good = found["good"]
     assert (good.status, good.graphs, good.graph_breaks) == ("works", 1, ())
     assert (good.version, good.inputs) == ("1.2", "4")
-    assert good.error is not None
-    assert good.error <= 1
+    assert 0 <= good.error <= 1
     assert (good.second.inputs, good.second.recompiles) == ("5", 1)
     assert min(good.cpu_s, good.compile_s, good.eager_s, good.compiled_s) > 0
     assert (observatory / "locks" / f"{good.overlay}.txt").read_text().startswith("demo==1.2")
-    assert "/home" not in (observatory / "records" / "demo.jsonl").read_text()
 
 
 def test_time_and_memory_of_a_case_have_limits(observatory: Path) -> None:
     pytest.importorskip("torch")
     table(observatory, hangs=of_file("hangs()"), allocates=of_file("allocates()"))
-    before = left_behind()
     found, _ = ask(observatory, deadline_s=20.0)
-    assert left_behind() == before
+    assert left_behind(observatory) == set()
     assert found["hangs"].failure.failure_class == "timeout"
     assert found["hangs"].failure.phase == "import"
     assert found["allocates"].failure.failure_class == "out_of_memory"
@@ -274,6 +275,27 @@ def test_findings_that_no_case_makes_end_nothing(
     seen, _ = ask(observatory)
     assert [one.status for one in seen.values()] == ["failed"] * 4
     assert {one.failure.failure_class for one in seen.values()} == {"crash"}
+
+
+def test_findings_over_a_limit_are_cut(observatory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks = [{"text": "x" * 5000, "count": 1}] * 300
+    found = {
+        "inputs": "y" * 5000,
+        "failure": {
+            "phase": "compile", "failure_class": "compile", "exception": "E" * 900,
+            "message": "m" * 5000, "where": "w" * 900,
+        },
+        "frame": "f" * 900,
+        "compile": {"graphs": 1, "graph_breaks": breaks, "recompiles": breaks},
+        "accuracy": [{"compiled_rmse": 1e60, "limit_rmse": 1e-60}],
+    }  # fmt: skip
+    monkeypatch.setattr(observing, "try_in", lambda *_, **__: TargetTried(found, ""))
+    table(observatory, a=of_file("good"))
+    seen, told = ask(observatory)
+    assert seen["a"].failure.failure_class == "compile"
+    assert (len(seen["a"].graph_breaks), seen["a"].recompiles) == (200, 300)
+    assert len(read_observed(observatory / "records", told.append)) == 1
+    assert told == []
 
 
 def test_a_library_that_cannot_be_there_has_a_record_and_one_that_vanished_has_none(
@@ -351,3 +373,40 @@ def test_an_estimate_takes_earlier_records_of_the_same_case(
     ask(observatory)
     run = Observatory(observatory, print)
     assert run.estimate(new).hours < 1 / 3600
+
+
+def test_the_command_asks_what_is_named_and_prints_each_verdict(
+    observatory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = {"eager_s": 2.0, "compiled_s": 1.0}
+    bad = {
+        "failure": {
+            "phase": "compile", "failure_class": "wrong", "exception": "", "message": "off",
+            "where": "",
+        }
+    }  # fmt: skip
+    monkeypatch.setattr(
+        observing,
+        "try_in",
+        lambda _, target, *__, **___: TargetTried(bad if target.expression == "b" else good, ""),
+    )
+    monkeypatch.setattr(observing, "find_interpreter", lambda *_: None)
+    monkeypatch.setattr(observe, "find_root", lambda: observatory.parent)
+    table(observatory, a=of_file("a"), b=of_file("b"))
+    run = CliRunner()
+    words = ["observe", "--torch", "2.6.0,2.15.0"]
+    refused = run.invoke(app, [*words, "dem"])
+    assert isinstance(refused.exception, UnknownNameError)
+    assert refused.exception.hint == "did you mean demo?"
+    dry = run.invoke(app, [*words, "--dry-run"])
+    assert dry.output.startswith("4 runs, about 0.028 h of a core")
+    assert not (observatory / "records").exists()
+    assert run.invoke(app, [*words, "--shard", "2/2"]).output.endswith("nothing to run\n")
+    done = run.invoke(app, [*words, "demo"])
+    assert done.exit_code == 0
+    lines = done.output.splitlines()
+    assert lines[1].startswith("1/4 py3.12-torch2.15.0 demo a forward: works, 2.00x as fast")
+    assert lines[4] == "4/4 py3.12-torch2.6.0 demo b forward: wrong in phase compile: off"
+    assert lines[5] == "works 2, wrong 2"
+    assert run.invoke(app, words).output.endswith("nothing to run\n")
+    assert "works 2" in run.invoke(app, [*words, "--force"]).output
