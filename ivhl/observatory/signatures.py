@@ -31,8 +31,9 @@ Fault = Literal["PyTorch", "library", "environment"]
 NOT_REPORTED: Final = "not reported that we know of"
 # Packages that do not fit each other, or are not there.
 _UNFIT: Final = re.compile(
-    r"No module named|undefined symbol|cannot open shared object file|Numpy is not available"
-    r"|compiled using NumPy|numpy\.\w+ size changed|numpy\.core\.multiarray|in the NumPy 2\.0 release"
+    r"No module named|undefined symbol|cannot open shared object file|Could not load this library"
+    r"|Numpy is not available"
+    r"|compiled using NumPy|numpy\.\w+ size changed|numpy\.core\.multiarray|in the NumPy 2\.0 rel"
     r"|operator torchvision::|compiled with different .* versions|was built (?:for|against|with) "
 )
 # Nothing is known of the code: memory and time ran out, or the cell is not there.
@@ -200,29 +201,33 @@ def _shown_by(record: Observed) -> Iterator[_Shown]:
         yield _Shown(record, cause, record.why, "PyTorch")
         return
     fault = fault_of(failure)
-    place = _place(record, failure, fault)
-    text = cause_of(failure.message) or failure.exception
+    text = cause_of(failure.message)
+    if _PYTHONS.match(failure.exception):  # as what PyTorch puts around it prints it
+        text = f"{failure.exception}: {text}"
+    text = text.rstrip(": ") or failure.exception
     cause = Cause(
         record.status,
         failure.phase,
         failure.failure_class,
         text,
-        place,
+        _place(record, failure, text, fault),
         dynamo_id(failure.message),
     )
     yield _Shown(record, cause, failure.message, fault)
 
 
-def _place(record: Observed, failure: Failed, fault: Fault) -> str:
+def _place(record: Observed, failure: Failed, text: str, fault: Fault) -> str:
+    """Return what tells two causes apart whose text is the same."""
     if record.status == "wrong":
         return f"{record.library}: {record.case}"
-    first = failure.message.partition("\n")[0].removeprefix("LoweringException: ")
-    kind = first.partition(":")[0] if failure.exception.startswith("torch.") else failure.exception
-    if not _PYTHONS.match(kind) or "target: " in failure.message or fault == "environment":
+    own = f"{record.library}: {failure.where.partition(':')[0]}"
+    if fault == "library":  # a name that torch lacks is missing for every library
+        return "" if failure.exception in ("ImportError", "ModuleNotFoundError") else own
+    if fault == "environment" or "target: " in failure.message:
         return ""
-    if fault == "PyTorch":
-        return failure.frame
-    return f"{record.library}: {failure.where.partition(':')[0]}"
+    if _CALLS.match(failure.frame):
+        return own
+    return failure.frame if _PYTHONS.match(text.partition(":")[0]) else ""
 
 
 def _signature(name: str, cause: Cause, group: list[_Shown]) -> Signature:

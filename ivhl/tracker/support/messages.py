@@ -7,74 +7,82 @@ it, and what is observed of many libraries.
 from __future__ import annotations
 
 import re
+import tomllib
+from importlib.resources import files
 from typing import Final
 
 from ivhl.tracker.wording import lines_of
 
 _ID: Final = re.compile(r"/(gb\d{4})\.html")
-# What PyTorch puts around an error, up to 2.5 on a line of its own, later before it.
+# What PyTorch puts around an error: before it, or up to 2.5 on a line of its own.
 _AROUND: Final = re.compile(
-    r"(?:backend=\S+ raised:|(?:\w+\.)*(?:BackendCompilerFailed|InductorError|LoweringException"
-    r"|TorchRuntimeError|Unsupported):)\s*"
+    r"backend=\S+ raised:\s*|C\+\+ compile error:?\s*|Failed running .*\):$"
+    r"|\b(?:\w+\.)*(?:BackendCompilerFailed|InductorError|LoweringException|CppCompileError"
+    r"|TorchRuntimeError|Unsupported):(?:\s+|$)"
 )
 # Where ``measure.dynamo`` says that a graph breaks.
-_PLACE: Final = re.compile(r" at \S+\.py:\d+ .*$")
-# The operation of a lowering that fails, below the error.
-_TARGET: Final = re.compile(r"target: (?P<about>\S+)")
-# What a graph break is about: operation, builtin function, function that Dynamo skips, method.
-_ABOUT: Final = (
-    re.compile(r"Explanation: Operator `(?P<about>[\w.:]+)`"),
-    re.compile(r"builtin operator `(?P<about>\w+)`"),
-    re.compile(r"(?P<about>module: \S+, qualname: \S+), skip reason"),
-    re.compile(r"trace method `(?P<about>\w+)` of class"),
-)
-_QUALIFIED: Final = re.compile(r"module: (?P<module>\S+), qualname: (?P<name>\S+)")
-# Names that are nobody's own: a user's function is no cause of PyTorch's.
+_PLACE: Final = re.compile(r" at \S+:\d+ \S+$")
+# Standard packages and PyTorch's: what is in others is a library's own.
 _KNOWN: Final = (
     r"_*(?:torch|aten|prims|numpy|builtins|math|random|time|os|posix|sys|re|io|json|warnings|logging"
-    r"|inspect|functools|itertools|contextlib|copy|operator|collections|typing|weakref|thread(?:ing)?"
+    r"|inspect|functools|itertools|contextlib|copy|operator|collections|typing|weakref|threading"
     r"|hashlib|uuid|types|NoneType|Tensor|int|float|str|list|dict|tuple|set|bool|function)\b"
+)
+# Before a quoted name that is the cause.
+_KEPT: Final = "".join(
+    f"(?<!{text} )"
+    for text in ("No module named", "cannot import name", "from", "has no attribute")
+)
+# What an error is about, in the lines below the first one: the operation of a lowering, the
+# operation, builtin or method of a graph break.
+_ABOUT: Final = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"target: (?P<about>\S+)",
+        r"Explanation: Operator `(?P<about>[\w.:]+)`",
+        r"unsupported operator: (?P<about>(?:aten|prims)\.[\w.]+)",
+        r"builtin (?:operator )?`(?P<about>[\w.]*\w)\.?`",
+        rf"function `(?P<name>[\w.]+)` in file `(?P<about>{_KNOWN}\w*)\.py`",
+        r"trace method `(?P<about>\w+)` of class",
+    )
+)
+# What a graph break says of an operation that raises when it is traced.
+_RAISED: Final = re.compile(
+    r"with fake tensors: .*: got \w+\((['\"])(?P<text>.*)\1\)$", re.MULTILINE
 )
 # How PyTorch 2.5 and 2.6 word what later releases word otherwise.
 _EARLIER: Final = tuple(
-    (re.compile(pattern), words)
-    for pattern, words in {
-        r"Tensor\.item|data dependent operator: aten\._local_scalar_dense\.default.*": (
-            "Unsupported Tensor.item() call with capture_scalar_outputs=False"
-        ),
-        r"(?:data-dependent branching.*|generic_jump TensorVariable\(\)|Data-dependent jump)": (
-            "Data-dependent branching"
-        ),
-        r"dynamic shape operator: ([\w.]+); to enable.*": r"Dynamic shape operator: \1",
-        r"data dependent operator: ([\w.]+);.*": r"Data dependent operator: \1",
-        r"call_function BuiltinVariable\((\w+)\) .*": r"Failed to trace builtin operator: \1",
-    }.items()
+    (re.compile(pattern.replace("{known}", _KNOWN)), words)
+    for pattern, words in tomllib.loads(
+        (files("ivhl.tracker.support") / "earlier.toml").read_text(encoding="utf-8")
+    ).items()
 )
 # What differs between two programs, machines or runs, and what stands for it.
 _VARYING: Final = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
         (r"\x1b\[[0-9;]*m", ""),
+        (r"; `requires` in \S+ names .*", ""),  # a hint of ours
         (r"(?<=call's )(grad|output|model|optimizer)[.\[]\S*", r"\1"),
         (r"\w+://\S+", "…"),
-        (r"(?<![\w/.…])(?:~|\.{1,2})?/?(?:[\w.+@-]+/)+[\w.+@-]*(?::\d+)*", "…"),
-        (r"\b0x[0-9a-fA-F]+", "#"),
+        (r"(?<![\w/.…])(?:~|\.{1,2})?/[\w.+@/-]*\w(?::\d+)*", "…"),
+        (r"(?<![\w/.…])(?:[\w+@-][\w.+@-]*/)*[\w+@-]+\.(?:py|so|cpp|h)\b(?::\d+)*", "…"),
+        (r"\b0x(?:[0-9a-fA-F]+|…)", "#"),
+        (r"<function \S+ at", "<function … at"),
         (r"\b(?:cpp|triton)_\w*fused_\w+", "…"),
         (r"\bL\[[^\]]*\](?:\.\w+|\[[^\]]*\])*", "…"),
-        (
-            r"\b(?:buf|arg|primals|tangents|tmp|getitem|view|in_ptr|out_ptr|op|s|u|x|y)_?\d\w*\b",
-            "…",
-        ),
-        (r"\b(?!(?:Builtin)Variable)(\w*Variable)\([^()]*\)", r"\1(…)"),
-        (rf"(?<![\w'])'(?!{_KNOWN})[^'\s…]+'(?!\w)", "'…'"),
+        (r"\b(?:buf|arg|primals|tangents|tmp|getitem|in_ptr|out_ptr|op|s|u|x|y)_?\d\w*\b", "…"),
+        (r"\b(\w*Variable)\([^()…]+\)", r"\1(…)"),
+        (rf"{_KEPT}(?<![\w'])'(?!{_KNOWN})[^'\s…]+'(?!\w)", "'…'"),
+        (r"(?<![\w.])\d+(?:\.\w+){2,}(?:\+\w+)?|\b\d+(?:x\d+)+\b", "#"),
         (r"(?<![\w.])[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?(?![\w]*[A-Za-z_])", "#"),
-        (r"#(?:\s*[,x×]\s*#)+", "#"),
+        (r"#(?:\s*[,x]\s*#)+", "#"),
     )
 )
 
 
 def dynamo_id(text: str) -> str:
-    """Return Dynamo's number of a graph break that a text links to, e.g. ``GB0124``; else nothing."""
+    """Return Dynamo's number of a graph break that a text links to: ``GB0124``; else nothing."""
     found = _ID.search(text)
     return found[1].upper() if found else ""
 
@@ -86,28 +94,21 @@ def cause_of(message: str) -> str:
     and what PyTorch puts around an error. Added is what it is about: the operation of a lowering, or
     the function or operation that breaks a graph. Graph breaks have the words of 2.7 and later.
     """
+    if found := _RAISED.search(message):
+        message = found["text"]
     lines = lines_of(message)
     while len(lines) > 1 and _AROUND.fullmatch(lines[0]):
         del lines[0]
     text = _PLACE.sub("", lines[0]) if lines else ""
-    if (about := _about(lines)) and about not in text:
+    below = "\n".join(lines[1:])
+    found = next((found for one in _ABOUT if (found := one.search(below))), None)
+    about = ".".join(filter(None, reversed(found.groups()))) if found else ""
+    if about and about not in text:
         text = f"{text.rstrip(': ')}: {about}"
     before = None
     while text != before:  # what is left may show more of it
         before, text = text, _once(text)
     return text
-
-
-def _about(lines: list[str]) -> str:
-    """Return what the lines below the first one say that it is about; empty if nothing known."""
-    below = "\n".join(lines[1:])
-    found = next((f for pattern in (_TARGET, *_ABOUT) if (f := pattern.search(below))), None)
-    if found is None:
-        return ""
-    if (qualified := _QUALIFIED.match(found["about"])) is None:
-        return found["about"]
-    module = qualified["module"]
-    return f"{module}.{qualified['name']}" if re.match(_KNOWN, module) else ""
 
 
 def _once(text: str) -> str:
