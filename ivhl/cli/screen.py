@@ -95,7 +95,9 @@ def give(
         return
     rows = list(table)
     whole = {"schema": schema, **values}
-    text = json.dumps(whole, indent=1) + "\n" if output.suffix.lower() == ".json" else csv_text(rows)
+    text = (
+        json.dumps(whole, indent=1) + "\n" if output.suffix.lower() == ".json" else csv_text(rows)
+    )
     with replaced_whole(output) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
     typer.echo(f"{output}: {counted(len(rows), 'row')}")

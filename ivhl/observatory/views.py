@@ -79,6 +79,7 @@ _SAME: Final = ("row", "lock", "overlay", "version")
 _SLOWER: Final = 1.1
 # Name of a lock in ``observatory/locks``.
 _LOCK: Final = re.compile("[0-9a-f]{16}")
+_LARGEST: Final = 1 << 20  # bytes of one
 _MOST_CALLS: Final = 1e12  # after which compiling pays
 _MOST_PROBLEMS: Final = 1000
 # Fields of a record that are no text and no number, or only for programs that run it.
@@ -305,14 +306,14 @@ class Libraries:
     Args:
         rows: The table of libraries.
         records: All records, of any age; those of other cases are left out.
-        locks: Files of what libraries add to the locks of cells, by name.
+        locks: What libraries add to the locks of cells, by name.
     """
 
     def __init__(
         self,
         rows: Iterable[Library],
         records: Iterable[Observed],
-        locks: Mapping[str, Path] | None = None,
+        locks: Mapping[str, bytes] | None = None,
     ) -> None:
         self.locks = locks or {}
         self.rows = tuple(rows)
@@ -416,8 +417,9 @@ def load_libraries(root: Path) -> tuple[Libraries | None, tuple[str, ...]]:
         problems.append(f"{error}")
     folder = root / LIBRARIES.parent
     records = list(every_observed(folder / "records", problems.append))
-    paths = [path for path in folder.glob("locks/*.txt") if _LOCK.fullmatch(path.stem)]
-    locks = {path.stem: path for path in sorted(paths) if path.is_file() and not path.is_symlink()}
+    paths = [path for path in sorted(folder.glob("locks/*.txt")) if _LOCK.fullmatch(path.stem)]
+    files = [path for path in paths if path.is_file() and not path.is_symlink()]
+    locks = {path.stem: path.read_bytes() for path in files if path.stat().st_size <= _LARGEST}
     return Libraries(rows, records, locks), tuple(problems[:_MOST_PROBLEMS])
 
 

@@ -26,7 +26,6 @@ from ivhl.pages.render import (
     render,
     static_files,
 )
-from ivhl.records.lines import read_bytes
 from ivhl.tracker.support.compat import compat_json
 from ivhl.tracker.support.table import csv_text
 from ivhl.tracker.views.case import case_view, cell_details, course_part, parts_of
@@ -220,8 +219,8 @@ def _observed(libraries: Libraries) -> Iterator[SiteFile]:
 
 def _locks(libraries: Libraries) -> Iterator[SiteFile]:
     """Yield what libraries add to the locks of cells, as it is."""
-    for name, path in libraries.locks.items():
-        yield SiteFile(f"lock/{name}.txt", partial(read_bytes, path))
+    for name, data in libraries.locks.items():
+        yield SiteFile(f"lock/{name}.txt", partial(bytes, data))
 
 
 def _static() -> Iterator[SiteFile]:

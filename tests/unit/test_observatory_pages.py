@@ -6,7 +6,6 @@ import json
 import re
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from unittest.mock import Mock
 
@@ -54,11 +53,11 @@ from tests.unit.test_pages_render import ELEMENTS, HOSTILE, Structure, pages_of,
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from ivhl.tracker.views.source import Source
 
 ORDER: Final = tuple(WORDS)
-LOCK_FILE: Final = Path(__file__)  # any
 BUDGET: Final = 300_000  # bytes of the table with all that it loads
 
 
@@ -66,7 +65,7 @@ def libraries_of(
     records: Iterable[Observed], names: Iterable[str] = ("timm", "keras")
 ) -> Libraries:
     rows = [make_row(name, 200 + number) for number, name in enumerate(names)]
-    return Libraries(rows, records, {LOCK: LOCK_FILE})
+    return Libraries(rows, records, {LOCK: b"timm==1.0.31\n"})
 
 
 def source() -> Source:

@@ -397,7 +397,7 @@ class Source:
 
         Args:
             place: Whose page links to them.
-            page: Its address, by the place and the main one: ``Source.front_page`` or ``matrix_page``.
+            page: Its address, by the place and the main one: ``matrix_page`` or ``front_page``.
         """
         main, places = self.page.main, self.page.places
         if place == main or place not in places:
