@@ -516,12 +516,13 @@ def _kind(signature: Signature) -> str:
 
 
 def _counted(verdicts: Iterable[Verdict]) -> str:
-    """Return e.g. ``53 of 60 work, 3 of them slower; 4 wrong, 2 undecided``."""
+    """Return e.g. ``53 of 60 work (3 slower), 4 wrong, 3 undecided``; of those that were tried."""
     counts = Counter(one.key for one in verdicts)
     right = sum(counts[key] for key in _RIGHT)
     parts = {key: f"{counts[key]} {VERDICTS[key][0]}" for key in VERDICTS if counts[key]}
     weaker = ", ".join(parts[key] for key in ("breaks", "slow") if key in parts)
-    work = f"{right} of {counts.total()} work" + (f" ({weaker})" if weaker else "")
+    tried = counts.total() - counts["not_run"]
+    work = f"{right} of {tried} work" + (f" ({weaker})" if weaker else "")
     return ", ".join([work, *(text for key, text in parts.items() if key not in _RIGHT)])
 
 
@@ -618,7 +619,7 @@ def _pays(record: Observed) -> int | None:
 
 
 def check_command(record: Observed) -> str:
-    """Return the command that checks a verdict again, from the same locks."""
+    """Return the command that asks a library again in a cell."""
     words = record.library, "--torch", record.torch, "--python", record.python, "--force"
     return shlex.join(["ivhl", "observe", *words])
 
