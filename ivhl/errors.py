@@ -69,8 +69,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     near = meant or sorted((n for n in names if alike[n] >= ALIKE), key=lambda n: -alike[n])[:3]
     if near:
         return f"did you mean {' or '.join(near)}?"
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"known: {', '.join(names[:_LISTED]) or 'none'}{more}"
+    short = [name for name in names if "/" not in name] or names  # workloads, without their cases
+    more = f" and {len(short) - _LISTED} more" if len(short) > _LISTED else ""
+    return f"known: {', '.join(short[:_LISTED]) or 'none'}{more}"
 
 
 def _natural(name: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import ast
 import builtins
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,9 +20,10 @@ from ivhl.errors import IvhlError, SpecError
 from ivhl.measure.target import source_of
 from ivhl.measure.target_spec import TargetError, parse_input
 from ivhl.observatory.record import read_observed
+from ivhl.records.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ivhl.observatory.record import Observed
 
@@ -36,10 +38,11 @@ Checks it without ivhl:
 """
 
 import dataclasses
-import sys
-
+{standard}import sys
+{pathlib}
 import torch
 {imports}
+torch.set_num_threads(1)  # as in the record
 STEP = {step}
 
 
@@ -53,7 +56,7 @@ def make():
 
 def inputs(dtype):
     """Return positional inputs and those by name, of one seed; floats in this dtype."""
-    generator = torch.Generator().manual_seed(1)
+    torch.manual_seed(1)
 
     def cast(x):
         x = x.to(dtype) if torch.is_tensor(x) and x.is_floating_point() else x
@@ -121,7 +124,8 @@ def attempt(what, *settings):
     try:
         return run(*settings)
     except Exception as error:
-        print(f"{{what}} raises {{type(error).__module__}}.{{type(error).__name__}}: {{error}}"[:3000])
+        kind = f"{{type(error).__module__}}.{{type(error).__name__}}"
+        print(f"{{what}} raises {{kind}}: {{error}}"[:3000])
 
 
 print("torch", torch.__version__, "Python", sys.version.split()[0])
@@ -134,17 +138,18 @@ exact = eager if exact is None else exact
 sizes = {{name: float(x.abs().max()) if x.numel() else 0.0 for name, x in exact.items()}}
 largest = max([size for name, size in sizes.items() if name.startswith("grad.")], default=0.0)
 wrong = sorted(exact.keys() ^ compiled.keys())
-print(f"largest differences:{{'':18}} eager-float64 compiled-float64 compiled-eager   of values up to")
-for name in exact.keys() & compiled.keys() & eager.keys():
+print(f"{{'differences up to':32}} {{'eager-float64':>14}} {{'compiled-float64':>17}}", end=" ")
+print(f"{{'compiled-eager':>15}} {{'value up to':>12}}")
+for name in sorted(exact.keys() & compiled.keys() & eager.keys()):
     # A gradient may vanish, and is then rounding alone: it counts beside all gradients.
     scale = max(sizes[name], largest if name.startswith("grad.") else 0.0)
     off = [
-        distance(*pair)
-        for pair in (
-            (eager[name], exact[name]), (compiled[name], exact[name]), (compiled[name], eager[name])
-        )
+        distance(eager[name], exact[name]),
+        distance(compiled[name], exact[name]),
+        distance(compiled[name], eager[name]),
     ]
-    print(f"{{name[:38]:38}} {{off[0]:13.3g}} {{off[1]:16.3g}} {{off[2]:14.3g}} {{sizes[name]:16.3g}}")
+    figures = f"{{off[0]:14.3g}} {{off[1]:17.3g}} {{off[2]:15.3g}} {{sizes[name]:12.3g}}"
+    print(f"{{name[:32]:32}} {{figures}}")
     if off[1] > max(10 * off[0], 1e-5 * scale):
         wrong.append(name)
 print("wrong:", ", ".join(wrong)) if wrong else print("compiled code is as exact as eager")
@@ -163,31 +168,41 @@ def script_of(record: Observed, functions: Path = Path("../functions")) -> str:
         SpecError: If an input of the record cannot be drawn again.
     """
     module, _, expression = record.target.partition(":")
+    standard = paths = ""
     if module.endswith(".py"):
-        name = ast.unparse(ast.parse(expression, mode="eval"))
-        path = functions / Path(module).name
-        imports = (
-            "import runpy\nfrom pathlib import Path\n\n"
-            f'FILE = runpy.run_path(str(Path(__file__).parent / "{path}"))\n'
-        )
-        expression = _in_file(name)
+        standard, paths = "import runpy\n", "from pathlib import Path\n"
+        path = json.dumps(str(functions / Path(module).name))
+        imports = f"\nFILE = runpy.run_path(str(Path(__file__).parent / {path}))\n"
+        expression = _in_file(expression)
     else:
-        names = ", ".join(_free_names(expression))
-        imports = f"from {module} import {names}\n" if names else ""
+        if not all(part.isidentifier() for part in module.split(".")):
+            raise SpecError(
+                f"{record.library}: {module!r} is no module", hint="correct the row of the case"
+            )
+        imports = f"from {module} import {', '.join(_free_names(expression))}\n"
     arguments, named = _inputs(record)
+    about = ("library", "version", "case", "ask", "status", "cell", "python", "torch", "why")
     return _SCRIPT.format(
-        **record.model_dump(
-            include={"library", "version", "case", "ask", "status", "cell", "torch"}
-        ),
-        why=record.why.partition("\n")[0],
-        python=record.python,
-        name=f"{record.library}-{record.case}-{record.ask}.py",
+        **{name: _plain(str(getattr(record, name))) for name in about},
+        name=_plain(f"{record.library}-{record.case}-{record.ask}.py"),
+        standard=standard,
+        pathlib=paths,
         imports=imports,
         step=record.ask == "step",
         expression=expression,
-        arguments=", ".join(arguments),
-        named=", ".join(f'"{name}": {source}' for name, source in named.items()),
+        arguments=_lines(arguments),
+        named=_lines(f"{json.dumps(name)}: {source}" for name, source in named.items()),
     )
+
+
+def _plain(text: str) -> str:
+    """Return the first line of a text, such that it cannot end the docstring that it stands in."""
+    return printable(text.partition("\n")[0]).replace("\\", "/").replace('"', "'")
+
+
+def _lines(values: Iterable[str]) -> str:
+    lines = "".join(f"        {value},\n" for value in values)
+    return f"\n{lines}    " if lines else ""
 
 
 def _free_names(expression: str) -> list[str]:

@@ -281,8 +281,6 @@ def lock_of(root: Path, matrix: Matrix, cell: CellSpec, console: Console) -> Loc
         console.print(
             f"note: {cell.id} had no lock; wrote {lock.path.relative_to(root)}: commit it, or its "
             "records cannot be repeated",
-            markup=False,
-            highlight=False,
             soft_wrap=True,
         )
     return lock
@@ -301,15 +299,13 @@ def resolve_commit(root: Path, name: str, workloads: str, console: Console) -> s
         SpecError: If the root is not a git repository, or lacks the commit.
     """
     for broken in broken_benchmarks(workloads):
-        console.print(f"warning: left out: {broken}", markup=False, soft_wrap=True)
+        console.print(f"warning: left out: {broken}", soft_wrap=True)
     # ``module:ATTRIBUTE`` comes from the installed project, which is that of a commit.
     if ":" not in workloads and (names := uncommitted_files(root, workloads)):
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         console.print(
             f"warning: not committed: {names[0]}{more}: ivhl repeat cannot repeat their records; "
             "commit first",
-            markup=False,
-            highlight=False,
             soft_wrap=True,
         )
     commit = find_commit(root, name)

@@ -71,11 +71,7 @@ def those_that_fit(
     if request.selection.workloads or request.selection.size:
         check_memory(cases, limit)
     if too_large := [case for case in cases if not fits(case, limit)]:
-        console.print(
-            f"left out, not enough memory: {needs_of(too_large, limit)}",
-            markup=False,
-            soft_wrap=True,
-        )
+        console.print(f"left out, not enough memory: {needs_of(too_large, limit)}", soft_wrap=True)
     return tuple(case for case in cases if fits(case, limit))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from ivhl.bench.state import RunState
 
 
-# Seconds without an event after which a cell that warms up is named.
-QUIET_S = 2.0
 # Event to what a run does after it.
 _DOING = {
     "cell-creating": "creating the environment",
@@ -25,7 +22,7 @@ _DOING = {
     "case-started": "{case}",
     "cell-measured": "asv is reading the values",
 }
-_WARMS_UP = "starts PyTorch and compiles for the first time: some 10 s, in a new cell a minute"
+_WARMS_UP = "cases without a record wait for PyTorch to start: 10 s, in a new cell up to a minute"
 
 
 class Display:
@@ -35,7 +32,6 @@ class Display:
         self._console = console
         self._state = state
         self._doing = "starting asv"
-        self._warming, self._since = "", 0.0
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
@@ -66,11 +62,7 @@ class Display:
         """Show the events since the last call."""
         state = self._state
         for event in state.read():
-            self._warming = ""
             self._show(event)
-        if self._warming and time.monotonic() - self._since > QUIET_S:
-            self._say(f"{self._warming}: {_WARMS_UP}", None)
-            self._warming = ""
         left = f"about {minutes(state.seconds_left())} left" if state.n_left else ""
         self._progress.update(
             self._task,
@@ -90,7 +82,7 @@ class Display:
                 first = event["message"].partition("\n")[0]
                 self._say(f"{cell}: FAILED: {first}", event["seconds"])
             case "cell-measuring":
-                self._warming, self._since = cell, time.monotonic()
+                self._say(f"{cell}: {_WARMS_UP}", None)
             case "case-kept":
                 self._say(f"{cell}: {case}: has a record already", None)
             case "case-unchanged":
@@ -100,7 +92,7 @@ class Display:
 
     def _say(self, text: str, seconds: float | None) -> None:
         took = "" if seconds is None else f"  ({seconds:.1f} s)"
-        self._console.print(f"{text}{took}", markup=False, highlight=False, soft_wrap=True)
+        self._console.print(f"{text}{took}", soft_wrap=True)
 
 
 def outcome(event: dict[str, Any]) -> str:

@@ -61,7 +61,7 @@ def warm_cells(settings: Settings, locks: Sequence[LockState], console: Console)
                 seconds = time.monotonic() - began
                 console.print(
                     f"{lock.cell.id}: environment ready  ({seconds:.1f} s)",
-                    markup=False, highlight=False, soft_wrap=True,
+                    markup=False, soft_wrap=True,
                 )  # fmt: skip
                 # Before any of its code runs, as in a run.
                 if not altered_files(folder, device="cpu", without=settings.project):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.store.index import Index
     from ivhl.tracker.support.compat import Row
     from ivhl.tracker.support.expectations import Expectations
-    from ivhl.workload import Case
 
 
 # Names of sizes in the line that says what is measured.
@@ -126,7 +124,7 @@ def bench_command(
         for name, version in product(names, pythons)
     ]
     shown = None if results is not None or no_publish else root
-    console.print(_scope(requests, matrix), highlight=False, soft_wrap=True)
+    console.print(_scope(requests, matrix), soft_wrap=True)
     with _telling_how_to_go_on(context, console, shown, force=force):
         done, failed = _measure(requests, console, in_docker=in_docker)
     if share is not None and not any(one.cells for one in done):
@@ -152,7 +150,7 @@ def bench_command(
     elif not no_publish:
         problems += _publish(root, console)
     for problem in dict.fromkeys(problems):
-        console.print(f"warning: {problem}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"warning: {problem}", soft_wrap=True)
     _raise_failed(failed, rows)
 
 
@@ -221,13 +219,9 @@ def _scope(requests: Sequence[Request], matrix: Matrix) -> str:
     sizes, all_sizes = (list(dict.fromkeys(case.size for case in part)) for part in (cases, every))
     what = f"{variants} of {counted(all_variants, 'variant')}, "
     what += f"{len(sizes)} of {counted(len(all_sizes), 'size')}: {some(sizes, _SIZES)}"
-    full: Sequence[Case] = ()
-    with suppress(SpecError):  # the suite may have none of the named cases
-        full = replace(selection, suite="full").choose(workloads, device)
-    if len(full) > len(cases):
-        what += "; --suite full measures more"
-    elif len(sizes) < len(all_sizes):
-        what += "; --size NAME measures another"
+    if len(cases) < len(every):
+        is_narrow = selection.size or selection.variants or selection.chosen_suite == "full"
+        what += f"; {'--size NAME' if is_narrow else '--suite full'} measures others"
     pythons = tuple(dict.fromkeys(request.python for request in requests))
     cells = matrix.cells(pythons, first.releases, first.tier)
     where = "as named" if first.releases else f"tier {first.tier}"
@@ -257,7 +251,7 @@ def _measure(
             failed[place] = error
             if len(failed) == len(requests):
                 raise
-            console.print(f"warning: {error}", markup=False, soft_wrap=True)
+            console.print(f"warning: {error}", soft_wrap=True)
     return done, failed
 
 
@@ -295,7 +289,6 @@ def _show(
         console.print(ResultsTable(rows))
         console.print(
             f"commit {one.commit[:8]}, {counted(len(one.cells), 'cell')}, {one.seconds:.0f} s",
-            highlight=False,
         )
     return every
 
@@ -336,18 +329,13 @@ def _telling_how_to_go_on(
         if pressed == 1 or is_building:
             raise KeyboardInterrupt
 
-    before = signal.getsignal(signal.SIGINT)
-    is_ours = before is signal.default_int_handler  # in the background it is ignored
-    if is_ours:
-        signal.signal(signal.SIGINT, press)
+    before = signal.signal(signal.SIGINT, press)
     try:
         yield
     except KeyboardInterrupt:
         goes_on = "measures all of them again (--force)" if force else "goes on with the others"
         console.print(
             f"stopped: the cases measured so far are kept; {_command(context)} {goes_on}",
-            markup=False,
-            highlight=False,
             soft_wrap=True,
         )
         is_building = True
@@ -356,13 +344,12 @@ def _telling_how_to_go_on(
                 # asv's pages of before: it reads all results, and takes most of the time.
                 _publish(shown, console, asv=None)
             except IvhlError as error:
-                console.print(f"site not built: {error}", markup=False, soft_wrap=True)
+                console.print(f"site not built: {error}", soft_wrap=True)
         elif shown is not None:
             console.print("site not built: ivhl publish builds it")
         raise
     finally:
-        if is_ours:
-            signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, before)
 
 
 def _command(context: typer.Context) -> str:

@@ -11,7 +11,7 @@ from rich.text import Text
 from ivhl.cli import app, options
 from ivhl.cli.declared import results_folder, warn_unread
 from ivhl.cli.names import all_named, some
-from ivhl.cli.screen import brief, fold, picked, print_json, screen
+from ivhl.cli.screen import fold, picked, print_json, screen
 from ivhl.errors import FixedError
 from ivhl.init.check import check_project
 from ivhl.matrix.check import check_locks
@@ -142,7 +142,7 @@ def _print_expectations(
         ]
         lines += [("never matches a measured case", "yellow")] if one.is_unmatched else []
         for text, style in lines:
-            fold(console, brief(text, console, every=every), style, indent=4)
+            fold(console, text, style, indent=4, every=every)
     for ours, what_next in (
         (False, "write an entry for each cause"),
         (True, "before anything is compiled: mend them, or write an entry by hand"),

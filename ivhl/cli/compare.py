@@ -20,7 +20,7 @@ from ivhl.cli.declared import (
     warn_unread,
 )
 from ivhl.cli.names import RELEASE, commands_of, narrow, recorded, some, the_one
-from ivhl.cli.screen import brief, check_suffix, fold, give, picked, screen
+from ivhl.cli.screen import check_suffix, fold, give, picked, screen
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.matrix.project import find_root
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from ivhl.matrix.spec import Matrix
-    from ivhl.records.identity import CaseInCell
     from ivhl.tracker.changes.comparable import Axis
     from ivhl.tracker.changes.compare import Comparison, Mean, Summary
     from ivhl.tracker.changes.kinds import CaseChange
@@ -137,8 +136,7 @@ def compare_command(
             console.print(text)
         _summarise_all(console, summaries, names, every=every)
         if cause:
-            known = brief(f"known of what is worse: {printable(cause)}", console, every=every)
-            fold(console, known, "cyan")
+            fold(console, f"known of what is worse: {printable(cause)}", "cyan", every=every)
         _list_all(console, found, every=every)
         if cases := disturbed_cases(found):
             console.print(f"{cases}, by the calibration: times not compared", style="bright_black")
@@ -158,7 +156,7 @@ def _summarise_all(
         fold(console, "; ".join([*seconds, counts_of(summary.counts)]), indent=2)
         if summary.apart and summary.means:
             apart = f"the mean says little of the others: {printable(summary.apart)}"
-            fold(console, brief(apart, console, every=every), "yellow", indent=2)
+            fold(console, apart, "yellow", indent=2, every=every)
     if len(shown) < len(compared):
         more = counted(len(compared) - len(shown), "more place")
         console.print(f"{more}, with fewer cases: --all", style="bright_black")
@@ -308,28 +306,22 @@ def _list_all(console: Terminal, found: Sequence[Comparison], *, every: bool) ->
         if kind in _HIDDEN and not every:
             hidden += len(group)
         elif group:
-            _list(console, kind, group, titles, every=every)
+            _list(console, kind, [(titles[one.case], one) for one in group], every=every)
     if hidden:
         kinds = f"{', '.join(_HIDDEN[:-1])} or {_HIDDEN[-1]}"
         console.print(f"{counted(hidden, 'case')} {kinds}: --all")
 
 
 def _list(
-    console: Terminal,
-    kind: str,
-    group: Sequence[Comparison],
-    titles: Mapping[CaseInCell, str],
-    *,
-    every: bool,
+    console: Terminal, kind: str, group: Sequence[tuple[str, Comparison]], *, every: bool
 ) -> None:
     style = "red" if kind in WORSE else "green" if kind in BETTER else "bold"
     console.print(Text(f"\n{kind} ({len(group)})", style))
     shown = group if every else group[:_LISTED]
-    for one in shown:
-        fold(console, f"{titles[one.case]}  {', '.join(one.case.place)}", indent=2)
+    for title, one in shown:
+        fold(console, f"{title}  {', '.join(one.case.place)}", indent=2)
         if one.reason:
-            reason = brief(printable(one.reason), console, every=every)
-            fold(console, reason, "bright_black", indent=4)
+            fold(console, printable(one.reason), "bright_black", indent=4, every=every)
     if len(group) > len(shown):
         console.print(f"  and {counted(len(group) - len(shown), 'more case')}: --all")
 

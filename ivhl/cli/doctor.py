@@ -103,4 +103,4 @@ def _print(console: Terminal, observations: tuple[Observation, ...]) -> None:
         line.append(f"{one.check:<{width}}  {one.seen}", "default")
         console.print(line)
         if one.hint:
-            console.print(f"{'':<{8 + width}}  next: {one.hint}", markup=False)
+            console.print(f"{'':<{8 + width}}  next: {one.hint}")

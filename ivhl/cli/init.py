@@ -54,11 +54,10 @@ def init_command(
     )
     if foreign_files(root / "results"):
         console.print(
-            "note: results/ holds files that are not ivhl's, and records go there: move them",
-            markup=False,
+            "note: results/ holds files that are not ivhl's, and records go there: move them"
         )
     for note in plan.notes:
-        console.print(f"note: {note}", markup=False)
+        console.print(f"note: {note}")
     if not plan.changes:
         console.print("nothing to do: everything that ivhl init writes is there")
         return
@@ -72,10 +71,10 @@ def init_command(
 def _print_changes(console: Terminal, plan: InitPlan, *, dry_run: bool) -> None:
     word = ("would add to", "would write") if dry_run else ("added to", "wrote")
     for change in plan.changes:
-        console.print(f"{word[0] if change.added else word[1]} {change.path}", markup=False)
+        console.print(f"{word[0] if change.added else word[1]} {change.path}")
         if dry_run and change.path.parent.name not in ("locks", "built"):
             for line in change.data.decode().splitlines():
-                console.print(f"    {line}".rstrip(), markup=False, style="bright_black")
+                console.print(f"    {line}".rstrip(), style="bright_black")
 
 
 def _print_next(console: Terminal, plan: InitPlan) -> None:
@@ -89,7 +88,7 @@ def _print_next(console: Terminal, plan: InitPlan) -> None:
         console.print("  correct `requires` in envs/matrix.toml, or name other releases in it")
         console.print("  ivhl lock")
     if first is not None:
-        console.print(f"  edit {first}: the functions in it", markup=False)
+        console.print(f"  edit {first}: the functions in it")
     console.print("  ivhl try          the uncommitted tree in one cell, with full tracebacks")
     console.print("  git add --all && git commit")
     for python in dict.fromkeys(cell.python for cell in locked):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ivhl.cli import app, options
 from ivhl.cli.declared import known_changes, matrix_beside_records, stored
 from ivhl.cli.names import narrow, recorded
-from ivhl.cli.screen import brief, check_suffix, fold, give, picked, screen
+from ivhl.cli.screen import check_suffix, fold, give, picked, screen
 from ivhl.git import commit_order
 from ivhl.records.identity import titles_of
 from ivhl.records.text import printable
@@ -88,8 +88,7 @@ def regressions_command(
 def _print(console: Terminal, incident: Incident, known: KnownCauses, *, every: bool) -> None:
     fold(console, _sentence(incident, known), "bold")
     if cause := known.causes(incident.changes):
-        told = brief(f"known: {printable(cause)}", console, every=every)
-        fold(console, told, "cyan", indent=2)
+        fold(console, f"known: {printable(cause)}", "cyan", indent=2, every=every)
     elif incident.worse:
         fold(console, "cause not known", "bright_black", indent=2)
     titles = titles_of(change.case for change in incident.changes)
@@ -97,12 +96,12 @@ def _print(console: Terminal, incident: Incident, known: KnownCauses, *, every: 
         style = "red" if incident.worse else "green"
         fold(console, _line(change, titles[change.case]), style, indent=2)
         reason = shown_reason(printable(change.reason))
-        fold(console, brief(reason, console, every=every), "bright_black", indent=4)
+        fold(console, reason, "bright_black", indent=4, every=every)
         if again := confirmation_of(change, known.confirmations):
             word = again.state(change) or again.verdict
-            told = brief(shown_reason(printable(again.text)), console, every=every)
-            rounds = counted(again.rounds, "round")
-            fold(console, f"{word} in {rounds}: {told}", "cyan", indent=4)
+            text = f"{word} in {counted(again.rounds, 'round')}: "
+            text += shown_reason(printable(again.text))
+            fold(console, text, "cyan", indent=4, every=every)
 
 
 def _sentence(incident: Incident, known: KnownCauses) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -12,7 +11,8 @@ from rich.text import Text
 from ivhl.bench.experiment.estimate import Estimate, duration_of_case, environments, told
 from ivhl.bench.repetition import repeat
 from ivhl.cli import app, options
-from ivhl.cli.declared import check_any, matrix_beside_records, results_folder, warn
+from ivhl.cli.complete import complete_cases
+from ivhl.cli.declared import check_any, matrix_beside_records, results_folder
 from ivhl.cli.names import RELEASE, commands_of, matching_cases, recorded, some
 from ivhl.cli.screen import picked, print_json
 from ivhl.errors import ResultsError, SpecError
@@ -21,7 +21,6 @@ from ivhl.matrix.project import find_root
 from ivhl.measure.effort import PROCESSES
 from ivhl.tracker.changes.repetition import outcome_of
 from ivhl.tracker.store.index import open_index
-from ivhl.tracker.store.named import records_named
 from ivhl.tracker.store.records import case_name
 from ivhl.tracker.support.compat import release_key
 from ivhl.tracker.terminal import Terminal
@@ -29,6 +28,7 @@ from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from ivhl.bench.repetition import Repeated
     from ivhl.records.record import RunRecord
@@ -49,13 +49,12 @@ _LISTED = 16
 
 @app.command("repeat")
 def repeat_command(
-    record: Annotated[
+    case: Annotated[
         str,
         typer.Argument(
-            help="A file of records, FILE:LINE, or a case of the results: WORKLOAD/SIZE/VARIANT."
+            help="WORKLOAD/SIZE/VARIANT, or a part of it.", autocompletion=complete_cases
         ),
     ],
-    case: options.AnyCase = None,
     python: options.OnePython = None,
     torch: options.OneRelease = None,
     commit: options.AnyCommit = None,
@@ -72,17 +71,14 @@ def repeat_command(
     root = find_root()
     folder = results_folder(results, root)
     console = Terminal(stderr=as_json, highlight=False, soft_wrap=True)
-    found, mistakes = records_named(record)
-    warn(f"left out: {mistake}" for mistake in mistakes)
-    found = found or _in_results(folder, record)
+    found = _in_results(folder, case)
     wanted = {
-        "case": case,
         "Python": python,
         RELEASE: torch,
         "commit": find_commit(root, commit) if commit else None,
         "machine": machine,
     }
-    one = _choose(found, wanted, record, commands_of(matrix_beside_records(root)))
+    one = _choose(found, wanted, case, commands_of(matrix_beside_records(root)))
     place = f"{case_name(one)} in {one.cell.id} at {one.commit[:8]}"
     console.print(Text(f"{place}, recorded {one.recorded_at[:16]} on {one.machine.name}", "bold"))
     console.print(f"recorded: {outcome_of(one)}")
@@ -112,7 +108,7 @@ def _in_results(results: Path, case: str) -> list[RunRecord]:
     index = open_index(results)
     check_any(index, results)
     cases = {case_name(entry.case) for entry in index.entries}
-    names = matching_cases(case, cases, "file or case of the results")
+    names = matching_cases(case, cases)
     return list(
         index.read(
             entry
@@ -125,7 +121,7 @@ def _in_results(results: Path, case: str) -> list[RunRecord]:
 def _choose(
     found: Sequence[RunRecord],
     wanted: Mapping[str, str | None],
-    source: str,
+    asked: str,
     measured_by: Mapping[str, Mapping[str, str]],
 ) -> RunRecord:
     """Return the newest record that fits.
@@ -149,21 +145,20 @@ def _choose(
         if not left:
             listed = sorted(known, key=release_key if name == RELEASE else str)
             raise ResultsError(
-                f"{source} has no such record of {name} {text}",
+                f"{asked} has no such record of {name} {text}",
                 hint=f"known: {some(listed, _LISTED)}",
             )
     cases = sorted({case_name(record) for record in left})
     if len(cases) > 1:
         raise SpecError(
-            f"{source} has records of {counted(len(cases), 'case')}",
-            hint=f"name one with --case: {some(cases, _LISTED)}",
+            f"{asked} has records of {counted(len(cases), 'case')}",
+            hint=f"name one: {some(cases, _LISTED)}",
         )
     return max(left, key=lambda record: record.recorded_at)
 
 
 def _value(record: RunRecord, name: str) -> str:
     values = {
-        "case": case_name(record),
         "Python": record.cell.python,
         RELEASE: record.cell.torch,
         "commit": record.commit,

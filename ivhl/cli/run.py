@@ -74,7 +74,8 @@ def run_command(
         )
 
     def tell(cell: CellSpec, outcome: ScriptOutcome) -> None:
-        console.print(f"{cell.id}: {outcome_text(outcome)}, {outcome.seconds:.1f} s")
+        took = "again" if outcome.runs > 1 else f"{outcome.seconds:.1f} s"
+        console.print(f"{cell.id}: {outcome_text(outcome)}, {took}")
 
     runs = ScriptRuns(to_run, needs, expected_of(expect or ()), tell)
     try:
@@ -200,7 +201,7 @@ def _releases_of(matrix: Matrix, text: str) -> Sequence[str]:
     ends = [Version(matrix.release(end)) for end in (first or known[0], last or known[-1])]
     found = [release for release in known if ends[0] <= Version(release) <= ends[1]]
     if not found:
-        reverse = ends[0] > ends[1]
+        reverse = any(ends[1] <= Version(release) <= ends[0] for release in known)
         raise SpecError(
             f"--torch {text}: no release is in this range",
             hint=f"the older end first: {last}..{first}" if reverse else f"e.g. {known[0]}..",

@@ -64,17 +64,24 @@ def _print_first(console: Terminal, lines: Sequence[str], more: str) -> None:
         console.print(f"... {counted(hidden, 'more line')}: {more}", style="bright_black")
 
 
-def fold(console: Terminal, text: str, style: str = "", *, indent: int = 0) -> None:
-    """Print a text between words on as many lines as it needs, all of them indented."""
+def fold(
+    console: Terminal, text: str, style: str = "", *, indent: int = 0, every: bool = True
+) -> None:
+    """Print a text between words on as many lines as it needs, all of them indented.
+
+    Args:
+        console: Where it is printed.
+        text: A line below its subject.
+        style: Of the text.
+        indent: Spaces before each line.
+        every: Whether to print all of it, or what fits a line of 100 columns.
+    """
+    room = max(console.width, _WIDTH) - 7
+    if not every and cell_len(text) > room:
+        text = f"{set_cell_size(text, room)}..."
     for line in Text(text, style).wrap(console, max(console.width - indent, 1), overflow="fold"):
         line.rstrip()
         console.print(Text(" " * indent).append_text(line), soft_wrap=True)
-
-
-def brief(text: str, console: Terminal, *, every: bool) -> str:
-    """Return a text that fits a line of 100 columns below its subject, or all of it."""
-    room = max(console.width, _WIDTH) - 7
-    return text if every or cell_len(text) <= room else f"{set_cell_size(text, room)}..."
 
 
 def print_json(schema: str, **values: object) -> None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "ivhl.try/1"
 FAILED: Final = 7
+# What JSON has of the findings of a cell, if they are known.
+_FOUND: Final = ("inputs", "failure", "compile", "eager_s", "compiled_s", "second")
 # Input of no file: whatever declares a target already is refused before the trial.
 _UNKNOWN: Final = "not known yet"
 
@@ -175,13 +177,8 @@ def _as_json(text: str, results: dict[CellSpec, TargetTried]) -> dict[str, Any]:
                 "torch": cell.torch,
                 "status": verdict(tried),
                 "reason": first_line(tried),
-                "inputs": tried.found.get("inputs"),
-                "failure": tried.found.get("failure"),
-                "compile": tried.found.get("compile"),
+                **{name: tried.found.get(name) for name in _FOUND},
                 "accuracy": tried.found.get("accuracy", []),
-                "eager_s": tried.found.get("eager_s"),
-                "compiled_s": tried.found.get("compiled_s"),
-                "second": tried.found.get("second"),
             }
             for cell, tried in results.items()
         ],

@@ -251,10 +251,10 @@ def _failed(recipe: Recipe, printed: Iterable[str]) -> BuildError:
     if "no space left" in output.lower():
         hint = "make room: docker image rm, docker system df; then run the same command again"
     elif recipe.base in output and "not found" in output.lower():
-        hint = "name a base image that the engine has or can pull: --base, or IVHL_IMAGE_BASE"
+        hint = "let IVHL_IMAGE_BASE name a base image that the engine has or can pull"
     else:
         hint = (
-            "set the sources of packages with UV_DEFAULT_INDEX, --certificates and --network "
+            "set the sources of packages with UV_DEFAULT_INDEX, SSL_CERT_FILE, IVHL_IMAGE_NETWORK "
             "(docs/docker.md), then run the same command again"
         )
     reasons = [line for line in lines if "error" in line.lower()][-2:] or lines[-1:]

@@ -57,28 +57,16 @@ class DockerExecutor:
 
     Args:
         root: Root of the project.
-        base: See ``make_recipe``.
-        certificates: See ``sources_here``.
-        network: See ``sources_here``.
         cpus: See ``choose_cpus``.
 
     Raises:
         EngineError: If no engine answers.
     """
 
-    def __init__(
-        self,
-        root: Path,
-        *,
-        base: str = "",
-        certificates: Path | None = None,
-        network: str = "",
-        cpus: str = "",
-    ) -> None:
+    def __init__(self, root: Path, *, cpus: str = "") -> None:
         self.client = connect()
         self._root = root
-        self._base = base
-        self._sources = sources_here(certificates, network)
+        self._sources = sources_here()
         self._cpus = cpus or os.environ.get("IVHL_IMAGE_CPUS", "")
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         self._gpus = tuple(gpu.strip() for gpu in visible.split(",") if gpu.strip())
@@ -93,15 +81,13 @@ class DockerExecutor:
             SpecError: If its name is not valid for a folder, or ``bases.toml`` is not valid.
         """
         images = list_images(self.client)
-        image = (
-            images[0].id if images else choose_base(self._root, request.effort.device, self._base)
-        )
+        image = images[0].id if images else choose_base(self._root, request.effort.device)
         try:
             return machine_of(self.client, image, request.machine)
         except EngineError as error:
             raise EngineError(
                 str(error),
-                hint="name a base image that the engine has or can pull: --base, or IVHL_IMAGE_BASE",
+                hint="let IVHL_IMAGE_BASE name a base image that the engine has or can pull",
             ) from error
 
     def check(self, settings: Settings, python: str) -> Settings:  # noqa: ARG002  (an executor's method)
@@ -154,7 +140,7 @@ class DockerExecutor:
                         one.report("cell-failed", seconds=one.seconds, message=str(error))
                         display.update()
                         hint = f"next: {error.hint}"
-                        console.print(hint, markup=False, highlight=False, soft_wrap=True)
+                        console.print(hint, soft_wrap=True)
                         lost += [f"{lock.cell.id}: {name}" for name in one.left]
                         connect()  # raises if the engine is gone: the other cells need it
         except BaseException:
@@ -210,7 +196,7 @@ class DockerExecutor:
             SpecError: If the Dockerfile, ``bases.toml`` or the certificates cannot be read.
         """
         commit = find_commit(self._root, "HEAD")
-        recipe = make_recipe(self._root, lock, device=device, base=self._base, commit=commit)
+        recipe = make_recipe(self._root, lock, device=device, commit=commit)
         there = None if fresh else present_image(self.client, recipe)
         return there or build_image(self.client, recipe, self._sources, show)
 

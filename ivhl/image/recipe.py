@@ -110,7 +110,7 @@ class PackageSources:
             except (OSError, UnicodeDecodeError) as error:
                 raise SpecError(
                     f"certificates {self.certificates}: cannot be read: {error}",
-                    hint="name a PEM file with --certificates, or correct SSL_CERT_FILE",
+                    hint="let SSL_CERT_FILE name a PEM file",
                 ) from error
             lines += [
                 f"cat > {_CERTIFICATES} <<'IVHL_END'",
@@ -121,18 +121,13 @@ class PackageSources:
         return "".join(f"{line}\n" for line in lines).encode()
 
 
-def sources_here(certificates: Path | None = None, network: str = "") -> PackageSources:
-    """Return this machine's sources of packages, from the environment.
-
-    Args:
-        certificates: Overrides ``SSL_CERT_FILE``.
-        network: Overrides ``IVHL_IMAGE_NETWORK``.
-    """
+def sources_here() -> PackageSources:
+    """Return this machine's sources of packages, from the environment."""
     named = os.environ.get("SSL_CERT_FILE", "")
     return PackageSources(
         {name: os.environ[name] for name in _PASSED_ON if os.environ.get(name)},
-        certificates or (Path(named) if named else None),
-        network or os.environ.get(NETWORK_VARIABLE, ""),
+        Path(named) if named else None,
+        os.environ.get(NETWORK_VARIABLE, ""),
     )
 
 
@@ -186,23 +181,22 @@ class Recipe:
         return _MOUNT.sub("", self.dockerfile)
 
 
-def choose_base(root: Path, device: str, named: str) -> str:
-    """Return the base image: ``named``, else ``IVHL_IMAGE_BASE``, else the device's default.
+def choose_base(root: Path, device: str) -> str:
+    """Return the base image: ``IVHL_IMAGE_BASE``, else the device's default.
 
     Raises:
         SpecError: If the default is needed and ``bases.toml`` is not valid.
     """
-    return named or os.environ.get(BASE_VARIABLE) or load_base(root, device)
+    return os.environ.get(BASE_VARIABLE) or load_base(root, device)
 
 
-def make_recipe(root: Path, lock: LockState, *, device: str, base: str, commit: str) -> Recipe:
+def make_recipe(root: Path, lock: LockState, *, device: str, commit: str) -> Recipe:
     """Return the recipe of a cell.
 
     Args:
         root: Root of the project.
         lock: Lock of the cell.
         device: ``cpu`` or ``cuda``.
-        base: See ``choose_base``.
         commit: See ``Recipe``.
 
     Raises:
@@ -216,7 +210,7 @@ def make_recipe(root: Path, lock: LockState, *, device: str, base: str, commit: 
     return Recipe(
         lock=lock,
         device=device,
-        base=choose_base(root, device, base),
+        base=choose_base(root, device),
         commit=commit,
         uv=version("uv"),
         dockerfile=text,

@@ -13,7 +13,7 @@ from ivhl.asv.unreadable import foreign_files
 from ivhl.errors import IvhlError, SpecError
 from ivhl.git import untracked_files
 from ivhl.init.declare import binds, file_of
-from ivhl.init.discovery import found_as_packages, lines_for_build
+from ivhl.init.discovery import lines_for_build
 from ivhl.init.plan import EXAMPLE_MARK, lacking_ignores
 from ivhl.init.source import load_pyproject
 from ivhl.matrix.check import check_locks
@@ -83,7 +83,8 @@ def check_project(root: Path) -> Report:
         f"results/: holds {path.relative_to(root)}, not ivhl's; records go there: move it"
         for path in foreign_files(root / "results")[:3]
     ]
-    about = [*(_build(root, project) if project else ()), *_dependencies(root, matrix)]
+    problems += _build(root, project) if project else ()
+    about = [*_dependencies(root, matrix)]
     problems += [text for text, wrong in about if wrong]
     notes += [text for text, wrong in about if not wrong]
     notes += [f".gitignore: lacks {line}" for line in lacking_ignores(root)]
@@ -96,18 +97,16 @@ def check_project(root: Path) -> Report:
     return Report(tuple(dict.fromkeys(problems)), tuple(notes), summary)
 
 
-def _build(root: Path, project: Project) -> Iterator[tuple[str, bool]]:
-    """Yield what makes the project build otherwise than without ivhl, and whether it may fail."""
+def _build(root: Path, project: Project) -> Iterator[str]:
+    """Yield what makes the project build otherwise than without ivhl."""
     try:
         tables = lines_for_build(root, project.workloads)
     except SpecError as error:
-        yield f"{error}; {' '.join(error.hint.split())}", True
+        yield f"{error}; {' '.join(error.hint.split())}"
     else:
         if tables:
             text = f"take ivhl's folders for packages; ivhl init adds: {' '.join(tables.split())}"
-            yield f"pyproject.toml: its build backend would {text}", True
-    if note := found_as_packages(root, project.workloads):
-        yield note, False
+            yield f"pyproject.toml: its build backend would {text}"
 
 
 def _not_there(root: Path, project: Project, workloads: tuple[Workload, ...]) -> Iterator[str]:

@@ -14,7 +14,6 @@ import tomllib
 from configparser import ConfigParser
 from configparser import Error as ConfigError
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 from ivhl.errors import SpecError
@@ -75,27 +74,6 @@ def lines_for_build(root: Path, folder: str) -> str:
             packages = {path.parent.name for path in root.glob("*/__init__.py*")} - {folder}
             kept = f"excludes = [{toml_text(folder)}]" if packages else 'includes = ["*.py"]'
             return f"[tool.pdm.build]\n{kept}\n"
-    return ""
-
-
-def found_as_packages(root: Path, folder: str) -> str:
-    """Return a note if the project looks for packages in a way that finds ivhl's folders."""
-    raw = _pyproject(root)
-    if not _backend(raw).startswith("setuptools"):
-        return ""
-    for place, find, namespaces in _searches(root, raw):
-        where, include = _texts(find.get("where")) or ["."], _texts(find.get("include")) or ["*"]
-        exclude = _texts(find.get("exclude"))
-        names = [folder, *(_MADE if find.get("namespaces", namespaces) else ())]
-        found = [
-            name
-            for name in names
-            if any(fnmatchcase(name, one) for one in include)
-            and not any(fnmatchcase(name, one) for one in exclude)
-        ]
-        if found and "." in where:
-            more = _array([f"{name}*" for name in found])
-            return f"{place}: its search for packages finds {', '.join(found)}; exclude {more}"
     return ""
 
 
@@ -160,31 +138,6 @@ def _stated(root: Path, raw: dict[str, Any]) -> set[str]:
     return stated
 
 
-def _searches(root: Path, raw: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], bool]]:
-    """Yield each search for packages: its file, its arguments, and whether it takes namespaces."""
-    packages = _table(raw, "tool", "setuptools", "packages")
-    if isinstance(find := packages.get("find"), dict):
-        yield "pyproject.toml", find, True
-    options = _options(root)
-    if options.get("packages", "").strip() in ("find:", "find_namespace:"):
-        lists = {
-            key: options.get(f"find.{key}", "").split() for key in ("where", "include", "exclude")
-        }
-        yield "setup.cfg", lists, "namespace" in options["packages"]
-    for word in _setup_words(root):
-        call = word.value
-        if word.arg == "packages" and isinstance(call, ast.Call):
-            name = ast.unparse(call.func).rpartition(".")[2]
-            words = [*zip(("where", "exclude", "include"), call.args, strict=False)]
-            words += [(one.arg or "", one.value) for one in call.keywords]
-            given: dict[str, Any] = {}
-            with suppress(ValueError):
-                given = {key: ast.literal_eval(value) for key, value in words}
-            given["where"] = [given.get("where", ".")]
-            if name in ("find_packages", "find_namespace_packages"):
-                yield "setup.py", given, name != "find_packages"
-
-
 def _setup_words(root: Path) -> list[ast.keyword]:
     """Return the keywords of ``setup(...)`` in ``setup.py``."""
     try:
@@ -200,14 +153,11 @@ def _setup_words(root: Path) -> list[ast.keyword]:
 
 
 def _options(root: Path) -> dict[str, str]:
-    """Return ``[options]`` of ``setup.cfg``, and those of its search as ``find.NAME``."""
+    """Return ``[options]`` of ``setup.cfg``."""
     config = ConfigParser(interpolation=None)
     with suppress(OSError, ValueError, ConfigError):
         config.read_string(read_plain(root / "setup.cfg").decode())
-    found = dict(config["options"]) if config.has_section("options") else {}
-    if config.has_section("options.packages.find"):
-        found |= {f"find.{key}": value for key, value in config["options.packages.find"].items()}
-    return found
+    return dict(config["options"]) if config.has_section("options") else {}
 
 
 def _pyproject(root: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from ivhl.errors import LockError, SpecError
 from ivhl.git import top_level
 from ivhl.init.declare import declaration
-from ivhl.init.discovery import found_as_packages, lines_for_build
+from ivhl.init.discovery import lines_for_build
 from ivhl.init.files import FileChange, fill, write_changes
 from ivhl.init.installed import installed_commit
 from ivhl.init.source import load_pyproject, modules_of, read_source
@@ -154,8 +154,6 @@ def make_plan(
     ]
     changes += [one for one in files if not (root / one.path).exists()]
     changes += [one for one in (setting, _ignored(root)) if one is not None]
-    if note := found_as_packages(root, folder):
-        notes.append(note)
     if github and not (top / WORKFLOW).is_file():
         place = Path(os.path.relpath(top / WORKFLOW, root.resolve()))
         changes.append(FileChange.of(place, _workflow(source, top)))

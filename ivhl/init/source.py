@@ -178,7 +178,8 @@ def _requirements(texts: Iterable[str], place: str) -> list[Requirement]:
         try:
             one = Requirement(text)
         except InvalidRequirement as error:
-            raise SpecError(f"{place}: {error} (got {text!r})", hint="correct it") from error
+            reason = str(error).splitlines()[0]
+            raise SpecError(f"{place}: {reason} (got {text!r})", hint="correct it") from error
         if one.url:
             raise SpecError(
                 f"{place}: {one.name} comes from an address, not from a registry (got {text!r})",

@@ -11,7 +11,6 @@ import stat
 import tomllib
 from collections import Counter
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeGuard, TypeVar, get_args
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -27,7 +26,7 @@ from pydantic import (
     field_validator,
 )
 
-from ivhl.errors import ALIKE, SpecError, UnknownNameError
+from ivhl.errors import SpecError, UnknownNameError, nearest
 from ivhl.records.record import Cell
 
 if TYPE_CHECKING:
@@ -319,10 +318,9 @@ class Matrix(_Model):
             return canonical_release(newest_of(text, self.every_release))
         except ValueError as error:
             known = self.releases("extended")
-            near = get_close_matches(text, known, n=1, cutoff=ALIKE)
             raise SpecError(
                 f"PyTorch release: must be a version like {known[-1]}: {error} (got {text!r})",
-                hint=f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}",
+                hint=nearest(text, known),
             ) from None
 
     def cells(
@@ -489,9 +487,7 @@ def _explain(mistake: Any, model: type[BaseModel], table: str) -> str:  # noqa: 
         return f"{place}: {rule}"
     if kind == "extra_forbidden":
         keys = sorted(_keys_at(model, loc[:-1]))
-        near = get_close_matches(str(loc[-1]), keys, n=1)
-        meant = f"did you mean {near[0]}?" if near else f"known: {', '.join(keys)}"
-        return f"{place}: {rule}; {meant}"
+        return f"{place}: {rule}; {nearest(str(loc[-1]), keys)}"
     return f"{place}: {rule} (got {_shown(mistake['input'])})"
 
 

@@ -55,6 +55,10 @@ if TYPE_CHECKING:
 
     import torch
 
+    from ivhl.measure.imports import Setup
+    from ivhl.measure.job import Job
+    from ivhl.workload import Case
+
 _BATCH: Final = 2
 _WIDTH: Final = 64
 _IMAGE: Final = 64
@@ -305,7 +309,7 @@ def model_step() -> Callable[..., Any]:
                 "--step: no output depends on a parameter or an input, by its gradient"
             ) from None
         lost.backward()
-        return Passed((outputs, [leaf.grad for leaf in leaves]) if leaves else outputs, lost)
+        return Passed((outputs, [leaf.grad for leaf in leaves]), lost)
 
     return step
 
@@ -550,8 +554,9 @@ def main(argv: Sequence[str]) -> NoReturn:
             arguments=list(map(source_of, guess.arguments)),
             keywords={name: source_of(value) for name, value in guess.keywords.items()},
         )
-        Measurement(job, case, journal).run()
-        journal.note(**indicative())
+        measurement = _Tried(job, case, journal)
+        measurement.run()
+        journal.note(**indicative(*measurement.arms))
     except (Exception, SystemExit) as raised:  # noqa: BLE001  (every exception is a result)
         error = raised if isinstance(raised, Exception) else exit_error(raised, journal.phase)
         print_traceback(error)
@@ -565,8 +570,33 @@ def main(argv: Sequence[str]) -> NoReturn:
     os._exit(0)  # as a case does
 
 
-def indicative() -> dict[str, Any]:
+class _Tried(Measurement):
+    """Keeps what was compiled, so that the first look compiles nothing again.
+
+    Attributes:
+        arms: The target's own code and its compiled form, of the last compilation.
+    """
+
+    def __init__(self, job: Job, case: Case, journal: Journal) -> None:
+        super().__init__(job, case, journal)
+        self.arms: tuple[Any, ...] = ()
+
+    def _compiler(self, setup: Setup) -> Callable[..., Any]:
+        compiler = super()._compiler(setup)
+
+        def compile_and_keep(function: Callable[..., Any]) -> Callable[..., Any]:
+            self.arms = function, compiler(function)
+            return self.arms[1]
+
+        return compile_and_keep
+
+
+def indicative(function: Callable[..., Any], compiled: Callable[..., Any]) -> dict[str, Any]:
     """Time the target by hand, and call it with a larger batch: a first look, and no measurement.
+
+    Args:
+        function: The function or the model.
+        compiled: The same, compiled.
 
     Returns:
         ``eager_s`` and ``compiled_s``, medians of a call; ``second``, what a larger batch did, or
@@ -575,10 +605,8 @@ def indicative() -> dict[str, Any]:
     import torch  # noqa: PLC0415
 
     first = guess_of()
-    if isinstance(made := make(), torch.nn.Module):
-        function, compiled = made, torch.compile(made)
-    else:
-        function, compiled = call_of(), parts(torch.compile)
+    if not is_model():
+        function, compiled = parts(lambda _: function), parts(lambda _: compiled)
     with nullcontext() if target().step else torch.no_grad():
         calls = _bound(function, first), _bound(compiled, first)
         calls[1]()
@@ -624,6 +652,8 @@ def _second_shape(
     seen = {"inputs": str(guess), "recompiles": again, "random": is_random}
     if is_random:  # Inductor draws other numbers than eager
         return seen
+    if is_model() and target().step:  # gradients of this size have no limit to be judged by
+        eager, found = eager.output[0], found.output[0]
     off, unlike = distance(eager, found)
     return seen | {"off": off, "unlike": unlike}
 
@@ -642,7 +672,8 @@ def _bound(function: Callable[..., Any], guess: Guess) -> Callable[[], Any]:
     """Return the call of a function, or of a model, on drawn inputs."""
     arguments, keywords = _drawn(guess)
     if is_model():
-        return partial(function, *arguments, **keywords)
+        call = partial(model_step(), function) if target().step else function
+        return partial(call, *arguments, **keywords)
     return partial(function, *arguments, *([keywords] if keywords else []))
 
 

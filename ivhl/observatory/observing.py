@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import resource
 import time
 from collections import defaultdict
@@ -57,6 +58,8 @@ EFFORT: Final = Effort(deadline_s=300.0, memory_limit=min(8 << 30, memory_limit(
 _USUAL_S: Final = 25.0
 _CELL_GB: Final = 7.0
 _OVERLAY_GB: Final = 0.1
+# Load for each CPU at which a time limit says more of the machine than of the case.
+_BUSY: Final = 1.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -196,7 +199,10 @@ class Observatory:
                             place, question.target, question.folder, effort,
                             network=network, apart=True,
                         )  # fmt: skip
-                        yield self._kept(one, question, tried, took, **environment)
+                        if why := _undecided(tried):
+                            self._tell(f"{one.cell.id} {question.text}: not run: {why}")
+                        else:
+                            yield self._kept(one, question, tried, took, **environment)
             except UnavailableError as error:
                 tried = TargetTried({"unavailable": str(error)}, "")
                 for question in one.questions:
@@ -243,6 +249,15 @@ class Observatory:
         append(self._folder / RECORDS, record)
         self._known[record.key] = record
         return record
+
+
+def _undecided(tried: TargetTried) -> str:
+    """Return why a case says nothing of its library: its time was over on a machine with others."""
+    failure = tried.found.get("failure")
+    load, cpus = os.getloadavg()[0], os.cpu_count() or 1
+    if failure is None or failure["failure_class"] != "timeout" or load <= _BUSY * cpus:
+        return ""
+    return f"{failure['message']}, at a load of {load:.1f} on {cpus} CPUs"
 
 
 class _Took:

@@ -6,6 +6,7 @@ case over all releases, has some fields empty: each such projection has a name b
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -93,12 +94,10 @@ class CaseInCell(NamedTuple):
 def titles_of(cases: Iterable[CaseInCell]) -> dict[CaseInCell, str]:
     """Return the name of each case, with its version where several versions are among them."""
     every = dict.fromkeys(cases)
-    versions: dict[str, set[int]] = {}
-    for case in every:
-        versions.setdefault(case.name, set()).add(case.workload_version)
+    versions = Counter({one.case: one.name for one in every}.values())
     return {
-        case: case.name + f" (version {case.workload_version})" * (len(versions[case.name]) > 1)
-        for case in every
+        one: one.name + f" (version {one.workload_version})" * (versions[one.name] > 1)
+        for one in every
     }
 
 

@@ -24,11 +24,12 @@ from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX
 from ivhl.matrix.spec import load_matrix
 from ivhl.script import observer
-from ivhl.script.overlay import UnavailableError, lay_over, overlay_lock
+from ivhl.script.overlay import UnavailableError, check_python, lay_over, overlay_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from ivhl.matrix.locks import LockState
     from ivhl.matrix.spec import CellSpec, Matrix
 
 # Its ``envs`` links to the matrix and the locks of ivhl itself; a wheel holds them.
@@ -80,15 +81,7 @@ def cell_in_use(
         LockError: If it cannot be made.
         InterpreterError: If this machine lacks the Python.
     """
-    lock = lock_state(SHIPPED, cell)
-    if lock.kind == "unavailable":
-        raise UnavailableError(
-            f"no wheel of torch {cell.torch} for Python {cell.python}", "no wheel"
-        )
-    if lock.kind == "missing":
-        raise LockError(
-            f"{cell.id}: ivhl ships no lock for it", hint="name a release of `ivhl run --help`"
-        )
+    lock = _lock_of(cell)
     python = find_interpreter(Path.home(), cell.python)
     made_of: dict[str, Any] = {"lock": lock.sha256, "python": python.full_version}
     made_of["requirements"] = []
@@ -111,6 +104,7 @@ def cell_in_use(
         text = overlay_lock(python.path, lock, requirements) if overlay is None else overlay
         make_room(base.parent, _OVERLAY_BYTES)
         added = lay_over(base, lock, text, folder)
+        check_python(folder, requirements, python.full_version.removesuffix("t"))
         return {"cell": cell.id, **more_of, "added": added}
 
     with _in_use(base, make_base):
@@ -120,6 +114,19 @@ def cell_in_use(
             return
         with _in_use(folder, make_overlay):
             yield folder
+
+
+def _lock_of(cell: CellSpec) -> LockState:
+    lock = lock_state(SHIPPED, cell)
+    if lock.kind == "unavailable":
+        raise UnavailableError(
+            f"no wheel of torch {cell.torch} for Python {cell.python}", "no wheel"
+        )
+    if lock.kind == "missing":
+        raise LockError(
+            f"{cell.id}: ivhl ships no lock for it", hint="name a release of `ivhl run --help`"
+        )
+    return lock
 
 
 def _folder(cell: CellSpec, made_of: Mapping[str, object]) -> Path:

@@ -52,9 +52,11 @@ _NO_SOLUTION: Final = "No solution found"
 _PYTHON: Final = re.compile(r"current Python version \((?P<version>[\d.]+)")
 _WHO: Final = r"(?P<who>[A-Za-z0-9][\w.-]*)(?P<versions>[=<>!~]\S*)?"
 _RANGE: Final = r"(?:torch|Python)[=<>!~]\S+"
-_ASKS: Final = re.compile(rf"{_WHO} depends? on (?:one of: )?(?P<ranges>{_RANGE}(?: {_RANGE})*)")
-_YOU_ASK: Final = re.compile(r"you require torch==\S+ and (?P<what>torch[=<>!~]\S+)")
-_OF_TORCH: Final = re.compile(r"torch\S* depends on (?P<what>\S+)")
+_ASKS: Final = re.compile(
+    rf"{_WHO} (?:depends? on|requires) (?:one of: )?(?P<ranges>{_RANGE}(?: {_RANGE})*)"
+)
+_YOU_ASK: Final = re.compile(r"you require (?:torch==\S+ and )?(?P<what>torch[<>!~]\S+)")
+_OF_TORCH: Final = re.compile(r"torch\S* depends? on (?P<what>\S+)")
 _NO_WHEEL: Final = re.compile(rf"{_WHO} ha(?:s|ve) no (?:usable )?wheels")
 _LONGEST: Final = 400
 
@@ -79,7 +81,7 @@ def overlay_lock(python: Path, lock: LockState, requirements: Sequence[str]) -> 
 
     A package of the cell stays as it is where the requirements allow that. The newest release of
     each named package decides: uv would go back to one from before its authors knew of any limit.
-    An older one is taken only where the newest needs a newer torch or a newer Python.
+    An older one is taken only where the newest needs a newer torch, Python or other package.
 
     Args:
         python: Interpreter of the cell.
@@ -93,14 +95,14 @@ def overlay_lock(python: Path, lock: LockState, requirements: Sequence[str]) -> 
     with tempfile.TemporaryDirectory(prefix="ivhl-overlay-") as name:
         uv = _Compiler(Path(name), python, lock)
         asked = [f"torch=={lock.cell.torch}", *requirements]
-        alone = uv.lines(requirements, "--universal", "--no-deps", "--python-version", "3.8")
-        newest = _versions(alone.lines)
+        alone = ("--universal", "--no-deps", "--python-version", "3.8")
+        newest = _versions(uv.lines(requirements, *alone).lines)
         newest.pop("torch", None)  # is the cell's
         found = uv.lines(asked, seed=lock.packages)
         picked = _versions(found.lines)
         if found.refusal or any(picked.get(one, v) < v for one, v in newest.items()):
             pins = [f"{one}=={v}" for one, v in newest.items()]
-            refusal = alone.refusal or uv.lines([*asked, *pins]).refusal or found.refusal
+            refusal = uv.lines([*asked, *pins]).refusal or found.refusal
             _raise_refused(lock, newest, refusal, must=bool(found.refusal))
         there = {f"{pin.name}=={pin.version}" for pin in lock.pins}
         added = [line for line in found.lines if line not in there]
@@ -124,6 +126,7 @@ def _raise_refused(
     """
     cell = lock.cell
     text = " ".join(line.strip() for line in refusal.splitlines())
+    text = re.sub(r"Python (?=[=<>!~])", "Python", text)
     text = text.removeprefix("error: ").partition(" hint: ")[0]
     text = text.removeprefix(f"{_NO_SOLUTION} when resolving dependencies cause: ")
     if must and (_UNKNOWN in text or _NO_SOLUTION not in refusal):
@@ -167,8 +170,10 @@ def _against(ranges: str, here: Mapping[str, str]) -> Literal["too new", "too ol
         ]
         if not failing:
             return ""
-        limits = (Version(x.version.removesuffix(".*")) for x in failing)
-        found.add("too old" if all(limit > version for limit in limits) else "too new")
+        is_old = all(
+            x.operator == ">" or Version(x.version.removesuffix(".*")) > version for x in failing
+        )
+        found.add("too old" if is_old else "too new")
     return "too old" if found == {"too old"} else "too new"
 
 
@@ -295,7 +300,7 @@ def lay_over(cell: Path, lock: LockState, text: str, folder: Path) -> dict[str, 
         "--require-hashes", "--only-binary", ":all:",
         *index_options(lock.cell, of_next=lock.of_next), "-r", str(folder / LOCK),
     )  # fmt: skip
-    (ours,), (theirs,) = (one.glob("lib/python3*/site-packages") for one in (folder, cell))
+    ours, theirs = _packages(folder), _packages(cell)
     added = {str(canonicalize_name(one.name)): one.version for one in _installed(ours)}
     _join(ours, theirs, added)
     (ours / _PTH).write_text(f"import site; site.addsitedir({str(theirs)!r})\n", encoding="utf-8")
@@ -308,37 +313,55 @@ def _installed(packages: Path) -> list[Distribution]:
     return list(distributions(path=[str(packages)]))
 
 
+def check_python(folder: Path, requirements: Sequence[str], python: str) -> None:
+    """Refuse a named package whose upper limit on Python uv does not heed.
+
+    Raises:
+        UnavailableError: If one forbids this Python.
+    """
+    named = {canonicalize_name(Requirement(one).name) for one in requirements}
+    for one in _installed(_packages(folder)):
+        allowed = str(one.metadata.json.get("requires_python", ""))
+        if canonicalize_name(one.name) in named and not SpecifierSet(allowed).contains(python):
+            why = f"pinned out: {one.name} {one.version} requires Python{allowed}"
+            raise UnavailableError(why, "pinned out")
+
+
+def _packages(folder: Path) -> Path:
+    (packages,) = folder.glob("lib/python3*/site-packages")
+    return packages
+
+
 def _join(ours: Path, theirs: Path, added: Mapping[str, str]) -> None:
     """Make names that stand in both places whole, as one folder of packages would have them.
 
     Python imports a package from one place only if either has an ``__init__.py``, and the ``nvidia``
-    of older releases has an empty one. What the cell has of it is linked.
+    of older releases has one without code. What the cell has of it is linked.
 
     Raises:
         LockError: If a distribution would hide a package of the cell that it does not replace.
     """
-    names = {one.name for one in ours.iterdir()} & {one.name for one in theirs.iterdir()}
-    if not names:
+    ours_have, theirs_have = ({_module(one.name) for one in x.iterdir()} for x in (ours, theirs))
+    modules = ours_have & theirs_have
+    if not modules:
         return
     kept, replaced = [], set[str]()
     for one in _installed(theirs):
-        files = [file for file in one.files or () if file.parts[0] in names]
+        files = [file for file in one.files or () if _module(file.parts[0]) in modules]
         if canonicalize_name(one.name) in added:
-            replaced |= {file.parts[0] for file in files}
+            replaced |= {_module(file.parts[0]) for file in files}
         else:
             kept += files
-    for name in sorted(names - replaced):
-        if not _is_namespace(theirs / name) or not _is_namespace(ours / name):
+    for module in sorted(modules - replaced):
+        if not _is_namespace(theirs / module) or not _is_namespace(ours / module):
             owner = next(
-                (
-                    f"{one.name} {one.version}"
-                    for one in _installed(ours)
-                    if any(file.parts[0] == name for file in one.files or ())
-                ),
-                "the overlay",
+                f"{one.name} {one.version}"
+                for one in _installed(ours)
+                if any(_module(file.parts[0]) == module for file in one.files or ())
             )
             raise LockError(
-                f"{owner}: would hide {name} of the cell", hint="leave it out of what is required"
+                f"{owner}: would hide {module} of the cell",
+                hint="leave it out of what is required",
             )
     for file in kept:
         if not (link := ours / file).exists():
@@ -346,9 +369,16 @@ def _join(ours: Path, theirs: Path, added: Mapping[str, str]) -> None:
             link.symlink_to(theirs / file)
 
 
+def _module(name: str) -> str:
+    return name.partition(".")[0]
+
+
 def _is_namespace(place: Path) -> bool:
+    """Return whether a folder has no ``__init__.py``, or one that only says it is a namespace."""
     init = place / "__init__.py"
-    return place.is_dir() and not (init.is_file() and init.read_bytes().strip())
+    lines = init.read_bytes().splitlines() if init.is_file() else []
+    said = (b"#", b"__path__ = __import__('pkgutil').extend_path(__path__, __name__)")
+    return place.is_dir() and all(not x.strip() or x.startswith(said) for x in lines)
 
 
 def _copy_scripts(theirs: Path, ours: Path) -> None:

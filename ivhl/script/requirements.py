@@ -128,5 +128,6 @@ def _requirement(place: str, text: object) -> Requirement:
         return Requirement(str(text))
     except InvalidRequirement as error:
         raise SpecError(
-            f"{place}: must name a package (got {text!r}): {error}", hint="e.g. timm>=1.0"
+            f"{place}: must name a package (got {text!r}): {str(error).splitlines()[0]}",
+            hint="e.g. timm>=1.0",
         ) from error

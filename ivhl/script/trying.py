@@ -155,16 +155,8 @@ def _most_memory() -> int:
 
 
 def _environment(cell: Path, here: Path, folder: Path | None, effort: Effort) -> dict[str, str]:
-    kept = (
-        "HOME",
-        "LANG",
-        "LC_ALL",
-        "PATH",
-        "TMPDIR",
-        "USER",
-        "LD_LIBRARY_PATH",
-        "CUDA_VISIBLE_DEVICES",
-    )
+    kept = ["HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "USER", "LD_LIBRARY_PATH"]
+    kept += ["CUDA_VISIBLE_DEVICES"]
     environment = {name: os.environ[name] for name in kept if name in os.environ}
     places = [str(here / "instrument"), *([str(folder)] if folder else [])]
     return environment | {

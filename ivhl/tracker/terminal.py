@@ -28,7 +28,9 @@ class Terminal(Console):
     """
 
     def __init__(self, *, stderr: bool = False, **options: Any) -> None:  # noqa: ANN401
-        super().__init__(stderr=stderr, markup=False, emoji=False, **options)
+        super().__init__(
+            stderr=stderr, **{"markup": False, "emoji": False, "highlight": False} | options
+        )
         self.push_render_hook(_Visible())
 
 

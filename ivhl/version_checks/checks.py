@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from ivhl.version_checks.version_conditions import Condition
 
-CheckKind = Literal["skip", "xfail", "branch", "disable"]
+CheckKind = Literal["skip", "xfail", "branch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ivhl.version_checks.names import first_name, last_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # Words that speak of compiling, in names and in texts.
 COMPILING: Final = re.compile(
@@ -107,10 +104,11 @@ def _said(node: ast.AST) -> str | None:
     return ""
 
 
-def turned_off(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what in code turns compiling off for what runs after it, or for a function."""
-    for one in ast.walk(node):
-        if (isinstance(one, ast.Call) and is_disable(one)) or (
-            isinstance(one, ast.Assign | ast.Expr) and _TURNS_OFF.fullmatch(ast.unparse(one))
-        ):
-            yield one
+def turns_off(node: ast.AST) -> bool:
+    """Return whether code turns compiling off for what runs after it, or for a function."""
+    return any(
+        (isinstance(one, ast.Call) and is_disable(one))
+        or (isinstance(one, ast.Assign | ast.Expr) and _TURNS_OFF.fullmatch(ast.unparse(one)))
+        or any(map(is_disable, getattr(one, "decorator_list", ())))
+        for one in ast.walk(node)
+    )

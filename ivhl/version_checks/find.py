@@ -1,4 +1,4 @@
-"""Version checks around compiled code, and ``disable``, in the source of others.
+"""Version checks around compiled code in the source of others.
 
 A check outlives its reason: somebody skips a test on Python 3.12 because PyTorch refused it, and two
 releases later nobody looks. Found by the syntax tree, without running or importing anything.
@@ -17,15 +17,13 @@ from ivhl.version_checks.checks import CheckKind, FoundCheck
 from ivhl.version_checks.compiling import (
     asks_whether_compiling,
     compiles,
-    is_disable,
     speaks_of_compiling,
-    turned_off,
+    turns_off,
 )
 from ivhl.version_checks.names import Names, bindings, last_name, shared, whole_names
 from ivhl.version_checks.skips import first_text, marks_in, read_mark
 from ivhl.version_checks.version_conditions import (
     ALWAYS,
-    NEVER,
     Condition,
     condition_of,
     joined,
@@ -117,7 +115,6 @@ class Finder(ast.NodeVisitor):
         self._definitions: list[Definition] = []
         self._rest: list[Sequence[ast.stmt]] = []  # of each block in the function, after the place
         self._conditions: dict[int, Condition] = {}
-        self._seen: set[int] = set()  # nodes of checks that were added, or that never run
 
     def generic_visit(self, node: ast.AST) -> None:
         """Visit what is inside, blocks with what holds in them."""
@@ -146,11 +143,7 @@ class Finder(ast.NodeVisitor):
         outside, rest = self.names, self._rest
         self._definitions.append(node)
         for decorator in node.decorator_list:
-            if self._is_disable(decorator):
-                self._seen.add(id(decorator))
-                self.add(decorator, "disable", ALWAYS)
-            else:
-                self._mark(decorator, self._segment(node))
+            self._mark(decorator, self._segment(node))
         self._rest = []
         if isinstance(node, ast.ClassDef):
             self.generic_visit(node)
@@ -163,13 +156,6 @@ class Finder(ast.NodeVisitor):
     visit_FunctionDef = _definition  # noqa: N815  (ast's name)
     visit_AsyncFunctionDef = _definition  # noqa: N815
     visit_ClassDef = _definition  # noqa: N815
-
-    def _is_disable(self, node: ast.expr) -> bool:
-        """Return whether a decorator is ``torch.compiler.disable``, also by a name for it."""
-        named = self.names.find(last_name(getattr(node, "func", node)))
-        if isinstance(named, ast.Lambda):  # a function of the project that hands it on
-            named = named.body
-        return is_disable(node) or (named is not None and is_disable(named))
 
     def visit_Assign(self, node: ast.Assign) -> None:
         """Look at ``pytestmark = pytest.mark.skipif(...)``, which checks the whole file."""
@@ -190,23 +176,19 @@ class Finder(ast.NodeVisitor):
         mark = read_mark(node, self.names)
         if mark is None:
             return
-        about = speaks_of_compiling(f"{about_code} {mark.reason}")
         # Without a condition of its own it holds wherever the code around it runs.
-        everywhere = mark.excludes == ALWAYS and (about or self.given)
-        if not everywhere and not speaks_of_versions(mark.excludes):
-            return
-        self.add(node, mark.kind, mark.excludes, reason=mark.reason, about=about)
+        given = self.given if mark.excludes == ALWAYS else [mark.excludes]
+        if any(map(speaks_of_versions, given)):
+            about = speaks_of_compiling(f"{about_code} {mark.reason}")
+            self.add(node, mark.kind, mark.excludes, reason=mark.reason, about=about)
 
     def _disabled(self, value: ast.expr) -> None:
         """Look at ``torch.compile(f, disable=...)``, or what ``config.disable`` is set to."""
-        condition = self._condition(value)
-        if condition == ALWAYS and id(value) not in self._seen:
-            self.add(value, "disable", ALWAYS)
-        elif speaks_of_versions(condition):
+        if speaks_of_versions(condition := self._condition(value)):
             self.add(value, "branch", condition)
 
     def visit_Call(self, node: ast.Call) -> None:
-        """Look at ``torch.compiler.disable(f)`` that is no decorator, and at marks of parameters."""
+        """Look at ``torch.compile(f, disable=...)``, and at marks of parameters."""
         name = last_name(node.func)
         marks = [word.value for word in node.keywords if name == "param" and word.arg == "marks"]
         marks += node.args[: name in ("applymarker", "add_marker")]
@@ -217,8 +199,6 @@ class Finder(ast.NodeVisitor):
         for word in node.keywords:
             if word.arg == "disable" and name == "compile":
                 self._disabled(word.value)
-        if is_disable(node) and id(node) not in self._seen:
-            self.add(node, "disable", ALWAYS)
         self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> None:
@@ -256,11 +236,9 @@ class Finder(ast.NodeVisitor):
         self, node: ast.If | ast.IfExp, body: Sequence[ast.AST], orelse: Sequence[ast.AST]
     ) -> None:
         condition = self._condition(node.test)
-        if condition in (ALWAYS, NEVER):  # what is never run turns nothing off
-            _side(orelse if condition == ALWAYS else body, self._seen)
         if not speaks_of_versions(condition):
             return
-        yes, no = (_side(side, self._seen) for side in (body, orelse))
+        yes, no = map(_side, (body, orelse))
         if yes == no and isinstance(body[-1], ast.Raise | ast.Expr) and _leaves(body[-1]):
             around = self._definitions[-1] if self._definitions else None
             told = any(speaks_of_compiling(ast.unparse(one)) for one in body)
@@ -338,13 +316,11 @@ def _leaves(node: ast.AST) -> bool:
     return isinstance(node, ast.Raise | ast.Return | ast.Continue)
 
 
-def _side(side: Sequence[ast.AST], seen: set[int]) -> Literal["compiles", "off", "neither"]:
-    """Return what one side of a condition does with compiling; note what it turns off as seen."""
+def _side(side: Sequence[ast.AST]) -> Literal["compiles", "off", "neither"]:
+    """Return what one side of a condition does with compiling."""
     if any(map(compiles, side)):
         return "compiles"
-    off = [one for node in side for one in turned_off(node)]
-    seen.update(id(getattr(one, "value", one)) for one in off)
-    return "off" if off else "neither"
+    return "off" if any(map(turns_off, side)) else "neither"
 
 
 def _ends(block: Sequence[ast.stmt]) -> bool:

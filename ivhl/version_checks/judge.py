@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.support.spans import spans, spans_sentence
-from ivhl.version_checks.version_conditions import ALWAYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 CellState = Literal["works", "refused", "unavailable"]
 
 
-CheckStanding = Literal["contradicted", "agrees", "excludes nothing", "always", "cannot tell"]
+CheckStanding = Literal["contradicted", "agrees", "excludes nothing", "cannot tell"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +72,6 @@ def evidence_of(rows: Iterable[Row]) -> dict[tuple[str, str], CellEvidence]:
 
 def judge(check: FoundCheck, evidence: Mapping[tuple[str, str], CellEvidence]) -> CheckJudgement:
     """Return what the evidence says of a check."""
-    if check.excludes == ALWAYS:
-        text = "in every cell; the records do not tell whether it may go"
-        return CheckJudgement("always", {}, (text,))
     where = {cell: check.excludes.holds(*cell) for cell in evidence}
     excluded = [cell for cell, holds in where.items() if holds]
     unclear = [cell for cell, holds in where.items() if holds is None]

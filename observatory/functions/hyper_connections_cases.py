@@ -9,12 +9,14 @@ class Streams(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        connect, self.expand, self.reduce = (
-            HyperConnections.get_init_and_expand_reduce_stream_functions(4)
+        make = HyperConnections.get_init_and_expand_reduce_stream_functions
+        connect, self.expand, self.reduce = make(4)
+        branches = (
+            torch.nn.Sequential(torch.nn.LayerNorm(32), torch.nn.Linear(32, 32)) for _ in range(2)
         )
-        make = lambda: torch.nn.Sequential(torch.nn.LayerNorm(32), torch.nn.Linear(32, 32))
         self.layers = torch.nn.ModuleList(
-            connect(dim=32, branch=make(), layer_index=index) for index in range(2)
+            connect(dim=32, branch=branch, layer_index=index)
+            for index, branch in enumerate(branches)
         )
 
     def forward(self, x):

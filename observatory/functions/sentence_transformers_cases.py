@@ -1,4 +1,4 @@
-"""What sentence-transformers adds to an encoder: pooling, normalisation, and a loss over the batch."""
+"""What sentence-transformers adds to an encoder: pooling, normalisation, a loss over the batch."""
 
 import torch
 from sentence_transformers.models import Normalize, Pooling

@@ -7,7 +7,7 @@ import re
 import threading
 import zipfile
 from base64 import urlsafe_b64encode
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -54,9 +54,14 @@ def sha256(path: Path) -> str:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Serve the wheels of a folder; yield the address of the index, and the files asked for."""
+def served(folder: Path) -> Iterator[tuple[str, list[str], threading.Event]]:
+    """Serve the wheels of a folder.
+
+    Yields the address of the index, the files that were asked for, and an event: wheels whose name
+    begins with ``slow`` wait for it.
+    """
     asked: list[str] = []
+    go = threading.Event()
 
     class Server(SimpleHTTPRequestHandler):
         def __init__(self, *arguments: Any) -> None:  # noqa: ANN401
@@ -64,19 +69,32 @@ def served(folder: Path) -> Iterator[tuple[str, list[str]]]:
 
         def do_GET(self) -> None:
             parts = self.path.strip("/").split("/")
-            if parts[0] != "simple":
-                asked.append(parts[-1])
-                super().do_GET()
-                return
-            wheels = [one for one in folder.glob("*.whl") if _name(one) == parts[1]]
-            page = "".join(
-                f'<a href="/{one.name}#sha256={sha256(one)}">{one.name}</a>\n' for one in wheels
-            ).encode()
-            self.send_response(200 if wheels else 404)
+            last = parts[-1]
+            if parts[0] == "simple":
+                wheels = [one for one in folder.glob("*.whl") if _name(one) == last]
+                page = "".join(
+                    f'<a href="/{one.name}#sha256={sha256(one)}" data-core-metadata="true">'
+                    f"{one.name}</a>\n"
+                    for one in wheels
+                )
+                self.answer(200 if wheels else 404, page.encode())
+            elif last.endswith(".metadata"):
+                with zipfile.ZipFile(folder / last.removesuffix(".metadata")) as archive:
+                    (name,) = (x for x in archive.namelist() if x.endswith("METADATA"))
+                    self.answer(200, archive.read(name))
+            else:
+                asked.append(last)
+                if last.startswith("slow"):
+                    go.wait(60)
+                with suppress(BrokenPipeError):
+                    super().do_GET()
+
+        def answer(self, status: int, body: bytes) -> None:
+            self.send_response(status)
             self.send_header("Content-Type", "text/html")
-            self.send_header("Content-Length", str(len(page)))
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(page)
+            self.wfile.write(body)
 
         def log_message(self, *_: Any) -> None:  # noqa: ANN401
             pass
@@ -84,8 +102,9 @@ def served(folder: Path) -> Iterator[tuple[str, list[str]]]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}/simple", asked
+            yield f"http://127.0.0.1:{server.server_port}/simple", asked, go
         finally:
+            go.set()
             server.shutdown()
 
 

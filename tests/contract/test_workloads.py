@@ -18,6 +18,7 @@ from ivhl.workload import (
     INDUCTOR_ENGINES,
     Variant,
     Workload,
+    core_variant,
     load_workloads,
     resolve,
     select_cases,
@@ -77,13 +78,6 @@ LONG = frozenset(
 LOSING_ADDITIONS = ("2.5.", "2.6.")
 
 workloads = pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.name)
-# Half a minute to two to compile, where another variant of the workload shows as much.
-SLOW_TO_COMPILE = {
-    ("mlff.energy_forces", "naive-compiled"),
-    ("mlff.edge_list", "one-graph-compiled"),
-    ("ops.condensate_potential", "naive-compiled"),
-    ("surgical.stack", "pointwise-compiled"),
-}
 CPU_VARIANTS = [
     (w, v)
     for w in WORKLOADS
@@ -93,6 +87,7 @@ CPU_VARIANTS = [
 cpu_variants = pytest.mark.parametrize(
     ("workload", "variant"), [pytest.param(w, v, id=f"{w.name}-{v.name}") for w, v in CPU_VARIANTS]
 )
+# For each change the variants that `bench` measures; the others each night.
 compiled_variants = pytest.mark.parametrize(
     ("workload", "variant"),
     [
@@ -100,7 +95,7 @@ compiled_variants = pytest.mark.parametrize(
             w,
             v,
             id=f"{w.name}-{v.name}",
-            marks=[pytest.mark.full] if (w.name, v.name) in SLOW_TO_COMPILE else [],
+            marks=[] if v.name == core_variant(w) else [pytest.mark.full],
         )
         for w, v in CPU_VARIANTS
     ],

@@ -222,7 +222,7 @@ def test_mirrors_and_certificates_are_nowhere_in_an_image(
     bundle = Path("/etc/ssl/certs/ca-certificates.crt").read_text(encoding="utf-8")
     certificates.write_text(f"# {MARK}\n{bundle}", encoding="utf-8")
     lock = small_lock(tmp_path, f"{buildkit}.0.0.0")
-    recipe = make_recipe(clone, lock, device="cpu", base="", commit="0" * 40)
+    recipe = make_recipe(clone, lock, device="cpu", commit="0" * 40)
     sources = PackageSources({"UV_INSECURE_HOST": MIRROR}, certificates)
     image = build_image(daemon.client, recipe, sources)
     assert packages_in(daemon, image.id).keys() >= {"filelock"}

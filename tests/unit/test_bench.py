@@ -800,33 +800,23 @@ def test_a_run_says_first_what_it_measures_and_which_option_measures_more(
         return CliRunner().invoke(app, ["bench", "--python", "3.12", *more]).output.splitlines()[0]
 
     assert first().startswith(
-        "1 case (1 of 2 variants, 1 of 2 sizes: small; --suite full measures more) in "
+        "1 case (1 of 2 variants, 1 of 2 sizes: small; --suite full measures others) in "
     )
     assert first().endswith("(tier default)")
     assert first("--suite", "full").startswith(
-        "3 cases (2 of 2 variants, 2 of 2 sizes: small, large) in "
+        "3 cases (2 of 2 variants, 2 of 2 sizes: small, large; --size NAME measures others) in "
     )
     named = first("--workload", workload.name, "--size", "large", "--torch", "2.6.0")
     assert named.startswith(
-        "2 cases (2 of 2 variants, 1 of 2 sizes: large; --size NAME measures another) in "
+        "2 cases (2 of 2 variants, 1 of 2 sizes: large; --size NAME measures others) in "
     )
     assert named.endswith("in 1 cell (as named)")
 
 
-def test_a_cell_that_warms_up_is_named_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ivhl.bench.progress.QUIET_S", -1.0)
-    path = tmp_path / "events.jsonl"
-    path.write_text(json.dumps({"event": "cell-measuring", "cell": "py3.12-torch2.6.0"}) + "\n")
-    sink = StringIO()
-    console = Console(file=sink, width=200)
-    with Display(console, RunState(path, ["py3.12-torch2.6.0"], CASES)) as display:
-        for _ in range(3):
-            display.update()
-    lines = [line for line in sink.getvalue().splitlines() if "starts PyTorch" in line]
-    assert len(lines) == 1
-    assert lines[0].startswith("py3.12-torch2.6.0: starts PyTorch and compiles")
+def test_a_cell_says_how_long_its_first_case_waits(tmp_path: Path) -> None:
+    said, _ = shown(tmp_path, [event("cell-measuring", cases=[])])
+    line = said.splitlines()[0]
+    assert line.startswith("py3.12-torch2.6.0: cases without a record wait for PyTorch to start:")
 
 
 def test_building_the_site_is_announced_and_may_be_stopped(

@@ -67,6 +67,7 @@ def test_an_unknown_command_is_refused_and_the_nearest_is_named() -> None:
     capital = CliRunner().invoke(app, ["Compat"]).exception
     assert isinstance(capital, UnknownNameError)
     assert capital.hint == "did you mean compat?"  # nothing but the letter case differs
+    assert nearest("zzz", ["ops.b/small/a", "ops.b"]) == "known: ops.b"
     assert nearest("zzz", map(str, range(12))) == "known: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more"
 
 

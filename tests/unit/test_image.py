@@ -54,8 +54,8 @@ MACHINE = Machine(name="m", cpu="c", n_cpus=8, memory_bytes=16 << 30, system="Li
 
 def recipe(**changes: Any) -> Recipe:  # noqa: ANN401
     lock = lock_state(ROOT, CellSpec("3.12", "2.6.0"))
-    made = make_recipe(ROOT, lock, device="cpu", base="base:1", commit=COMMIT)
-    return replace(made, **changes)
+    made = make_recipe(ROOT, lock, device="cpu", commit=COMMIT)
+    return replace(made, **{"base": "base:1"} | changes)
 
 
 def in_image(record: RunRecord, image: str | None) -> RunRecord:
@@ -248,7 +248,7 @@ def test_without_an_engine_the_error_has_a_hint(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(EngineError, match=r"no Docker engine answers at unix:///no") as caught:
         connect()
     assert "DOCKER_HOST" in caught.value.hint
-    refused = CliRunner().invoke(app, ["image", "one", "other"]).exception
+    refused = CliRunner().invoke(app, ["image", "py3.12-torch2.6.0"]).exception
     assert isinstance(refused, EngineError)
     assert refused.exit_code == 9
     del caught, refused

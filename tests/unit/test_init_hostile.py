@@ -27,7 +27,7 @@ from packaging.utils import InvalidName, canonicalize_name
 from ivhl.errors import IvhlError, ResultsError, SpecError
 from ivhl.git import copy_tree
 from ivhl.init.check import check_project
-from ivhl.init.discovery import found_as_packages, lines_for_build
+from ivhl.init.discovery import lines_for_build
 from ivhl.init.plan import WORKFLOW, _benchmarks, _workflow, make_plan, write_plan
 from ivhl.init.source import ProjectSource, modules_of, read_source
 from ivhl.matrix.locks import put_lock
@@ -204,18 +204,15 @@ WRITES = {
     "cli/bisection.py": 1,  # its log in .asv
     "cli/schemas.py": 1,  # a folder that a developer names
     "cli/screen.py": 1,  # --output
-    "cli/version_checks.py": 1,  # .asv
     "fleet/merge.py": 1,  # behind `without_links`
     "init/plan.py": 3,  # the temporary folder in which it locks
     "matrix/locks.py": 3,  # temporary folders, and a lock beside the one just written
     "matrix/releases.py": 1,  # temporary folders
-    "matrix/swap.py": 1,
     "matrix/wheels.py": 1,
     "records/files.py": 7,  # what all others call
     "tracker/store/index.py": 4,  # the cache of its user
     "tracker/store/kept.py": 1,  # makes the folder of the results
     "version_checks/names.py": 1,  # of a syntax tree
-    "version_checks/trial.py": 9,  # the temporary folder in .asv with the copies of the code base
 }
 _WRITING = frozenset(
     {"write_text", "write_bytes", "mkdir", "unlink", "rename", "rmtree", "copytree", "copyfile",
@@ -659,30 +656,6 @@ def test_packages_that_no_table_can_name_are_asked_for(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="names no packages") as refused:
         lines_for_build(root, "benchmarks")
     assert 'include = ["tensor_things", "tensor_things.*"]' in refused.value.hint
-
-
-@pytest.mark.parametrize(
-    ("files", "note"),
-    [
-        ({"setup.py": "setup(packages=find_packages())"}, "setup.py: its search"),
-        ({"setup.py": "setup(packages=find_packages('src'))"}, ""),
-        ({"setup.py": "setup(packages=find_packages(exclude=['benchmarks*']))"}, ""),
-        ({"setup.py": "setup(packages=find_packages(include=('tensor_things',)))"}, ""),
-        ({"setup.cfg": "[options]\npackages = find_namespace:\n"}, "finds benchmarks, envs, "),
-        ({"pyproject.toml": "[tool.setuptools.packages.find]\n"}, "finds benchmarks, envs, "),
-        (
-            {"pyproject.toml": '[tool.setuptools.packages.find]\ninclude = ["tensor_things*"]\n'},
-            "",
-        ),
-        ({"pyproject.toml": "[tool.setuptools.packages.find]\nwhere = 3\n"}, "finds benchmarks"),
-    ],
-)
-def test_a_search_that_finds_our_folders_is_named(
-    tmp_path: Path, files: dict[str, str], note: str
-) -> None:
-    found = found_as_packages(project(tmp_path / "demo", PACKAGE | files), "benchmarks")
-    assert note in found
-    assert bool(found) == bool(note)
 
 
 def test_files_of_ours_keep_their_permissions(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def test_an_unknown_name_suggests_the_nearest(tmp_path: Path) -> None:
         matrix.cells(["3.14"])
     with pytest.raises(SpecError, match=r"PyTorch release: .* \(got '2\.9\.x'\)") as wrong:
         matrix.cells((), ["2.9.x"])
-    assert wrong.value.hint == "did you mean 2.9.1?"
+    assert wrong.value.hint.startswith("did you mean 2.9.1")
     with pytest.raises(SpecError) as silly:
         matrix.cells((), ["banana"])
     assert silly.value.hint == "known: 2.9.1, 2.10.0"

@@ -105,7 +105,7 @@ def test_a_short_precision_is_short_and_finite_among_pads(
 
 
 @models
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=8)
 @given(seed=st.integers(0, 10_000), bad=st.sampled_from([0.0, 1e6, float("nan"), float("inf")]))
 def test_what_stands_where_no_atom_is_does_not_matter(model: Model, seed: int, bad: float) -> None:
     _, numbers, positions = mixed_batch()
@@ -121,7 +121,7 @@ def test_what_stands_where_no_atom_is_does_not_matter(model: Model, seed: int, b
 
 
 @models
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=8)
 @given(order=st.permutations(range(12)))
 def test_pads_may_stand_anywhere(model: Model, order: list[int]) -> None:
     _, numbers, positions = mixed_batch()
@@ -133,7 +133,7 @@ def test_pads_may_stand_anywhere(model: Model, order: list[int]) -> None:
 
 @models
 @pytest.mark.parametrize("sign", [1.0, -1.0], ids=["rotation", "reflection"])
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=8)
 @given(seed=st.integers(0, 10_000))
 def test_energy_is_invariant_and_forces_turn_along(model: Model, sign: float, seed: int) -> None:
     _, numbers, positions = mixed_batch()

@@ -218,14 +218,39 @@ def test_a_failure_names_its_places_and_a_target_after_it_works(observatory: Pat
     assert (observatory / "locks" / f"{good.overlay}.txt").read_text().startswith("demo==1.2")
 
 
-def test_time_and_memory_of_a_case_have_limits(observatory: Path) -> None:
+def test_time_and_memory_of_a_case_have_limits(
+    observatory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("torch")
+    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
     table(observatory, hangs=of_file("hangs()"), allocates=of_file("allocates()"))
     found, _ = ask(observatory, deadline_s=20.0)
     assert left_behind(observatory) == set()
     assert found["hangs"].failure.failure_class == "timeout"
     assert found["hangs"].failure.phase == "import"
     assert found["allocates"].failure.failure_class == "out_of_memory"
+
+
+def test_a_time_limit_on_a_busy_machine_is_no_verdict(
+    observatory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table(observatory, slow=of_file("good"))
+    failure = {
+        "phase": "compile",
+        "failure_class": "timeout",
+        "exception": "",
+        "message": "still in phase compile after 300 s",
+        "where": "",
+    }
+    late = TargetTried({"failure": failure}, "")
+    monkeypatch.setattr(observing, "try_in", lambda *_, **__: late)
+    monkeypatch.setattr("os.getloadavg", lambda: (1000.0, 0.0, 0.0))
+    found, told = ask(observatory)
+    assert found == {}
+    assert "not run: still in phase compile after 300 s, at a load of 1000.0" in told[-1]
+    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
+    found, _ = ask(observatory)
+    assert found["slow"].failure.failure_class == "timeout"
 
 
 @pytest.mark.full  # a GiB on disk
@@ -346,7 +371,10 @@ def test_a_run_that_is_killed_goes_on_and_asks_nothing_twice(
     assert run.estimate(run.work(rows, cells)).runs == 8
     assert list(run.run(run.work(rows, cells)))
     # Newest release first, and each question once in each cell.
-    assert [one for one in asked if one in names] == [*names, *names]
+    assert asked == [*names, *names]
+    lines = (observatory / "records" / "demo.jsonl").read_text().splitlines()
+    releases = [json.loads(line)["torch"] for line in lines if line.endswith("}")]
+    assert releases == ["2.15.0"] * 6 + ["2.6.0"] * 6
     run = Observatory(observatory, told.append)
     assert run.work(rows, cells) == []
     assert len(run.work(rows, cells, force=True)) == 2

@@ -167,8 +167,8 @@ def made_here(root: Path, **changes: Any) -> RunRecord:  # noqa: ANN401  (fields
 def leaving(*records: RunRecord) -> Callable[..., None]:
     """Return a run that leaves these records."""
 
-    def measure(tree: Path, arguments: Sequence[str], console: Console, *, hint: str) -> None:
-        del tree, console, hint
+    def measure(tree: Path, arguments: Sequence[str], console: Console) -> None:
+        del tree, console
         folder = Path(arguments[arguments.index("--results") + 1])
         for record in records:
             append_record(folder / "box" / "records" / "all.jsonl", record)
@@ -193,11 +193,11 @@ def test_the_recorded_lock_and_matrix_are_used_when_todays_are_others(root: Path
     commit(root, "other locks")
     seen: dict[str, bytes] = {}
 
-    def measure(tree: Path, arguments: Sequence[str], console: Console, *, hint: str) -> None:
+    def measure(tree: Path, arguments: Sequence[str], console: Console) -> None:
         seen["lock"] = lock_file(tree, "3.12", "2.6.0").read_bytes()
         seen["matrix"] = (tree / "envs" / "matrix.toml").read_bytes()
         seen["arguments"] = " ".join(arguments).encode()
-        leaving(record)(tree, arguments, console, hint=hint)
+        leaving(record)(tree, arguments, console)
 
     found = again(root, record, measure=measure)
     assert (seen["lock"], seen["matrix"]) == then
@@ -307,26 +307,13 @@ def test_the_command_chooses_one_record_or_says_which(
 ) -> None:
     one, two = made_here(root), made_here(root, workload="ops.two")
     write_records(root / "results", one, two)
-    file = next((root / "results").rglob("*.jsonl"))
     monkeypatch.setattr("ivhl.bench.repetition.run_ivhl", leaving(one))
 
     def run(*arguments: str) -> Result:
         return CliRunner().invoke(app, ["repeat", *arguments], catch_exceptions=False)
 
     with pytest.raises(SpecError, match="records of 2 cases"):
-        run(str(file))
-    with pytest.raises(SpecError, match=r"line 3: the file has 2 lines"):
-        run(f"{file}:3")
-    whole = file.read_text()
-    file.write_text(whole + whole[:200])  # as a kill leaves it
-    with pytest.raises(SpecError, match="records of 2 cases"):
-        run(str(file))
-    with pytest.raises(SpecError, match="line 3: is no record"):
-        run(f"{file}:3")
-    file.write_text(whole[:200])
-    with pytest.raises(SpecError, match="line 1: is no record"):
-        run(str(file))
-    file.write_text(whole)
+        run("ops")
     with pytest.raises(ResultsError, match=r"2\.5\.1: it is in the matrix, but has no record"):
         run("ops.one", "--torch", "2.5.1")
     # What names nothing is no missing record.
@@ -334,7 +321,6 @@ def test_the_command_chooses_one_record_or_says_which(
         ("Python", "--python", "9"),
         ("PyTorch release", "--torch", "9.9.9"),
         ("machine", "--machine", "nowhere"),
-        ("case", "--case", "ops.one/small/z"),
     ):
         with pytest.raises(UnknownNameError, match=f"unknown {name} '{value}'") as raised:
             run("ops.one", option, value)
@@ -343,13 +329,13 @@ def test_the_command_chooses_one_record_or_says_which(
     make_commits(root, 1)
     with pytest.raises(ResultsError, match=r"ops\.one has no such record of commit "):
         run("ops.one", "--commit", "HEAD")
-    with pytest.raises(SpecError, match=r"unknown file or case of the results 'ops\.onn'"):
+    with pytest.raises(SpecError, match=r"unknown case 'ops\.onn'"):
         run("ops.onn")
     (root / "empty").mkdir()
     with pytest.raises(ResultsError, match="no records in empty"):
         run("ops.one", "--results", "empty")
-    for arguments in ([f"{file}:1"], [str(file), "--case", "ops.one/small/a"], ["ops.one"]):
-        done = run(*arguments, "--json")
+    for case in ("ops.one/small/a", "ops.one"):
+        done = run(case, "--json")
         assert done.exit_code == 0
         SCHEMAS["repetition"].validate_json(done.stdout)
         assert json.loads(done.stdout)["kind"] == "unchanged"

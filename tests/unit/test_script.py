@@ -283,6 +283,9 @@ def test_releases_are_named_alone_by_range_and_by_tier() -> None:
     assert releases("all") == list(matrix.releases("extended"))
     with pytest.raises(SpecError, match="no release is in this range"):
         releases("2.15.0..2.6.0")
+    with pytest.raises(SpecError, match="no release is in this range") as nowhere:
+        releases("9..8")
+    assert nowhere.value.hint == "e.g. 2.2.2.."
     with pytest.raises(SpecError, match="unknown PyTorch release"):
         releases("2.3.0")
     # 3.12 has every release.

@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from ivhl.errors import IvhlError
+from ivhl.errors import IvhlError, LockError
 from ivhl.matrix.spec import CellSpec
 from ivhl.script import cells
-from ivhl.script.cells import MARK, cell_in_use, cells_folder
+from ivhl.script.cells import LIMIT_VARIABLE, MARK, cell_in_use, cells_folder, make_room
 from ivhl.script.overlay import LOCK, UnavailableError
 from tests.builders.registry import make_wheel, served, sha256
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Iterator
 
 PYTHON = "{}.{}".format(*sys.version_info)
 CELL = CellSpec(PYTHON, "2.15.0")
 IN_CELL = {
-    "torch": {"torch/__init__.py": "import numpy\n"},
+    "torch": {
+        "torch/__init__.py": "PLACE = 'cell'\n",
+        "torch/run.py": "def main():\n    import library\n    print(library.V)\n",
+        "torch-2.15.0.dist-info/entry_points.txt": "[console_scripts]\ntorchrun = torch.run:main\n",
+    },
     "fsspec": {"fsspec/__init__.py": "V = 9\n", "fsspec/new.py": ""},
     "nvidia-cublas": {"nvidia/__init__.py": "", "nvidia/cublas/__init__.py": "PLACE = 'cell'\n"},
     "typing-extensions": {"typing_extensions.py": "PLACE = 'cell'\n"},
@@ -47,6 +54,7 @@ class Registry(NamedTuple):
     folder: Path
     shipped: Path
     asked: list[str]
+    go: threading.Event
 
     def start(self, *requirements: str) -> subprocess.Popen[str]:
         """Start a process that makes an overlay."""
@@ -73,9 +81,9 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Regist
     (shipped / "envs" / "locks" / f"{CELL.id}.txt").write_text("\n".join(lock) + "\n")
     monkeypatch.setattr(cells, "SHIPPED", shipped)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))  # no settings of the user
-    with served(folder) as (address, asked):
+    with served(folder) as (address, asked, go):
         monkeypatch.setenv("UV_DEFAULT_INDEX", address)
-        yield Registry(folder, shipped, asked)
+        yield Registry(folder, shipped, asked, go)
 
 
 def run_in(place: Path, code: str) -> str:
@@ -125,3 +133,245 @@ def test_an_overlay_holds_what_is_added_and_its_packages_come_first(registry: Re
         assert (place / "inductor").resolve() == base / "inductor"
         assert list(base.glob("lib/python3*/site-packages/torch/__pycache__/*.pyc"))
         assert not list(place.glob("lib/python3*/site-packages/torch*"))
+
+
+def test_child_processes_and_entry_points_of_the_cell_see_the_overlay(registry: Registry) -> None:
+    make_wheel(registry.folder, "library", "1.2", requires=["torch"])
+    spawned = (
+        "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import torch, library'])"
+    )
+    with cell_in_use(CELL, ["library"]) as place:
+        run_in(place, spawned)
+        assert subprocess.check_output([place / "bin" / "torchrun"], text=True) == "1.2\n"
+
+
+@pytest.mark.parametrize(
+    "init",
+    ["", "# Copyright\n\n__path__ = __import__('pkgutil').extend_path(__path__, __name__)\n"],
+)
+def test_a_namespace_that_stands_in_both_places_is_whole(registry: Registry, init: str) -> None:
+    files = {"nvidia/dali/__init__.py": "", "json.py": "raise SystemExit('not the library')\n"}
+    make_wheel(registry.folder, "nvidia-dali", files=files | {"nvidia/__init__.py": init})
+    with cell_in_use(CELL, ["nvidia-dali"]) as place:
+        code = "import json, nvidia.dali, nvidia.cublas; print(nvidia.cublas.PLACE, json.dumps(1))"
+        assert run_in(place, code) == "cell 1"
+
+
+@pytest.mark.parametrize(
+    "file", ["torch/evil.py", "torch.py", "typing_extensions.py", "_ivhl_observer.py"]
+)
+def test_a_distribution_that_would_hide_a_package_of_the_cell_is_refused(
+    registry: Registry, file: str
+) -> None:
+    make_wheel(registry.folder, "evil", files={file: "PLACE = 'evil'\n"})
+    refusal = refusal_of("evil")
+    name = file.partition("/")[0].removesuffix(".py")
+    assert isinstance(refusal, LockError)
+    assert f"evil 1.0: would hide {name} of the cell" in str(refusal)
+    assert is_gone()
+
+
+Wheels = dict[str, dict[str, object]]
+TIED: Wheels = {
+    "library 1.0": {"requires": ["torch==2.5.1"]},
+    "library 2.0": {"requires": ["torch==2.15.0"]},
+    "library 3.0": {"requires": ["torch==2.16.0"]},
+}
+
+
+def plant(registry: Registry, wheels: Wheels) -> None:
+    for text, about in wheels.items():
+        name, version = text.split()
+        make_wheel(registry.folder, name, version, **about)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wheels", "asked", "added"),
+    [
+        (TIED, ["library"], {"library": "2.0"}),
+        # The newest needs a newer Python, and another package than what is asked for.
+        (
+            {"library 1.0": {}, "library 2.0": {"python": ">=3.99"}},
+            ["library"],
+            {"library": "1.0"},
+        ),
+        (
+            {"library 1.0": {}, "library 2.0": {"requires": ["fsspec>=10"]}, "fsspec 10.0": {}},
+            ["library", "fsspec<10"],
+            {"library": "1.0"},
+        ),
+        # What the cell has is kept where it is allowed.
+        (
+            {"library 1.0": {"requires": ["fsspec"]}, "fsspec 10.0": {}},
+            ["library"],
+            {"library": "1.0"},
+        ),
+        ({}, ["fsspec", "torch>2"], {}),
+    ],
+)
+def test_an_older_release_is_taken_where_the_newest_needs_something_newer(
+    registry: Registry, wheels: Wheels, asked: list[str], added: dict[str, str]
+) -> None:
+    plant(registry, wheels)
+    with cell_in_use(CELL, asked) as place:
+        assert json.loads((place / MARK).read_text())["added"] == added
+
+
+OLD = f"cp38-cp38-linux_{os.uname().machine}"
+
+
+@pytest.mark.parametrize(
+    ("wheels", "asked", "kind", "why"),
+    [
+        # An old release knows no limit, and does not show that the library allows this torch.
+        (
+            {"library 1.0": {}, "library 2.0": {"requires": ["torch>=2.2,<2.3"]}},
+            "library",
+            "pinned out",
+            "library 2.0 requires torch>=2.2,<2.3",
+        ),
+        (
+            {
+                "library 1.0": {},
+                "library 2.0": {"requires": ["vision"]},
+                "vision 0.1": {"requires": ["torch==2.5.1"]},
+                "vision 0.2": {"requires": ["torch==2.6.0"]},
+            },
+            "library",
+            "pinned out",
+            "requires torch==2.",
+        ),
+        (
+            {"library 1.0": {"python": ">=3.99"}},
+            "library",
+            "pinned out",
+            "library 1.0 requires Python>=3.99",
+        ),
+        ({}, "torch<2", "pinned out", "torch<2 is required"),
+        ({"fsspec 1.0": {}}, "fsspec==1.0", "pinned out", "fsspec>=2 is required"),
+        (
+            {"library 1.0": {}, "library 2.0": {"tag": OLD}},
+            "library",
+            "no wheel",
+            f"library 2.0 has none for Python {PYTHON}",
+        ),
+        (
+            {
+                "library 1.0": {},
+                "library 2.0": {"requires": ["solver"]},
+                "solver 3.0": {"tag": OLD},
+            },
+            "library",
+            "no wheel",
+            "solver==3.0 has none",
+        ),
+        ({"library 1.0": {}}, "library<1", "", "library<1"),
+    ],
+)
+def test_the_requirement_that_forbids_is_named_before_anything_is_made(
+    registry: Registry, wheels: Wheels, asked: str, kind: str, why: str
+) -> None:
+    plant(registry, wheels)
+    refusal = refusal_of(asked)
+    assert isinstance(refusal, UnavailableError)
+    assert refusal.kind == kind
+    assert why in str(refusal)
+    assert not cells_folder().exists()
+    assert not any(name.startswith("torch-") for name in registry.asked)
+
+
+def test_an_upper_limit_on_python_is_heeded(registry: Registry) -> None:
+    plant(registry, {"library 1.0": {}, "library 2.0": {"python": ">=3.8,<3.9"}})
+    refusal = refusal_of("library")
+    assert str(refusal) == "pinned out: library 2.0 requires Python>=3.8,<3.9"
+    assert is_gone()
+
+
+def test_a_package_that_no_registry_has_is_an_error(registry: Registry) -> None:
+    refusal = refusal_of("not-there")
+    assert isinstance(refusal, LockError)
+    assert "not-there was not found in the package registry" in str(refusal)
+    assert "check the name" in refusal.hint
+    assert registry.asked == []
+
+
+def test_an_overlay_is_made_again_from_its_lock(registry: Registry) -> None:
+    make_wheel(registry.folder, "library", "1.0")
+    with cell_in_use(CELL, ["library"]) as place:
+        text = (place / LOCK).read_text()
+    make_wheel(registry.folder, "library", "2.0")
+    with cell_in_use(CELL, [], text) as again, cell_in_use(CELL, [], "") as empty:
+        assert again != place
+        assert run_in(again, "import library; print(library.V)") == "1.0"
+        assert json.loads((empty / MARK).read_text())["added"] == {}
+    for wrong in (text.replace("1.0", "2.0"), "library==1.0\n", "--index-url=http://x\n"):
+        with pytest.raises(LockError), cell_in_use(CELL, [], wrong):
+            pass
+    assert is_gone(but=4)
+
+
+def test_an_overlay_goes_with_its_cell_unless_both_are_in_use(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_wheel(registry.folder, "library")
+    monkeypatch.setenv(LIMIT_VARIABLE, "0")
+    with cell_in_use(CELL, ["library"]) as place:
+        make_room(cells_folder(), 0)
+        assert run_in(place, "import torch, library; print(1)") == "1"
+    monkeypatch.setenv(LIMIT_VARIABLE, "60")
+    with cell_in_use(CELL) as base:
+        pass
+    cells._remove(base)
+    assert is_gone(but=0)
+    with cell_in_use(CELL, ["library"]) as again:
+        assert again == place
+        assert run_in(again, "import torch, library; print(1)") == "1"
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_an_overlay_is_whole_or_made_again(registry: Registry, how: signal.Signals) -> None:
+    make_wheel(registry.folder, "library")
+    slow = make_wheel(registry.folder, "slow")
+    with cell_in_use(CELL), registry.start("library", "slow") as process:
+        while slow.name not in registry.asked:
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(how)
+        process.wait()
+    registry.go.set()
+    halves = [
+        one for one in cells_folder().iterdir() if one.is_dir() and not (one / MARK).exists()
+    ]
+    assert len(halves) == (how == signal.SIGKILL)
+    with cell_in_use(CELL, ["library", "slow"]) as place:
+        assert halves in ([], [place])
+        assert run_in(place, "import library, slow; print(1)") == "1"
+
+
+def test_two_commands_that_need_an_overlay_make_one(registry: Registry) -> None:
+    slow = make_wheel(registry.folder, "slow")
+    with cell_in_use(CELL), registry.start("slow") as one, registry.start("slow") as other:
+        while slow.name not in registry.asked:
+            time.sleep(0.02)
+        registry.go.set()
+        places = {process.communicate()[0] for process in (one, other)}
+    assert len(places) == 1
+    assert one.returncode == other.returncode == 0
+    assert is_gone(but=2)
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(registry: Registry) -> None:
+    make_wheel(registry.folder, "library", files={"library/data.txt": "x" * 3_000_000})
+    limited = (
+        f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000,) * 2)\n{MAKE}"
+    )
+    with cell_in_use(CELL):
+        done = subprocess.run(
+            [sys.executable, "-c", limited, registry.shipped, PYTHON, "library"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "LockError" in done.stderr
+        assert is_gone()

@@ -39,7 +39,16 @@ from tests.builders.fleet import make_fleet_project  # noqa: E402
 if TYPE_CHECKING:
     from pathlib import Path
 
-CACHED = ("target", "_module", "named", "call_of", "guess_of", "is_model", "_workloads")
+CACHED = (
+    "target",
+    "_module",
+    "named",
+    "call_of",
+    "guess_of",
+    "is_model",
+    "model_step",
+    "_workloads",
+)
 MODULE = '''
 import torch
 
@@ -127,6 +136,12 @@ def use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401
     yield choose
     for name in CACHED:
         getattr(target_module, name).cache_clear()
+
+
+def look() -> dict[str, Any]:
+    """Return a first look at the target, compiled."""
+    made = target_module.make()
+    return indicative(made, torch.compile(made))
 
 
 @pytest.mark.parametrize(
@@ -240,14 +255,14 @@ def test_the_distance_of_outputs_sees_shapes_values_and_nan() -> None:
 
 def test_random_numbers_are_not_compared(use: Any) -> None:  # noqa: ANN401
     use("noise")
-    second = indicative()["second"]
+    second = look()["second"]
     assert second["random"]
     assert "off" not in second
 
 
 def test_a_larger_batch_is_compiled_once_more_and_compared(use: Any) -> None:  # noqa: ANN401
     use("Net")
-    found = indicative()
+    found = look()
     assert found["second"] == {
         "inputs": "9,12",
         "recompiles": 1,
@@ -334,6 +349,7 @@ def test_a_target_that_is_declared_already_is_refused_before_it_is_tried(
     make_fleet_project(tmp_path)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "benchmarks").mkdir(exist_ok=True)
+    (tmp_path / "benchmarks" / "__init__.py").write_text("")
     (tmp_path / "benchmarks" / "bmm.py").write_text("")
     (tmp_path / "pyproject.toml").write_text(
         '[project]\nname = "demo"\nversion = "1"\n[tool.ivhl]\nbenchmarks = "benchmarks"\n'
@@ -369,4 +385,57 @@ def test_a_model_gets_its_inputs_by_name_where_its_example_has_names(use: Any) -
     use("Named(5, 2)")
     drawn = make_inputs(0, torch.Generator().manual_seed(0))
     assert {name: tuple(x.shape) for name, x in drawn.items()} == {"input": (4, 5)}
-    assert indicative()["second"] is None
+    assert look()["second"] is None
+
+
+def test_a_step_of_a_model_differentiates_parameters_and_copies_of_its_inputs(
+    use: Any,  # noqa: ANN401
+) -> None:
+    use("Net(4)", step=True)
+    model = torch.nn.Linear(4, 2)
+    x = torch.ones(3, 4)
+
+    def changes_its_input(given: Any) -> Any:  # noqa: ANN401
+        return model(given.mul_(2))
+
+    passed = target_module.model_step()(changes_its_input, x)
+    outputs, (gradient,) = passed.output
+    assert outputs.shape == (3, 2)
+    assert gradient.shape == x.shape
+    assert model.weight.grad is not None
+    assert torch.equal(x, torch.ones(3, 4))
+    # By finite differences, in float64, of the loss that it returns.
+    double, step = model.double(), 1e-6
+    moved = torch.ones(3, 4, dtype=torch.float64)
+    moved[1, 2] += step
+    losses = [target_module.model_step()(double, 2 * one).loss for one in (moved, moved.round())]
+    assert gradient[1, 2].item() == pytest.approx(
+        ((losses[0] - losses[1]) / step).item(), rel=1e-3
+    )
+
+
+def test_a_step_without_any_gradient_is_refused(use: Any) -> None:  # noqa: ANN401
+    use("Net(4)", step=True)
+    with pytest.raises(TargetError, match="no output depends on a parameter or an input"):
+        target_module.model_step()(lambda x: x, torch.ones(3, dtype=torch.long))
+
+
+# PyTorch's own, where Dynamo looks at an input that has a gradient and is no leaf.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+def test_what_was_compiled_is_not_compiled_again_for_a_first_look(use: Any) -> None:  # noqa: ANN401
+    for step in (False, True):
+        use("Net", step=step)
+        torch._dynamo.reset()
+        made = target_module.make()
+        graphs: list[Any] = []
+
+        def compiler(graph: Any, _: Any, graphs: list[Any] = graphs) -> Any:  # noqa: ANN401
+            graphs.append(graph)
+            return graph
+
+        compiled = torch.compile(made, backend=compiler)
+        call = target_module._bound(compiled, guess_of())
+        with torch.set_grad_enabled(step):
+            call()
+        assert indicative(made, compiled)["second"]["recompiles"] == 1
+        assert len(graphs) == 2

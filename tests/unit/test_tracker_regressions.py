@@ -513,7 +513,7 @@ def test_the_command_lists_incidents_and_says_when_there_are_none(root: Path) ->
         for n in range(9)
     ]
     write_records(root / "results", *again)
-    assert CliRunner().invoke(app, ["regressions"]).stdout.splitlines()[-1] == (
+    assert CliRunner().invoke(app, ["regressions"], env=wide).stdout.splitlines()[-1] == (
         "1 run was disturbed, by the calibration, and left out of steps in time: "
         "ops.one/n8/a in py3.12-torch2.6.0"
     )

@@ -1,0 +1,109 @@
+"""The script of a hand check runs without ivhl, and says what compiled code does."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ivhl.errors import SpecError
+from ivhl.observatory.record import append
+from studies.checked import main, script_of
+from tests.unit.test_signatures import made
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Functions of a row: right, wrong and failing once they are compiled.
+FUNCTIONS = """\
+import torch
+
+def right(x, y):
+    return {"sum": x.sin() + y, "others": [x * 2, None]}
+
+def wrong(x):
+    return x * (2.5 if torch.compiler.is_compiling() else 2.0)
+
+def failing(x):
+    return x + 1 if not torch.compiler.is_compiling() else x @ torch.ones(1, 7)
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "line"),
+    [
+        ('timm:create_model("a", pretrained=False)', "from timm import create_model"),
+        ("a.b:Model(Config(n=3), torch.nn.ReLU())", "from a.b import Config, Model"),
+        ("a:make([n for n in range(3)], str)", "from a import make"),
+        ("functions/kornia.py:blur", '"../functions/kornia.py"'),
+    ],
+)
+def test_a_script_imports_what_its_target_names(target: str, line: str) -> None:
+    text = script_of(made(target=target, inputs="2,3; long 2,32 <1000; mask=bool 4; dim=-1"))
+    ast.parse(text)
+    assert line in text
+    assert "torch.randint(0, 1000, (2, 32))" in text
+    assert '"mask": torch.rand((4,)) > 0.5' in text
+    assert '"dim": -1' in text
+    assert "ivhl" not in text.replace("without ivhl", "")
+
+
+def test_no_text_of_a_record_is_code_of_the_script() -> None:
+    said = '"""\nimport os; os.system("x")\n"""\\'
+    record = made(why=f"failed: {said}", library=said, case=said, version=said)
+    tree = ast.parse(script_of(record))
+    assert "os" not in {
+        name.name for n in ast.walk(tree) if isinstance(n, ast.Import) for name in n.names
+    }
+    assert "system" not in ast.unparse(tree.body[1:])
+    with pytest.raises(SpecError, match="is no module"):
+        script_of(made(target="a; import os:f"))
+    with pytest.raises(SpecError, match="cannot be drawn again"):
+        script_of(made(inputs="8,4; <object of a library>"))
+
+
+def test_the_newest_record_is_written_and_a_name_without_record_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "records").mkdir()
+    append(tmp_path / "records", made(status="works", at="2026-11-27T00:00:00+00:00"))
+    append(tmp_path / "records", made(status="wrong"))
+    names = ["liba", "small", "forward", "py3.12-torch2.15.0", "--observatory", str(tmp_path)]
+    assert main([*names, "--write"]) == 0
+    written = tmp_path / "checked" / "liba-small-forward.py"
+    assert written.read_text(encoding="utf-8").startswith('"""liba 1.0, small, forward: wrong in')
+    assert main(["liba", "large", *names[2:]]) == 2
+    assert "of this library: liba small forward py3.12-torch2.15.0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "ask", "code", "said"),
+    [
+        ("right", "4,3; 4,3", "step", 0, "compiled code is as exact as eager"),
+        ("wrong", "4,3", "forward", 1, "wrong: output"),
+        ("wrong", "4,3", "step", 1, "wrong: grad.input.0.0, output"),
+        ("failing", "4,3", "forward", 2, "compiled float32 raises torch._dynamo.exc."),
+    ],
+)
+def test_the_script_tells_right_wrong_and_failing_apart(  # noqa: PLR0917  (a table)
+    tmp_path: Path, name: str, inputs: str, ask: str, code: int, said: str
+) -> None:
+    pytest.importorskip("torch", reason="runs the script")
+    (tmp_path / "functions.py").write_text(FUNCTIONS, encoding="utf-8")
+    record = made(target=f"functions.py:{name}", inputs=inputs, ask=ask)
+    # Without Inductor: what the script compares is the same, and the C++ compiler is not needed.
+    text = script_of(record, tmp_path).replace(
+        "torch.compile(function)", 'torch.compile(function, backend="eager")'
+    )
+    script = tmp_path / "check.py"
+    script.write_text(text, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-I", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert said in done.stdout
+    if code < 2:
+        assert "compiled-float64" in done.stdout
