@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 SCHEMA: Final = "ivhl.observatory/1"
 
 
-class Verdict(NamedTuple):
+class CellVerdict(NamedTuple):
     """What a case, or all cases of a library, are in a cell.
 
     Attributes:
@@ -67,7 +67,7 @@ VERDICTS: Final = {
     "nowheel": ("no wheel", "a package has no wheel for this Python"),
     "not_run": ("not run", "no record"),
 }
-NOT_RUN: Final = Verdict("not_run", "·")
+NOT_RUN: Final = CellVerdict("not_run", "·")
 _ORDER: Final = {key: number for number, key in enumerate(VERDICTS)}
 _KINDS: Final = {"pinned out": "pinned", "no wheel": "nowheel", "": "unavailable"}
 _BAD: Final = frozenset(("wrong", "failed", "unsupported"))
@@ -112,7 +112,7 @@ def speedup_of(record: Observed) -> float | None:
     return record.eager_s / record.compiled_s
 
 
-def verdict_of(records: Sequence[Observed]) -> Verdict:
+def verdict_of(records: Sequence[Observed]) -> CellVerdict:
     """Return the worst verdict of cases in one cell; of some, which or how many have it."""
     if not records:
         return NOT_RUN
@@ -123,21 +123,21 @@ def verdict_of(records: Sequence[Observed]) -> Verdict:
     speedups = [one for one in map(speedup_of, mine) if one is not None]
     if key == "breaks":
         most = max(map(breaks_of, mine))
-        return Verdict(key, counted(most, "break"))
+        return CellVerdict(key, counted(most, "break"))
     if key in ("works", "slow") and speedups:
         of_all = times(geometric_mean(speedups) if key == "works" else min(speedups))
-        return Verdict(key, of_all if key == "works" else f"{word} {of_all}")
+        return CellVerdict(key, of_all if key == "works" else f"{word} {of_all}")
     if len(mine) < len(records):
         asks = {record.ask for record in mine}
         whole = sum(record.ask in asks for record in records) == len(mine)
         part = f"{len(mine)} of {len(records)}"
-        return Verdict(
+        return CellVerdict(
             key, f"{word} {min(asks)}" if len(asks) == 1 and whole else f"{word} {part}"
         )
-    return Verdict(key, word)
+    return CellVerdict(key, word)
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """A cell of a table: its verdict, the address of its reasons, and its signatures."""
 
     verdict: Verdict
@@ -145,7 +145,7 @@ class Cell(NamedTuple):
     signatures: str = ""
 
 
-class Line(NamedTuple):
+class LibraryLine(NamedTuple):
     """A library in the table.
 
     Attributes:
@@ -156,7 +156,7 @@ class Line(NamedTuple):
     href: str
     note: str
     since: str
-    cells: tuple[Cell, ...]
+    cells: tuple[TableCell, ...]
 
 
 class TableView(NamedTuple):
@@ -175,15 +175,15 @@ class TableView(NamedTuple):
     python: str
     pythons: tuple[tuple[str, str], ...]
     releases: tuple[tuple[str, str], ...]
-    lines: tuple[Line, ...]
-    own: Line | None
+    lines: tuple[LibraryLine, ...]
+    own: LibraryLine | None
     signatures: tuple[tuple[str, str], ...]
     tallies: tuple[tuple[str, str, str, int], ...]
     newest: str
     observed: str
 
 
-class Case(NamedTuple):
+class AskedCase(NamedTuple):
     """A case in a cell; ``pays`` is the number of calls after which compiling pays, if it does."""
 
     record: Observed
@@ -208,7 +208,7 @@ class CellView(NamedTuple):
     lock: bool
     environment: str
     command: str
-    cases: tuple[Case, ...]
+    cases: tuple[AskedCase, ...]
 
 
 class Grid(NamedTuple):
@@ -216,7 +216,7 @@ class Grid(NamedTuple):
 
     python: str
     releases: tuple[str, ...]
-    lines: tuple[tuple[str, tuple[Cell, ...]], ...]
+    lines: tuple[tuple[str, tuple[TableCell, ...]], ...]
 
 
 class LibraryView(NamedTuple):
@@ -351,7 +351,7 @@ class Libraries:
             found[record.library, record.python, record.torch].append(record)
         return {cell: tuple(group) for cell, group in found.items()}
 
-    def verdicts(self, python: str, torch: str) -> list[Verdict]:
+    def verdicts(self, python: str, torch: str) -> list[CellVerdict]:
         """Return the verdict of each library in a cell."""
         return [verdict_of(self.by_cell.get((row.name, python, torch), ())) for row in self.rows]
 
@@ -451,7 +451,7 @@ def _line(
     python: str,
     releases: Sequence[str],
     numbers: Mapping[str, str],
-) -> Line:
+) -> LibraryLine:
     href = library_page(row.name)
     cells = []
     for torch in releases:
@@ -459,8 +459,8 @@ def _line(
         shown = {s.name for r in records for s in libraries.signatures_of.get(r.key, ())}
         named = " ".join(sorted((numbers[name] for name in shown), key=int))
         anchor = f"{href}#{anchor_of(python, torch)}" if records else ""
-        cells.append(Cell(verdict_of(records), anchor, named))
-    return Line(row.name, href, rank_text(row.rank), _since(releases, cells), tuple(cells))
+        cells.append(TableCell(verdict_of(records), anchor, named))
+    return LibraryLine(row.name, href, rank_text(row.rank), _since(releases, cells), tuple(cells))
 
 
 def rank_text(rank: float) -> str:
@@ -473,7 +473,7 @@ def anchor_of(python: str, torch: str) -> str:
     return f"{python}-{torch}"
 
 
-def _since(releases: Sequence[str], cells: Sequence[Cell]) -> str:
+def _since(releases: Sequence[str], cells: Sequence[TableCell]) -> str:
     """Return the newest verdict and the first release of those with it; the newest come first."""
     tried = [
         (torch, cell.verdict.key)
@@ -486,7 +486,7 @@ def _since(releases: Sequence[str], cells: Sequence[Cell]) -> str:
     return f"{VERDICTS[tried[0][1]][0]} since {same[-1]}"
 
 
-def _own_line(source: Source, python: str, releases: Sequence[str]) -> Line | None:
+def _own_line(source: Source, python: str, releases: Sequence[str]) -> LibraryLine | None:
     """Return the line of the project's own cases on the machine that is shown first."""
     cells = by_cell(source.by_place.get(source.page.main, ()))
     found = []
@@ -495,11 +495,13 @@ def _own_line(source: Source, python: str, releases: Sequence[str]) -> Line | No
         keys = ("works" if row.status == "noisy" else row.status for row in run)
         key = min(keys, key=_ORDER.__getitem__, default="not_run")
         text = f"{sum(row.passes for row in run)} of {len(run)}"
-        found.append(Cell(Verdict(key, text), source.page.front) if run else Cell(NOT_RUN))
+        found.append(
+            TableCell(CellVerdict(key, text), source.page.front) if run else TableCell(NOT_RUN)
+        )
     if all(cell.verdict == NOT_RUN for cell in found):
         return None
     name = f"{source.page.project}: its own suite"
-    return Line(name, source.page.front, "", _since(releases, found), tuple(found))
+    return LibraryLine(name, source.page.front, "", _since(releases, found), tuple(found))
 
 
 def _option(signature: Signature) -> str:
@@ -515,7 +517,7 @@ def _kind(signature: Signature) -> str:
     return signature.cause.kind if signature.fault == "PyTorch" else "undecided"
 
 
-def _counted(verdicts: Iterable[Verdict]) -> str:
+def _counted(verdicts: Iterable[CellVerdict]) -> str:
     """Return e.g. ``53 of 60 work (3 slower), 4 wrong, 3 undecided``; of those that were tried."""
     counts = Counter(one.key for one in verdicts)
     right = sum(counts[key] for key in _RIGHT)
@@ -564,14 +566,16 @@ def _spans(cells: Mapping[tuple[str, str], Sequence[Observed]]) -> dict[str, str
 
 def _grid(libraries: Libraries, row: Library, python: str) -> Grid:
     releases = libraries.releases[python]
-    found: dict[tuple[str, Ask], list[Cell]] = {(one.case, one.ask): [] for one in row.questions}
+    found: dict[tuple[str, Ask], list[TableCell]] = {
+        (one.case, one.ask): [] for one in row.questions
+    }
     for torch in releases:
         records = libraries.by_cell.get((row.name, python, torch), ())
         known = {(record.case, record.ask): record for record in records}
         for name, line in found.items():
             record = known.get(name)
             href = f"#{anchor_of(python, torch)}"
-            line.append(Cell(verdict_of((record,)), href) if record else Cell(NOT_RUN))
+            line.append(TableCell(verdict_of((record,)), href) if record else TableCell(NOT_RUN))
     lines = tuple((" ".join(name), tuple(line)) for name, line in found.items())
     return Grid(python, releases, lines)
 
@@ -606,7 +610,7 @@ def _cell(records: Sequence[Observed], pages: Collection[str]) -> CellView:
         newest.overlay in pages,
         environment_page(newest.cell) if newest.cell in pages else "",
         check_command(newest),
-        tuple(Case(one, verdict_of((one,)), breaks_of(one), _pays(one)) for one in records),
+        tuple(AskedCase(one, verdict_of((one,)), breaks_of(one), _pays(one)) for one in records),
     )
 
 
