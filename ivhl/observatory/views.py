@@ -140,7 +140,7 @@ def verdict_of(records: Sequence[Observed]) -> CellVerdict:
 class TableCell(NamedTuple):
     """A cell of a table: its verdict, the address of its reasons, and its signatures."""
 
-    verdict: Verdict
+    verdict: CellVerdict
     href: str = ""
     signatures: str = ""
 
@@ -187,7 +187,7 @@ class AskedCase(NamedTuple):
     """A case in a cell; ``pays`` is the number of calls after which compiling pays, if it does."""
 
     record: Observed
-    verdict: Verdict
+    verdict: CellVerdict
     breaks: int
     pays: int | None
 
@@ -203,7 +203,7 @@ class CellView(NamedTuple):
     """
 
     anchor: str
-    verdict: Verdict
+    verdict: CellVerdict
     newest: Observed
     lock: bool
     environment: str
