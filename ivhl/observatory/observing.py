@@ -11,7 +11,7 @@ import os
 import resource
 import time
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import mean
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 RECORDS: Final = "records"
 LOCKS: Final = "locks"
-# A case of the first sixty libraries takes a tenth of that.
+# Of a core that is free: a case of the first sixty libraries takes a tenth of that.
 EFFORT: Final = Effort(deadline_s=300.0, memory_limit=min(8 << 30, memory_limit()))
 # CPU seconds of a case without an earlier record, and GB of what has to be made.
 _USUAL_S: Final = 25.0
@@ -184,7 +184,7 @@ class Observatory:
         Args:
             work: What to ask.
             network: Whether cases may use the network.
-            effort: Limits of each case.
+            effort: Limits of each case; the time is longer where others use the machine.
 
         Raises:
             OSError: If a record cannot be written.
@@ -195,8 +195,10 @@ class Observatory:
                 with cell_in_use(one.cell, one.library.requirements) as place:
                     environment = self._environment_of(one, place)
                     for question in one.questions:
+                        shared = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+                        limits = replace(effort, deadline_s=effort.deadline_s * shared)
                         tried = try_in(
-                            place, question.target, question.folder, effort,
+                            place, question.target, question.folder, limits,
                             network=network, apart=True,
                         )  # fmt: skip
                         if why := _undecided(tried):
@@ -252,10 +254,11 @@ class Observatory:
 
 
 def _undecided(tried: TargetTried) -> str:
-    """Return why a case says nothing of its library: its time was over on a machine with others."""
-    failure = tried.found.get("failure")
+    """Return why a case says nothing of its library: others used its machine, or ended it."""
+    failure = tried.found.get("failure") or {}
     load, cpus = os.getloadavg()[0], os.cpu_count() or 1
-    if failure is None or failure["failure_class"] != "timeout" or load <= _BUSY * cpus:
+    is_late = failure.get("failure_class") == "timeout" and load > _BUSY * cpus
+    if not is_late and failure.get("exception") != "SIGKILL":
         return ""
     return f"{failure['message']}, at a load of {load:.1f} on {cpus} CPUs"
 

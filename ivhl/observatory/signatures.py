@@ -56,6 +56,7 @@ _PYTHONS: Final = re.compile(
 _LARGER: Final = re.compile(
     r"(?:wrong|failed) with inputs [^:]*: (?:[\w.]*(?:Error|Exception|Failed|Unsupported): )?"
 )
+_OUTPUT: Final = re.compile(r"(?<=call's )\w+")
 _OWN_BREAK: Final = re.compile(
     r"`torch\.(?:_dynamo\.graph_break|_dynamo\.disable|compiler\.disable)"
 )
@@ -172,8 +173,9 @@ def fault_of(failure: Failed) -> Fault:
     """
     if _UNFIT.search(failure.message) or failure.failure_class in _UNDECIDED:
         return "environment"
-    if failure.failure_class == "crash" and failure.phase == "import":
-        return "environment"  # an extension for another torch
+    is_killed = "SIGKILL" in failure.message  # as the kernel does when memory ends
+    if failure.failure_class == "crash" and (is_killed or failure.phase == "import"):
+        return "environment"  # an import: an extension for another torch
     if failure.failure_class in _LIBRARYS:
         return "library"
     if failure.failure_class != "compile":
@@ -204,6 +206,8 @@ def _shown_by(record: Observed) -> Iterator[_Shown]:
     text = cause_of(failure.message)
     if _PYTHONS.match(failure.exception):  # as what PyTorch puts around it prints it
         text = f"{failure.exception}: {text}"
+    elif record.status == "wrong" and (found := _OUTPUT.search(text)):
+        text = f"{found[0]} is wrong"  # how far off it is has other words in each release
     text = text.rstrip(": ") or failure.exception
     cause = Cause(
         record.status,

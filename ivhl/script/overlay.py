@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import unquote
 
 import packaging
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from ivhl.errors import LockError
+from ivhl.errors import LockError, SpecError
 from ivhl.matrix.environment import uv_or_fail
 from ivhl.matrix.locks import index_options
 from ivhl.matrix.uv import run_uv
@@ -76,6 +76,21 @@ class UnavailableError(Exception):
         self.kind: Kind = kind
 
 
+def read_requirement(place: str, text: object) -> Requirement:
+    """Read the requirement of a package, which is no option and no file of them.
+
+    Raises:
+        SpecError: If it is none; names the place.
+    """
+    try:
+        return Requirement(str(text))
+    except InvalidRequirement as error:
+        raise SpecError(
+            f"{place}: must name a package (got {text!r}): {str(error).splitlines()[0]}",
+            hint="e.g. timm>=1.0",
+        ) from error
+
+
 def overlay_lock(python: Path, lock: LockState, requirements: Sequence[str]) -> str:
     """Return the lock of what requirements add to a cell: a line for each distribution.
 
@@ -90,13 +105,15 @@ def overlay_lock(python: Path, lock: LockState, requirements: Sequence[str]) -> 
 
     Raises:
         UnavailableError: If the requirements forbid this torch or this Python.
+        SpecError: If one is no requirement.
         LockError: If a package does not exist, or the registry does not answer.
     """
     with tempfile.TemporaryDirectory(prefix="ivhl-overlay-") as name:
         uv = _Compiler(Path(name), python, lock)
-        asked = [f"torch=={lock.cell.torch}", *requirements]
+        wanted = [str(read_requirement("--with", one)) for one in requirements]
+        asked = [f"torch=={lock.cell.torch}", *wanted]
         alone = ("--universal", "--no-deps", "--python-version", "3.8")
-        newest = _versions(uv.lines(requirements, *alone).lines)
+        newest = _versions(uv.lines(wanted, *alone).lines)
         newest.pop("torch", None)  # is the cell's
         found = uv.lines(asked, seed=lock.packages)
         picked = _versions(found.lines)
