@@ -50,7 +50,7 @@ class CellVerdict(NamedTuple):
 # Word and meaning of a verdict by its key, the worst first: what a cell shows where cases differ.
 VERDICTS: Final = {
     "wrong": ("wrong", "compiled code ran, and an output or a gradient exceeds the error budget"),
-    "failed": ("fails", "compiling, or a compiled call, raised, crashed or did not end"),
+    "failed": ("failed", "compiling, or a compiled call, raised, crashed or did not end"),
     "unsupported": ("unsupported", "PyTorch refused to compile"),
     "undecided": (
         "undecided",
@@ -668,7 +668,8 @@ def signature_view(libraries: Libraries, signature: Signature) -> SignatureView:
     for record in signature.records:
         groups[record.library].append(record)
     cause, kind = signature.cause, _kind(signature)
-    title = f"{cause.place}: {cause.text}" if kind == "wrong" else cause.text
+    said = f"{cause.place}: {short_message(signature.message)}"
+    title = said if kind == "wrong" else cause.text  # which has # for numbers
     return SignatureView(
         signature_page(signature),
         kind,

@@ -70,7 +70,7 @@ def test_from_the_search_field_to_the_reason_of_a_failure(page: Page, libraries:
     assert len(everything) == 21  # and the suite of the project
     page.get_by_role("searchbox").fill("kER")
     assert shown(page) == ["keras", "keras-1"]
-    page.locator("tr[data-name=keras] td", has_text="fails step").first.click()
+    page.locator("tr[data-name=keras] td", has_text="failed step").first.click()
     page.wait_for_url("**/library/keras.html#3.12-2.14.1")
     cell = page.locator("[id='3.12-2.14.1']")
     assert cell.is_visible()  # the address opens it
@@ -95,7 +95,7 @@ def test_filters_are_kept_in_the_address_and_shared_by_it(page: Page, libraries:
     found = shown(page)
     assert 0 < len(found) < len(everything)
     verdicts = page.locator("tr[data-name]:visible td:visible").all_inner_texts()
-    assert {text.split()[0] for text in verdicts} == {"fails"}
+    assert {text.split()[0] for text in verdicts} == {"failed"}
     assert page.locator("#count").inner_text() == f"{len(found)} of 20 libraries"
     again = page.context.new_page()
     again.goto(page.url)
@@ -192,7 +192,9 @@ def test_without_scripts_every_verdict_is_there_and_leads_to_its_reason(
     assert "Without JavaScript the filters are missing" in page.locator("main").inner_text()
     assert not page.locator("#filters").is_visible()
     assert len(shown(page)) == 21
-    page.locator("tr[data-name=keras] td", has_text="fails step").first.get_by_role("link").click()
+    page.locator("tr[data-name=keras] td", has_text="failed step").first.get_by_role(
+        "link"
+    ).click()
     page.wait_for_url("**/library/keras.html#3.12-2.14.1")
     assert page.locator("[id='3.12-2.14.1'] .command").is_visible()
     context.close()

@@ -112,7 +112,7 @@ def test_wrong_comes_before_failures_and_failures_before_graph_breaks() -> None:
         ({"small_forward": "wrong", "small_step": "wrong"}, "wrong"),
         (
             {"small_forward": "works", "small_step": "failed", "large_step": "works"},
-            "fails 1 of 3",
+            "failed 1 of 3",
         ),
         ({"small_forward": "pinned"}, "pinned out"),
         ({"small_forward": "undecided"}, "undecided"),
@@ -367,7 +367,7 @@ def test_a_correction_has_its_date_and_a_new_lock_is_none() -> None:
             "on 2026-11-26"
         ),
     )
-    assert view.newest == "fails with PyTorch 2.15.0 on Python 3.12"
+    assert view.newest == "failed with PyTorch 2.15.0 on Python 3.12"
     assert view.disagreements == ()
 
 
