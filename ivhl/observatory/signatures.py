@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from ivhl.observatory.record import Failed, Observed
 
-Kind = Literal["wrong", "failed", "unsupported", "graph break"]
-KINDS: Final[tuple[Kind, ...]] = get_args(Kind)  # as pages order them
+CauseKind = Literal["wrong", "failed", "unsupported", "graph break"]
+CAUSE_KINDS: Final[tuple[CauseKind, ...]] = get_args(CauseKind)  # as pages order them
 Fault = Literal["PyTorch", "library", "environment"]
 
 # Packages that do not fit each other, or are not there.
@@ -75,7 +75,7 @@ class Cause(NamedTuple):
         number: Dynamo's number, such as ``GB0124``, or empty.
     """
 
-    kind: Kind
+    kind: CauseKind
     phase: str
     failure_class: str
     text: str
@@ -120,7 +120,7 @@ class Signature:
         return tuple(sorted({record.library for record in self.records}))
 
 
-class _Shown(NamedTuple):
+class _Occurrence(NamedTuple):
     """What one record shows of a cause."""
 
     record: Observed
@@ -138,7 +138,7 @@ def signatures_of(records: Iterable[Observed]) -> tuple[Signature, ...]:
     numbers: dict[str, set[str]] = defaultdict(set)
     for one in shown:
         numbers[one.cause.text] |= {one.cause.number} - {""}
-    groups: dict[Cause, list[_Shown]] = defaultdict(list)
+    groups: dict[Cause, list[_Occurrence]] = defaultdict(list)
     for one in shown:
         cause = one.cause
         known = numbers[cause.text]
@@ -149,7 +149,7 @@ def signatures_of(records: Iterable[Observed]) -> tuple[Signature, ...]:
         group.sort(key=lambda one: (Version(one.record.torch), one.record.at))
     names = _names({cause: min(one.record.at for one in group) for cause, group in groups.items()})
     found = (_signature(names[cause], cause, group) for cause, group in groups.items())
-    ranks = {kind: number for number, kind in enumerate(KINDS)}
+    ranks = {kind: number for number, kind in enumerate(CAUSE_KINDS)}
     order = sorted(found, key=lambda one: (-len(one.libraries), -len(one.records), one.name))
     return tuple(sorted(order, key=lambda one: ranks[one.cause.kind]))
 
@@ -175,20 +175,20 @@ def fault_of(failure: Failed) -> Fault:
     return "PyTorch" if kind in ("RuntimeError", "") or not failure.where else "library"
 
 
-def _shown_by(record: Observed) -> Iterator[_Shown]:
+def _shown_by(record: Observed) -> Iterator[_Occurrence]:
     for one in record.graph_breaks:
         text = cause_of(one.text)
         fault: Fault = "library" if _OWN_BREAK.search(text) else "PyTorch"
         cause = Cause("graph break", "", "", text, "", dynamo_id(one.text))
-        yield _Shown(record, cause, one.text, fault)
-    if record.status not in KINDS:
+        yield _Occurrence(record, cause, one.text, fault)
+    if record.status not in CAUSE_KINDS:
         return
     failure = record.failure
     if failure is None:  # of a larger batch
         said = _LARGER.sub("", record.why)
         place = f"{record.library}: {record.case}" if record.status == "wrong" else ""
         cause = Cause(record.status, "", "", cause_of(said), place, dynamo_id(said))
-        yield _Shown(record, cause, record.why, "PyTorch")
+        yield _Occurrence(record, cause, record.why, "PyTorch")
         return
     fault = fault_of(failure)
     text = cause_of(failure.message)
@@ -205,7 +205,7 @@ def _shown_by(record: Observed) -> Iterator[_Shown]:
         _place(record, failure, text, fault),
         dynamo_id(failure.message),
     )
-    yield _Shown(record, cause, failure.message, fault)
+    yield _Occurrence(record, cause, failure.message, fault)
 
 
 def _place(record: Observed, failure: Failed, text: str, fault: Fault) -> str:
@@ -222,7 +222,7 @@ def _place(record: Observed, failure: Failed, text: str, fault: Fault) -> str:
     return failure.frame if _PYTHONS.match(text.partition(":")[0]) else ""
 
 
-def _signature(name: str, cause: Cause, group: list[_Shown]) -> Signature:
+def _signature(name: str, cause: Cause, group: list[_Occurrence]) -> Signature:
     newest = group[-1]
     failure = newest.record.failure
     issues = {issue.url: issue for one in group for issue in described(one.message)}

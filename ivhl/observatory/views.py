@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.observatory.record import Ask, Key, Observed
-    from ivhl.observatory.rows import Library, Question
+    from ivhl.observatory.rows import AskedCase, Library
     from ivhl.observatory.signatures import Signature
     from ivhl.tracker.views.source import Source
 
@@ -183,7 +183,7 @@ class TableView(NamedTuple):
     observed: str
 
 
-class AskedCase(NamedTuple):
+class CaseOnPage(NamedTuple):
     """A case in a cell; ``pays`` is the number of calls after which compiling pays, if it does."""
 
     record: Observed
@@ -208,7 +208,7 @@ class CellView(NamedTuple):
     lock: bool
     environment: str
     command: str
-    cases: tuple[AskedCase, ...]
+    cases: tuple[CaseOnPage, ...]
 
 
 class Grid(NamedTuple):
@@ -610,7 +610,7 @@ def _cell(records: Sequence[Observed], pages: Collection[str]) -> CellView:
         newest.overlay in pages,
         environment_page(newest.cell) if newest.cell in pages else "",
         check_command(newest),
-        tuple(AskedCase(one, verdict_of((one,)), breaks_of(one), _pays(one)) for one in records),
+        tuple(CaseOnPage(one, verdict_of((one,)), breaks_of(one), _pays(one)) for one in records),
     )
 
 
@@ -628,7 +628,7 @@ def check_command(record: Observed) -> str:
     return shlex.join(["ivhl", "observe", *words])
 
 
-def _try(row: Library, question: Question, records: Sequence[Observed]) -> str:
+def _try(row: Library, question: AskedCase, records: Sequence[Observed]) -> str:
     """Return the command that tries a case outside of the project, with the newest release."""
     known = next(iter(records), None)
     version = known.version if known else None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from ivhl.measure.target_spec import Target
 from ivhl.observatory.record import Ask, Break, Failed, Observed, Second, to_line
-from ivhl.observatory.rows import Library, Question
+from ivhl.observatory.rows import AskedCase, Library
 from ivhl.tracker.views.source import slug
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def make_row(
     """Return a row of the table as it is read."""
     module = name.replace("-", "_")
     questions = [
-        Question(
+        AskedCase(
             case=case, ask=ask, text=f'{module}:create("{case}")', folder=None, row="cd" * 32,
             target=Target(module, f'create("{case}")', ("2,3,64,64",), ask == "step"),
         )
