@@ -100,6 +100,8 @@ def run(dtype, compiled):
             for one in found.values()
             if one.requires_grad
         )
+        if isinstance(loss, int):
+            raise ValueError("no output depends on a parameter or an input by its gradient")
         loss.backward()
         leaves = dict(function.named_parameters()) if is_model else {{}}
         leaves.update(tensors([arguments, named], "input"))

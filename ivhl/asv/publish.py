@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ivhl.asv.configuration import load_configuration
 from ivhl.asv.site import check_replaceable, linked_to_ours
 from ivhl.errors import ResultsError, explained, system_error_in
+from ivhl.observatory.views import load_libraries
 from ivhl.pages.build import write_pages
 from ivhl.pages.folder import exchange, folder_beside, mark, replaceable
 from ivhl.tracker.changes.annotations import load_annotations
@@ -164,23 +165,24 @@ def _write_ours(
             known.append(none)
             # The site is public, and the whole path is that of this machine.
             problems.append(str(error).replace(f"{results.parent}{os.sep}", ""))
+    libraries, unread = load_libraries(root)
     state = load_state(root, results, history=False)
-    state = replace(state, problems=(*problems, *state.problems))
+    state = replace(state, problems=(*problems, *unread, *state.problems))
     source = Source(state, now, *known)
-    left_out = write_pages(source, new, old, made)
+    left_out = write_pages(source, new, old, made, libraries)
     if left_out:
         every = load_state(root, results)
         without = without_broken(replace(every, problems=state.problems))
         if without.records != every.records:  # a record is the reason
             state, source = without, Source(without, now, *known)
             _clear(new)
-            left_out = write_pages(source, new, old, made)
+            left_out = write_pages(source, new, old, made, libraries)
     if left_out:
         # Once more, so that the pages name what is left out.
         state = replace(state, problems=(*state.problems, *left_out))
         source = Source(state, now, *known)
         _clear(new)
-        left_out = write_pages(source, new, old, made)
+        left_out = write_pages(source, new, old, made, libraries)
     return source, left_out
 
 

@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,15 +93,10 @@ def bench_command(
     workloads = declared(root) if workload or size or variant else ()
     selection = selection_of(workloads, workload, size, variant, suite)
     effort = Effort(
-        device=device,
-        threads=threads,
-        force=force,
-        cold=cold,
-        deadline_s=deadline,
+        device=device, threads=threads, force=force, cold=cold, deadline_s=deadline,
         memory_limit=None if memory_limit is None else int(memory_limit * 2**30),
-        processes=processes,
-        flags=_flags(flag or (), root, results),
-    )
+        processes=processes, flags=_flags(flag or (), root, results),
+    )  # fmt: skip
     share = None if shard is None else parse_shard(shard)
     names = _commits(root, commit or ["HEAD"])
     if len(names) > 1:
@@ -108,21 +104,12 @@ def bench_command(
         console.print(f"{counted(len(names), 'commit')} of {' '.join(commit or ())}, {how}")
     matrix = load_matrix(root / MATRIX)
     pythons = all_named("Python", python, matrix.pythons) or matrix.pythons_of(tier)
-    requests = [
-        Request(
-            root=root,
-            python=version,
-            releases=tuple(torch or ()),
-            tier=tier,
-            commit=name,
-            machine=machine,
-            results=results,
-            selection=selection,
-            effort=effort,
-            shard=share,
-        )
-        for name, version in product(names, pythons)
-    ]
+    common = Request(
+        root=root, python=pythons[0], releases=tuple(torch or ()), tier=tier, machine=machine,
+        results=results, selection=selection, effort=effort, shard=share,
+    )  # fmt: skip
+    places = product(names, pythons)
+    requests = [replace(common, commit=name, python=version) for name, version in places]
     shown = None if results is not None or no_publish else root
     console.print(_scope(requests, matrix), soft_wrap=True)
     with _telling_how_to_go_on(context, console, shown, force=force):

@@ -119,25 +119,16 @@ def blame_command(
     asked_as = {matrix.release(text): text for text in filter(None, (torch, good))}
     for cell in cells:
         locked(root, matrix, cell, asked_as, "name another release with --torch or --good")
+    usual = root / ".asv" / "blame" / f"{one.name.replace('/', '-')}-{bad_release}"
     asked = Suspicion(
-        case=one,
-        bad=cells[0],
-        good=cells[1] if good_release else None,
+        case=one, bad=cells[0], good=cells[1] if good_release else None, force=force,
         symptom=symptom_of(sought, symptom, records.get(bad_release), one.name),
-        commit=find_commit(root, commit),
+        commit=find_commit(root, commit), folder=folder_to_write(output or usual),
         effort=Effort(device=device, threads=threads, deadline_s=deadline),
-        folder=folder_to_write(
-            output or root / ".asv" / "blame" / f"{one.name.replace('/', '-')}-{bad_release}"
-        ),
-        force=force,
-    )
+    )  # fmt: skip
     beside = f"beside {good_release}" if good_release else "no release is known to work"
-    console.print(
-        Text(
-            f"{one.name}, Python {python}, PyTorch {bad_release}: {asked.symptom}; {beside}",
-            "bold",
-        )
-    )
+    text = f"{one.name}, Python {python}, PyTorch {bad_release}: {asked.symptom}; {beside}"
+    console.print(Text(text, "bold"))
     found = blame(root, asked, console)
     command = _again(asked, sought)
     known = {release: _seen(record) for release, record in records.items()}

@@ -232,8 +232,9 @@ def _show(runs: ScriptRuns, *, as_json: bool) -> None:
         found = (outcome.graphs, outcome.graph_breaks, outcome.recompiles)
         numbers = (*("-" if n is None else str(n) for n in found), f"{outcome.seconds:.1f}")
         letter = chr(ord("A") + groups[cell]) if cell in groups else ""
-        # In one line, unless the terminal is narrow: all of it is printed below.
-        text = shortened(outcome_text(outcome), max(console.width - _BESIDE, _NARROWEST))
+        text = outcome_text(outcome)
+        if outcome.exception:  # in one line where there is room: all of it is printed below
+            text = shortened(text, max(console.width - _BESIDE, _NARROWEST))
         table.add_row(cell.id, letter, text, *(numbers if letter else ()))
     console.print(table)
     for group in sorted(set(groups.values())):

@@ -92,6 +92,11 @@ _OBJECTS: Final = {
     "TriedInCell": "cell python torch reason; status: Status; inputs: str | None; "
     "failure: FailedTarget | None; compile: dict[str, Any] | None; accuracy: list[dict[str, Any]]; "
     "eager_s compiled_s: float | None; second: LargerBatch | None",
+    # ``verdict`` is the word of the pages.
+    "ObservedInCell": "verdict library case ask target cell python torch instrument machine at why "
+    "unavailable page; status: Status; rank graphs recompiles: int | None; graph_breaks: int; "
+    "inputs version lock overlay: str | None; failure_class: FailureClass | None; "
+    "cpu_s wall_s: float; error compile_s eager_s compiled_s: float | None; signatures: list[str]",
     # How a script ended; ``group`` is the same number in cells where it ended alike.
     "RunInCell": "cell python torch; group: int | None; outcome: ScriptOutcome",
 }
@@ -128,6 +133,8 @@ _ANSWERS: Final = {
     "releases": "releases: dict[str, dict[str, Installable]]",
     "script": "cells: list[RunInCell]; differences: list[tuple[str, str]]; unexpected: list[str]",
     "try": "target; cells: list[TriedInCell]",
+    # A file of the site.
+    "observatory": "rows: list[ObservedInCell]",
 }
 
 

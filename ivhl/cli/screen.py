@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import sys
 from contextlib import contextmanager
@@ -15,7 +13,7 @@ from rich.text import Text
 
 from ivhl.errors import SpecError
 from ivhl.records.files import replaced_whole
-from ivhl.records.text import printable
+from ivhl.tracker.support.table import csv_text
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
 LINES: Final = 40
 # Columns of which a reason fills one line; on fewer it is folded, and no less of it is shown.
 _WIDTH: Final = 100
-# How a cell begins that a spreadsheet would compute.
-_FORMULA: Final = ("=", "+", "-", "@")
 
 
 @contextmanager
@@ -106,7 +102,9 @@ def give(
         return
     rows = list(table)
     whole = {"schema": schema, **values}
-    text = json.dumps(whole, indent=1) + "\n" if output.suffix.lower() == ".json" else _csv(rows)
+    text = (
+        json.dumps(whole, indent=1) + "\n" if output.suffix.lower() == ".json" else csv_text(rows)
+    )
     with replaced_whole(output) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
     typer.echo(f"{output}: {counted(len(rows), 'row')}")
@@ -135,20 +133,3 @@ def check_suffix(path: Path | None, *suffixes: str) -> None:
         raise SpecError(f"{path}: must be a file or not exist", hint="choose another name")
     if not path.parent.is_dir():
         raise SpecError(f"{path}: must be in a folder that exists", hint=f"make {path.parent}")
-
-
-def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    names = dict.fromkeys(name for row in rows for name in row)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows([_plain(row.get(name)) for name in names] for row in rows)
-    return text.getvalue()
-
-
-def _plain(value: object) -> object:
-    """Return a value as CSV holds it: a text of a record is never a formula of a spreadsheet."""
-    if value is None or isinstance(value, bool | int | float):
-        return "" if value is None else value
-    text = printable(value if isinstance(value, str) else json.dumps(value))
-    return f"'{text}" if text.startswith(_FORMULA) else text

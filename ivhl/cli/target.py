@@ -140,14 +140,9 @@ def _save(root: Path, text: str, tried: Sequence[TargetTried], *, step: bool) ->
             hint="write that function and workload(...) into a file of benchmarks: "
             "docs/workloads.md",
         )
-    change = declaration(
-        root,
-        load_project(root).workloads,
-        text,
-        arguments,
-        keywords=keywords,
-        fields=', passes="forward"' if found["is_model"] and not step else "",
-    )
+    folder = load_project(root).workloads
+    forward = ', passes="forward"' if found["is_model"] and not step else ""
+    change = declaration(root, folder, text, arguments, keywords=keywords, fields=forward)
     write_changes(root, [change])
     return change.path
 

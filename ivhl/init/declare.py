@@ -106,7 +106,6 @@ def declaration(
     name = target.partition(":")[2].partition("(")[0].rpartition(".")[2]
     stem = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     path = Path(folder, f"{stem}_case.py" if iskeyword(stem) else f"{stem}.py")
-    is_example = arguments is None
     values = [_EXAMPLE] * count if arguments is None else arguments
     lines = f"({values[0]},)" if len(values) == 1 else _lines("()", values)
     named = [f"{json.dumps(key)}: {value}" for key, value in (keywords or {}).items()]
@@ -114,14 +113,13 @@ def declaration(
         "target.py.txt",
         target=target.partition("(")[0],
         name=name,
-        parameters="size, generator" if is_example else "",
-        correct=" Correct the shapes." if is_example else "",
+        parameters="size, generator" if arguments is None else "",
+        correct=" Correct the shapes." if arguments is None else "",
         inputs=_lines("{}", named) if named else lines,
         call=json.dumps(target),  # ASCII, and a text of Python
-        fields=fields or (', sizes={"small": 8}' if is_example else ""),
+        fields=fields or (', sizes={"small": 8}' if arguments is None else ""),
     )
-    there = root / path
-    if there.exists() and read_plain(there) != text.encode():
+    if (root / path).exists() and read_plain(root / path) != text.encode():
         raise SpecError(
             f"{path}: is there already, and would declare {target}",
             hint="write workload(...) for it into a file of your own: docs/workloads.md",

@@ -585,8 +585,9 @@ class _Tried(Measurement):
         compiler = super()._compiler(setup)
 
         def compile_and_keep(function: Callable[..., Any]) -> Callable[..., Any]:
-            self.arms = function, compiler(function)
-            return self.arms[1]
+            compiled: Callable[..., Any] = compiler(function)
+            self.arms = function, compiled
+            return compiled
 
         return compile_and_keep
 

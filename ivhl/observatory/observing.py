@@ -11,7 +11,7 @@ import os
 import resource
 import time
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import mean
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ivhl.matrix.spec import CellSpec
-    from ivhl.observatory.rows import Library, Question
+    from ivhl.observatory.rows import AskedCase, Library
 
 RECORDS: Final = "records"
 LOCKS: Final = "locks"
-# A case of the first sixty libraries takes a tenth of that.
+# Of a core that is free: a case of the first sixty libraries takes a tenth of that.
 EFFORT: Final = Effort(deadline_s=300.0, memory_limit=min(8 << 30, memory_limit()))
 # CPU seconds of a case without an earlier record, and GB of what has to be made.
 _USUAL_S: Final = 25.0
@@ -63,7 +63,7 @@ _BUSY: Final = 1.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Work:
+class LibraryInCell:
     """What is asked of one library in one cell, whose environment is made once for all of it.
 
     Attributes:
@@ -73,11 +73,11 @@ class Work:
     cell: CellSpec
     lock: str | None
     library: Library
-    questions: tuple[Question, ...]
+    questions: tuple[AskedCase, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Estimate:
+class RunCost:
     """What a run takes: questions to ask, hours of a core, and GB on disk at most."""
 
     runs: int
@@ -100,7 +100,7 @@ class Observatory:
 
     def work(
         self, libraries: Iterable[Library], cells: Sequence[CellSpec], *, force: bool = False
-    ) -> list[Work]:
+    ) -> list[LibraryInCell]:
         """Return what no record answers: the newest release first, in it the given order.
 
         Args:
@@ -119,7 +119,9 @@ class Observatory:
                 )
                 if questions:
                     found.append(
-                        Work(cell=cell, lock=locks[cell], library=library, questions=questions)
+                        LibraryInCell(
+                            cell=cell, lock=locks[cell], library=library, questions=questions
+                        )
                     )
         return found
 
@@ -140,7 +142,7 @@ class Observatory:
                 yield cell, lock.sha256
 
     def _is_answered(
-        self, library: Library, question: Question, cell: CellSpec, lock: str | None
+        self, library: Library, question: AskedCase, cell: CellSpec, lock: str | None
     ) -> bool:
         record = self._known.get(self._key(library, question, cell))
         return (
@@ -150,13 +152,13 @@ class Observatory:
             and (record.overlay is None or self._lock_file(record.overlay).is_file())
         )
 
-    def _key(self, library: Library, question: Question, cell: CellSpec) -> Key:
+    def _key(self, library: Library, question: AskedCase, cell: CellSpec) -> Key:
         return Key(library.name, question.case, question.ask, cell.id, self._machine)
 
     def _lock_file(self, name: str) -> Path:
         return self._folder / LOCKS / f"{name}.txt"
 
-    def estimate(self, work: Sequence[Work]) -> Estimate:
+    def estimate(self, work: Sequence[LibraryInCell]) -> RunCost:
         """Return what a run of the work takes, by earlier records of the same cases."""
         took = defaultdict(list)
         for record in self._known.values():
@@ -168,14 +170,14 @@ class Observatory:
         ]
         there = {mark.parent.name.rpartition("-")[0] for mark in cells_folder().glob(f"*/{MARK}")}
         missing = {one.cell.id for one in work if one.lock is not None} - there
-        return Estimate(
+        return RunCost(
             runs=len(seconds),
             hours=sum(seconds) / 3600,
             gigabytes=len(missing) * _CELL_GB + len(work) * _OVERLAY_GB,
         )
 
     def run(
-        self, work: Sequence[Work], *, network: bool = False, effort: Effort = EFFORT
+        self, work: Sequence[LibraryInCell], *, network: bool = False, effort: Effort = EFFORT
     ) -> Iterator[Observed]:
         """Ask, and yield each record when it is on disk.
 
@@ -184,7 +186,7 @@ class Observatory:
         Args:
             work: What to ask.
             network: Whether cases may use the network.
-            effort: Limits of each case.
+            effort: Limits of each case; the time is longer where others use the machine.
 
         Raises:
             OSError: If a record cannot be written.
@@ -195,8 +197,10 @@ class Observatory:
                 with cell_in_use(one.cell, one.library.requirements) as place:
                     environment = self._environment_of(one, place)
                     for question in one.questions:
+                        shared = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+                        limits = replace(effort, deadline_s=effort.deadline_s * shared)
                         tried = try_in(
-                            place, question.target, question.folder, effort,
+                            place, question.target, question.folder, limits,
                             network=network, apart=True,
                         )  # fmt: skip
                         if why := _undecided(tried):
@@ -210,7 +214,7 @@ class Observatory:
             except LockError as error:
                 self._tell(f"{one.cell.id} {one.library.name}: not run: {error}")
 
-    def _environment_of(self, work: Work, place: Path) -> dict[str, str | None]:
+    def _environment_of(self, work: LibraryInCell, place: Path) -> dict[str, str | None]:
         """Return version and lock of what the library adds to a cell, and keep that lock."""
         mark = json.loads((place / MARK).read_text(encoding="utf-8"))
         version = mark.get("added", {}).get(work.library.name)
@@ -223,7 +227,12 @@ class Observatory:
         return {"version": version, "overlay": name}
 
     def _kept(
-        self, work: Work, question: Question, tried: TargetTried, took: _Took, **more: str | None
+        self,
+        work: LibraryInCell,
+        question: AskedCase,
+        tried: TargetTried,
+        took: _Took,
+        **more: str | None,
     ) -> Observed:
         about = {
             "library": work.library.name,
@@ -252,10 +261,11 @@ class Observatory:
 
 
 def _undecided(tried: TargetTried) -> str:
-    """Return why a case says nothing of its library: its time was over on a machine with others."""
-    failure = tried.found.get("failure")
+    """Return why a case says nothing of its library: others used its machine, or ended it."""
+    failure = tried.found.get("failure") or {}
     load, cpus = os.getloadavg()[0], os.cpu_count() or 1
-    if failure is None or failure["failure_class"] != "timeout" or load <= _BUSY * cpus:
+    is_late = failure.get("failure_class") == "timeout" and load > _BUSY * cpus
+    if not is_late and failure.get("exception") != "SIGKILL":
         return ""
     return f"{failure['message']}, at a load of {load:.1f} on {cpus} CPUs"
 

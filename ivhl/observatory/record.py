@@ -20,7 +20,7 @@ from ivhl.records.record import FailureClass, Phase  # noqa: TC001  (pydantic re
 from ivhl.tracker.wording import Status  # noqa: TC001  (likewise)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 SCHEMA: Final = "ivhl.observed/1"
@@ -31,18 +31,24 @@ LARGEST: Final = 1e9
 
 Ask = Literal["forward", "step"]
 Unavailable = Literal["", "pinned out", "no wheel"]
-_Count = Annotated[int, Field(ge=0)]
-_Seconds = Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)]
+# Far outside of what can be counted; a sum of many stays a number that Python prints.
+_Count = Annotated[int, Field(ge=0, le=2**40)]
+_Seconds = Annotated[float, Field(ge=0, le=LARGEST, strict=False, allow_inf_nan=False)]
 _Name = Annotated[str, Field(max_length=LONGEST_NAME)]
 _Text = Annotated[str, Field(max_length=LONGEST_MESSAGE)]
+# They are parts of addresses.
+_Python = Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]{1,3}t?$")]
+_Release = Annotated[
+    str, Field(pattern=r"^[0-9]{1,3}(?:\.[0-9]{1,9}){2}(?:(?:a|b|rc|\.dev|\.post)[0-9]{1,9})?$")
+]
 _Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00$")]
 
 
-class _Model(BaseModel):
+class _RecordModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
 
 
-class Failed(_Model):
+class Failed(_RecordModel):
     """Why a case failed.
 
     Attributes:
@@ -60,14 +66,14 @@ class Failed(_Model):
     frame: _Name
 
 
-class Break(_Model):
+class Break(_RecordModel):
     """A reason of graph breaks, and how many there were."""
 
     text: _Text
     count: _Count
 
 
-class Second(_Model):
+class Second(_RecordModel):
     """A call with a larger batch.
 
     Attributes:
@@ -90,7 +96,7 @@ class Key(NamedTuple):
     machine: str
 
 
-class Observed(_Model):
+class Observed(_RecordModel):
     """What is known of a case of a library in a cell.
 
     Attributes:
@@ -120,8 +126,8 @@ class Observed(_Model):
     inputs: _Text | None = None
     version: _Name | None = None
     cell: _Name
-    python: _Name
-    torch: _Name
+    python: _Python
+    torch: _Release
     lock: _Name | None
     overlay: _Name | None = None
     row: _Name
@@ -172,6 +178,20 @@ def read_observed(folder: Path, tell: Callable[[str], object]) -> dict[Key, Obse
             leaves half of a line, and whoever calls this goes on.
     """
     found: dict[Key, Observed] = {}
+    for record in every_observed(folder, tell):
+        older = found.get(record.key)
+        if older is None or rank_of(record.at) >= rank_of(older.at):
+            found[record.key] = record
+    return found
+
+
+def every_observed(folder: Path, tell: Callable[[str], object]) -> Iterator[Observed]:
+    """Yield all records of ``observatory/records``, also those that later ones replace.
+
+    Args:
+        folder: The folder.
+        tell: As for ``read_observed``.
+    """
     for path in sorted(folder.glob("*.jsonl")):
         try:
             data = read_plain(path)
@@ -180,12 +200,8 @@ def read_observed(folder: Path, tell: Callable[[str], object]) -> dict[Key, Obse
             continue
         for line in lines_of(data):
             record = _record_of(line.data, f"{path.name}:{line.number}", tell)
-            if record is None:
-                continue
-            older = found.get(record.key)
-            if older is None or rank_of(record.at) >= rank_of(older.at):
-                found[record.key] = record
-    return found
+            if record is not None:
+                yield record
 
 
 def _record_of(data: bytes, place: str, tell: Callable[[str], object]) -> Observed | None:

@@ -32,25 +32,25 @@ _CASE: Final = re.compile(r"\w[\w.-]{0,59}")
 _FILE: Final = re.compile(r"functions/\w+_cases\.py")
 
 
-class _Model(BaseModel):
+class _TableModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class _Row(_Model):
+class _RowTable(_TableModel):
     rank: Annotated[int, Field(gt=0)] | None = None
     requirement: Required | None = None
     others: Annotated[tuple[Required, ...], Field(strict=False, alias="with")] = ()
     cases: Annotated[dict[str, Any], Field(min_length=1)]
 
 
-class _Case(_Model):
+class _CaseTable(_TableModel):
     target: Annotated[Text, Field(max_length=LONGEST_MESSAGE)]
     inputs: Annotated[tuple[str, ...], Field(strict=False)] = ()
     asks: Annotated[tuple[Ask, ...], Field(strict=False, min_length=1)] = ("forward", "step")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class AskedCase:
     """What is asked of one case of a library.
 
     Attributes:
@@ -82,7 +82,7 @@ class Library:
     name: str
     rank: float
     requirements: tuple[str, ...]
-    questions: tuple[Question, ...]
+    questions: tuple[AskedCase, ...]
 
 
 def read_rows(folder: Path) -> list[Library]:
@@ -104,7 +104,7 @@ def _library(folder: Path, name: str, raw: object) -> Library:
             f"{place}: must be a name as PyPI writes it in addresses",
             hint=f"[{canonicalize_name(name)}]",
         )
-    row = validated(_Row, raw, place, _HINT)
+    row = validated(_RowTable, raw, place, _HINT)
     requirements = (row.requirement or name, *row.others)
     if canonicalize_name(Requirement(requirements[0]).name) != name:
         raise SpecError(
@@ -128,13 +128,13 @@ def _library(folder: Path, name: str, raw: object) -> Library:
 
 def _questions(
     folder: Path, table: str, case: str, raw: object, requirements: tuple[str, ...]
-) -> list[Question]:
+) -> list[AskedCase]:
     place = f"{table} {case}"
     if not _CASE.fullmatch(case):
         raise SpecError(
             f"{place}: must have up to 60 letters, digits, dots and hyphens", hint=_HINT
         )
-    about = validated(_Case, {"target": raw} if isinstance(raw, str) else raw, place, _HINT)
+    about = validated(_CaseTable, {"target": raw} if isinstance(raw, str) else raw, place, _HINT)
     file = _file_of(folder, place, about.target)
     found = []
     for ask in dict.fromkeys(about.asks):
@@ -146,7 +146,7 @@ def _questions(
             raise SpecError(f"{place}: {error}", hint=error.hint) from error
         said = [*requirements, about.target, about.inputs, ask, file]
         found.append(
-            Question(
+            AskedCase(
                 case=case,
                 ask=ask,
                 text=about.target,

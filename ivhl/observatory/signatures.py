@@ -24,11 +24,10 @@ if TYPE_CHECKING:
 
     from ivhl.observatory.record import Failed, Observed
 
-Kind = Literal["wrong", "failed", "unsupported", "graph break"]
-KINDS: Final[tuple[Kind, ...]] = get_args(Kind)  # as pages order them
+CauseKind = Literal["wrong", "failed", "unsupported", "graph break"]
+CAUSE_KINDS: Final[tuple[CauseKind, ...]] = get_args(CauseKind)  # as pages order them
 Fault = Literal["PyTorch", "library", "environment"]
 
-NOT_REPORTED: Final = "not reported that we know of"
 # Packages that do not fit each other, or are not there.
 _UNFIT: Final = re.compile(
     r"No module named|undefined symbol|cannot open shared object file|Could not load this library"
@@ -56,6 +55,7 @@ _PYTHONS: Final = re.compile(
 _LARGER: Final = re.compile(
     r"(?:wrong|failed) with inputs [^:]*: (?:[\w.]*(?:Error|Exception|Failed|Unsupported): )?"
 )
+_OUTPUT: Final = re.compile(r"(?<=call's )\w+")
 _OWN_BREAK: Final = re.compile(
     r"`torch\.(?:_dynamo\.graph_break|_dynamo\.disable|compiler\.disable)"
 )
@@ -75,7 +75,7 @@ class Cause(NamedTuple):
         number: Dynamo's number, such as ``GB0124``, or empty.
     """
 
-    kind: Kind
+    kind: CauseKind
     phase: str
     failure_class: str
     text: str
@@ -119,13 +119,8 @@ class Signature:
         """The libraries that show it."""
         return tuple(sorted({record.library for record in self.records}))
 
-    @property
-    def reported(self) -> str:
-        """The reports, or that none is known."""
-        return ", ".join(issue.short for issue in self.issues) or NOT_REPORTED
 
-
-class _Shown(NamedTuple):
+class _Occurrence(NamedTuple):
     """What one record shows of a cause."""
 
     record: Observed
@@ -143,7 +138,7 @@ def signatures_of(records: Iterable[Observed]) -> tuple[Signature, ...]:
     numbers: dict[str, set[str]] = defaultdict(set)
     for one in shown:
         numbers[one.cause.text] |= {one.cause.number} - {""}
-    groups: dict[Cause, list[_Shown]] = defaultdict(list)
+    groups: dict[Cause, list[_Occurrence]] = defaultdict(list)
     for one in shown:
         cause = one.cause
         known = numbers[cause.text]
@@ -154,14 +149,9 @@ def signatures_of(records: Iterable[Observed]) -> tuple[Signature, ...]:
         group.sort(key=lambda one: (Version(one.record.torch), one.record.at))
     names = _names({cause: min(one.record.at for one in group) for cause, group in groups.items()})
     found = (_signature(names[cause], cause, group) for cause, group in groups.items())
-    return tuple(
-        sorted(
-            found,
-            key=lambda one: (
-                KINDS.index(one.cause.kind), -len(one.libraries), -len(one.records), one.name
-            ),
-        )
-    )  # fmt: skip
+    ranks = {kind: number for number, kind in enumerate(CAUSE_KINDS)}
+    order = sorted(found, key=lambda one: (-len(one.libraries), -len(one.records), one.name))
+    return tuple(sorted(order, key=lambda one: ranks[one.cause.kind]))
 
 
 def fault_of(failure: Failed) -> Fault:
@@ -172,38 +162,40 @@ def fault_of(failure: Failed) -> Fault:
     """
     if _UNFIT.search(failure.message) or failure.failure_class in _UNDECIDED:
         return "environment"
-    if failure.failure_class == "crash" and failure.phase == "import":
-        return "environment"  # an extension for another torch
+    is_killed = "SIGKILL" in failure.message  # as the kernel does when memory ends
+    if failure.failure_class == "crash" and (is_killed or failure.phase == "import"):
+        return "environment"  # an import: an extension for another torch
     if failure.failure_class in _LIBRARYS:
         return "library"
-    if failure.failure_class != "compile":
-        return "PyTorch"
     kind = failure.exception
-    if kind.startswith("torch.") or (failure.frame and not _CALLS.match(failure.frame)):
+    is_raised_in_torch = failure.frame and not _CALLS.match(failure.frame)
+    if failure.failure_class != "compile" or kind.startswith("torch.") or is_raised_in_torch:
         return "PyTorch"
     # An operation raises RuntimeError below the code of a library.
     return "PyTorch" if kind in ("RuntimeError", "") or not failure.where else "library"
 
 
-def _shown_by(record: Observed) -> Iterator[_Shown]:
+def _shown_by(record: Observed) -> Iterator[_Occurrence]:
     for one in record.graph_breaks:
         text = cause_of(one.text)
         fault: Fault = "library" if _OWN_BREAK.search(text) else "PyTorch"
         cause = Cause("graph break", "", "", text, "", dynamo_id(one.text))
-        yield _Shown(record, cause, one.text, fault)
-    if record.status not in KINDS:
+        yield _Occurrence(record, cause, one.text, fault)
+    if record.status not in CAUSE_KINDS:
         return
     failure = record.failure
     if failure is None:  # of a larger batch
         said = _LARGER.sub("", record.why)
         place = f"{record.library}: {record.case}" if record.status == "wrong" else ""
         cause = Cause(record.status, "", "", cause_of(said), place, dynamo_id(said))
-        yield _Shown(record, cause, record.why, "PyTorch")
+        yield _Occurrence(record, cause, record.why, "PyTorch")
         return
     fault = fault_of(failure)
     text = cause_of(failure.message)
     if _PYTHONS.match(failure.exception):  # as what PyTorch puts around it prints it
         text = f"{failure.exception}: {text}"
+    elif record.status == "wrong" and (found := _OUTPUT.search(text)):
+        text = f"{found[0]} is wrong"  # how far off it is has other words in each release
     text = text.rstrip(": ") or failure.exception
     cause = Cause(
         record.status,
@@ -213,14 +205,14 @@ def _shown_by(record: Observed) -> Iterator[_Shown]:
         _place(record, failure, text, fault),
         dynamo_id(failure.message),
     )
-    yield _Shown(record, cause, failure.message, fault)
+    yield _Occurrence(record, cause, failure.message, fault)
 
 
 def _place(record: Observed, failure: Failed, text: str, fault: Fault) -> str:
     """Return what tells two causes apart whose text is the same."""
     if record.status == "wrong":
         return f"{record.library}: {record.case}"
-    own = f"{record.library}: {failure.where.partition(':')[0]}"
+    own = f"{record.library}: {failure.where.partition(':')[0]}".rstrip(": ")
     if fault == "library":  # a name that torch lacks is missing for every library
         return "" if failure.exception in ("ImportError", "ModuleNotFoundError") else own
     if fault == "environment" or "target: " in failure.message:
@@ -230,7 +222,7 @@ def _place(record: Observed, failure: Failed, text: str, fault: Fault) -> str:
     return failure.frame if _PYTHONS.match(text.partition(":")[0]) else ""
 
 
-def _signature(name: str, cause: Cause, group: list[_Shown]) -> Signature:
+def _signature(name: str, cause: Cause, group: list[_Occurrence]) -> Signature:
     newest = group[-1]
     failure = newest.record.failure
     issues = {issue.url: issue for one in group for issue in described(one.message)}
@@ -250,7 +242,7 @@ def _names(first_at: dict[Cause, str]) -> dict[Cause, str]:
     found: dict[str, Cause] = {}
     for cause in sorted(first_at, key=lambda one: (first_at[one], one)):
         text = cause.place if cause.kind == "wrong" else f"{cause.text} {cause.place}"
-        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])", " ", text).lower()
+        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])", " ", text.replace("'", "")).lower()
         name = "-".join(re.findall(r"[a-z0-9]+", words))
         name = f"wrong-{name}" if cause.kind == "wrong" else name or "without-message"
         if len(name) > _LONGEST_NAME:

@@ -10,6 +10,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.errors import IvhlError
+from ivhl.observatory.views import (
+    SCHEMA,
+    library_page,
+    library_view,
+    release_views,
+    rows_for_programs,
+    signature_views,
+    table_view,
+)
 from ivhl.pages.render import (
     code_digest,
     data_script,
@@ -18,6 +27,7 @@ from ivhl.pages.render import (
     static_files,
 )
 from ivhl.tracker.support.compat import compat_json
+from ivhl.tracker.support.table import csv_text
 from ivhl.tracker.views.case import case_view, cell_details, course_part, parts_of
 from ivhl.tracker.views.environment import environment_views
 from ivhl.tracker.views.facts import signed_by
@@ -32,6 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from ivhl.observatory.rows import Library
+    from ivhl.observatory.views import Libraries
     from ivhl.records.identity import CaseInCell
     from ivhl.tracker.store.entries import Entry
     from ivhl.tracker.support.compat import Row
@@ -44,6 +56,7 @@ _OF_A_NAME: Final = frozenset(
 )
 _LONGEST_REASON = 500
 _MOST_RUNS = 500  # that the list of runs shows
+_MOST_SIGNATURES = 200  # that their list shows
 # What each file of a site was made from, so that the next site need not make it again.
 MADE_FROM: Final = ".made-from.json"
 
@@ -64,7 +77,11 @@ class SiteFile(NamedTuple):
 
 
 def write_pages(
-    source: Source, new: Path, old: Path | None = None, asv: str = ""
+    source: Source,
+    new: Path,
+    old: Path | None = None,
+    asv: str = "",
+    libraries: Libraries | None = None,
 ) -> tuple[str, ...]:
     """Write all pages and their data; return those that cannot be made, each with the reason.
 
@@ -76,6 +93,7 @@ def write_pages(
         new: Folder to write into, without any of the files: one may be a link into another site.
         old: Folder of the earlier site: what is unchanged is linked from it and not written again.
         asv: When asv's pages were made, as text; empty if the site has none.
+        libraries: What is known of libraries; ``None`` if the project has no table of them.
 
     Raises:
         IvhlError: If the records change meanwhile.
@@ -85,7 +103,7 @@ def write_pages(
     made_from: dict[str, str] = {}
     with _opened(old) as earlier:
         known = {} if earlier is None else _known(earlier)
-        for name, part in _parts(source, asv):
+        for name, part in _parts(source, asv, libraries):
             files = part()
             while True:
                 file = None
@@ -127,18 +145,17 @@ def _write(file: SiteFile, new: Path, earlier: int | None, known: Mapping[str, s
             written.write(data)
 
 
-def site_files(source: Source, asv: str = "") -> Iterator[SiteFile]:
-    """Yield every file of the site.
-
-    Args:
-        source: What they show.
-        asv: As for ``write_pages``.
-    """
-    for _, part in _parts(source, asv):
+def site_files(
+    source: Source, asv: str = "", libraries: Libraries | None = None
+) -> Iterator[SiteFile]:
+    """Yield every file of the site; the arguments are those of ``write_pages``."""
+    for _, part in _parts(source, asv, libraries):
         yield from part()
 
 
-def _parts(source: Source, asv: str) -> Iterator[tuple[str, Callable[[], Iterator[SiteFile]]]]:
+def _parts(
+    source: Source, asv: str, libraries: Libraries | None
+) -> Iterator[tuple[str, Callable[[], Iterator[SiteFile]]]]:
     """Yield the name of each part of the site, and what yields its files.
 
     A part that breaks keeps no other from being made.
@@ -157,6 +174,53 @@ def _parts(source: Source, asv: str) -> Iterator[tuple[str, Callable[[], Iterato
     yield "compare.html", partial(_comparison, source)
     yield "environments.html", partial(_environments, source)
     yield "asv.html", partial(_asv, source, asv)
+    if libraries is None:
+        return
+    for path, python in (("index.html", libraries.main), *libraries.pythons):
+        yield path, partial(_table, source, libraries, path, python)
+    for library in libraries.rows:
+        yield library_page(library.name), partial(_library, source, libraries, library)
+    yield "signatures.html", partial(_signatures, source, libraries)
+    yield "pages of releases", partial(_releases, source, libraries)
+    yield "observatory.json", partial(_observed, libraries)
+    yield "locks of libraries", partial(_locks, libraries)
+
+
+def _table(source: Source, libraries: Libraries, path: str, python: str) -> Iterator[SiteFile]:
+    yield _page(source, "libraries.html", path, view=table_view(libraries, source, python))
+
+
+def _library(source: Source, libraries: Libraries, row: Library) -> Iterator[SiteFile]:
+    view = library_view(libraries, source, row)
+    yield _page(source, "library.html", view.href, view=view)
+
+
+def _signatures(source: Source, libraries: Libraries) -> Iterator[SiteFile]:
+    views = signature_views(libraries)
+    shown = {"views": views[:_MOST_SIGNATURES], "left_out": max(0, len(views) - _MOST_SIGNATURES)}
+    yield _page(source, "signatures.html", "signatures.html", **shown)
+    for view in views:
+        yield _page(source, "signature.html", view.href, view=view)
+
+
+def _releases(source: Source, libraries: Libraries) -> Iterator[SiteFile]:
+    for view in release_views(libraries):
+        yield _page(source, "release.html", view.href, view=view)
+
+
+def _observed(libraries: Libraries) -> Iterator[SiteFile]:
+    rows = rows_for_programs(libraries)
+    lines = ",\n".join(map(json.dumps, rows))
+    whole = f'{{"schema": "{SCHEMA}", "rows": [\n{lines}\n]}}\n'
+    yield SiteFile("observatory.json", whole.encode)
+    table = csv_text(rows)
+    yield SiteFile("observatory.csv", partial(table.encode, errors="backslashreplace"))
+
+
+def _locks(libraries: Libraries) -> Iterator[SiteFile]:
+    """Yield what libraries add to the locks of cells, as it is."""
+    for name, data in libraries.locks.items():
+        yield SiteFile(f"lock/{name}.txt", partial(bytes, data))
 
 
 def _static() -> Iterator[SiteFile]:

@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 
 from ivhl.records.text import visible, visible_json
 from ivhl.tracker.views.source import slug
-from ivhl.tracker.wording import times
+from ivhl.tracker.wording import seconds, times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,6 +33,13 @@ TABS: Final = (
     ("environments.html", "Environments"),
     ("asv.html", "asv"),
 )
+# Of a site that shows libraries first: its own suite comes after them.
+_TABS_WITH_LIBRARIES: Final = (
+    ("index.html", "Libraries"),
+    ("signatures.html", "Signatures"),
+    ("suite.html", "Suite"),
+    *TABS[1:],
+)
 _UPLOT: Final = "vendor/uPlot-1.6.32.iife.min.js"
 _UPLOT_STYLE: Final = "vendor/uPlot-1.6.32.min.css"
 # Template to its tab, its scripts, and whether it draws.
@@ -46,6 +53,11 @@ _PAGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "environments.html": ("environments.html", ()),
     "run.html": ("environments.html", ()),
     "asv.html": ("asv.html", ("site.js",)),
+    "libraries.html": ("index.html", ("site.js", "libraries.js")),
+    "library.html": ("index.html", ("site.js",)),
+    "release.html": ("index.html", ()),
+    "signature.html": ("signatures.html", ("site.js",)),
+    "signatures.html": ("signatures.html", ()),
 }
 _REPORT: Final = re.compile(
     r"https://github\.com/pytorch/(?P<name>[\w-]+)/(?P<kind>issues|pull)/(?P<number>\d{1,9})\b"
@@ -103,7 +115,7 @@ def _data_block(data: object) -> Markup:
 
 
 # Packages and modules that decide what is in a file of the site.
-_SOURCES: Final = ("pages", "tracker", "records", "instrument.py", "workload.py")
+_SOURCES: Final = ("pages", "observatory", "tracker", "records", "instrument.py", "workload.py")
 
 
 @cache
@@ -135,6 +147,7 @@ _TEMPLATES = Environment(
 _TEMPLATES.filters |= {
     "slug": slug,
     "times": times,
+    "seconds": seconds,
     "height": _height,
     "linked": _linked,
     "data_block": _data_block,
@@ -176,8 +189,8 @@ def render(template: str, page: PageView, path: str, **values: object) -> bytes:
     styles = ("site.css", _UPLOT_STYLE) if _UPLOT in scripts else ("site.css",)
     html = _TEMPLATES.get_template(template).render(
         page=page,
-        tab=tab,
-        tabs=TABS,
+        tab=page.front if template == "front.html" else tab,
+        tabs=TABS if page.front == "index.html" else _TABS_WITH_LIBRARIES,
         scripts=scripts,
         styles=styles,
         root="../" * path.count("/"),

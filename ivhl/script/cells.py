@@ -83,14 +83,8 @@ def cell_in_use(
     """
     lock = _lock_of(cell)
     python = find_interpreter(Path.home(), cell.python)
-    made_of: dict[str, Any] = {"lock": lock.sha256, "python": python.full_version}
-    made_of["requirements"] = []
-    base = folder = _folder(cell, made_of)
-    more_of = made_of | {"requirements": sorted(requirements), "base": base.name}
-    if overlay is not None:
-        more_of["overlay"] = hashlib.sha256(overlay.encode()).hexdigest()
-    if requirements or overlay is not None:
-        folder = _folder(cell, more_of)
+    of_base, of_overlay = _made_of(lock, python.full_version, requirements, overlay)
+    base, folder = _folder(cell, of_base), _folder(cell, of_overlay)
     if folder != base and overlay is None and not _is_whole(folder):
         # Before the cell is made: of what cannot exist, nothing is downloaded.
         overlay = overlay_lock(python.path, lock, requirements)
@@ -98,14 +92,14 @@ def cell_in_use(
     def make_base() -> dict[str, Any]:
         make_room(base.parent, _CELL_BYTES)
         make_environment(SHIPPED, lock, str(python.path), base)
-        return {"cell": cell.id, **made_of}
+        return {"cell": cell.id, **of_base}
 
     def make_overlay() -> dict[str, Any]:
         text = overlay_lock(python.path, lock, requirements) if overlay is None else overlay
         make_room(base.parent, _OVERLAY_BYTES)
         added = lay_over(base, lock, text, folder)
         check_python(folder, requirements, python.full_version.removesuffix("t"))
-        return {"cell": cell.id, **more_of, "added": added}
+        return {"cell": cell.id, **of_overlay, "added": added}
 
     with _in_use(base, make_base):
         _install_observer(base)  # also in a cell that an earlier ivhl has made
@@ -114,6 +108,19 @@ def cell_in_use(
             return
         with _in_use(folder, make_overlay):
             yield folder
+
+
+def _made_of(
+    lock: LockState, python: str, requirements: Sequence[str], overlay: str | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what tells a cell from others, and an overlay; the same twice without one."""
+    of_base = {"lock": lock.sha256, "python": python, "requirements": list[str]()}
+    of_overlay = {**of_base, "requirements": sorted(requirements)}
+    if requirements or overlay is not None:
+        of_overlay["base"] = _folder(lock.cell, of_base).name
+    if overlay is not None:
+        of_overlay["overlay"] = hashlib.sha256(overlay.encode()).hexdigest()
+    return of_base, of_overlay
 
 
 def _lock_of(cell: CellSpec) -> LockState:

@@ -13,16 +13,16 @@ import tempfile
 import tomllib
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import unquote
 
 import packaging
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from ivhl.errors import LockError
+from ivhl.errors import LockError, SpecError
 from ivhl.matrix.environment import uv_or_fail
 from ivhl.matrix.locks import index_options
 from ivhl.matrix.uv import run_uv
@@ -60,8 +60,6 @@ _OF_TORCH: Final = re.compile(r"torch\S* depends? on (?P<what>\S+)")
 _NO_WHEEL: Final = re.compile(rf"{_WHO} ha(?:s|ve) no (?:usable )?wheels")
 _LONGEST: Final = 400
 
-Kind = Literal["pinned out", "no wheel", ""]
-
 
 class UnavailableError(Exception):
     """A cell that cannot exist.
@@ -71,9 +69,24 @@ class UnavailableError(Exception):
             distribution has none for this Python; empty if requirements contradict each other.
     """
 
-    def __init__(self, message: str, kind: Kind = "") -> None:
+    def __init__(self, message: str, kind: Literal["pinned out", "no wheel", ""] = "") -> None:
         super().__init__(message)
-        self.kind: Kind = kind
+        self.kind = kind
+
+
+def read_requirement(place: str, text: object) -> Requirement:
+    """Read the requirement of a package, which is no option and no file of them.
+
+    Raises:
+        SpecError: If it is none; names the place.
+    """
+    try:
+        return Requirement(str(text))
+    except InvalidRequirement as error:
+        raise SpecError(
+            f"{place}: must name a package (got {text!r}): {str(error).splitlines()[0]}",
+            hint="e.g. timm>=1.0",
+        ) from error
 
 
 def overlay_lock(python: Path, lock: LockState, requirements: Sequence[str]) -> str:
@@ -90,22 +103,24 @@ def overlay_lock(python: Path, lock: LockState, requirements: Sequence[str]) -> 
 
     Raises:
         UnavailableError: If the requirements forbid this torch or this Python.
+        SpecError: If one is no requirement.
         LockError: If a package does not exist, or the registry does not answer.
     """
     with tempfile.TemporaryDirectory(prefix="ivhl-overlay-") as name:
-        uv = _Compiler(Path(name), python, lock)
-        asked = [f"torch=={lock.cell.torch}", *requirements]
+        uv = _Resolver(Path(name), python, lock)
+        wanted = [str(read_requirement("--with", one)) for one in requirements]
+        asked = [f"torch=={lock.cell.torch}", *wanted]
         alone = ("--universal", "--no-deps", "--python-version", "3.8")
-        newest = _versions(uv.lines(requirements, *alone).lines)
+        newest = _versions(uv.lines(wanted, *alone)[0])
         newest.pop("torch", None)  # is the cell's
-        found = uv.lines(asked, seed=lock.packages)
-        picked = _versions(found.lines)
-        if found.refusal or any(picked.get(one, v) < v for one, v in newest.items()):
+        found, refusal = uv.lines(asked, seed=lock.packages)
+        picked = _versions(found)
+        if refusal or any(picked.get(one, v) < v for one, v in newest.items()):
             pins = [f"{one}=={v}" for one, v in newest.items()]
-            refusal = uv.lines([*asked, *pins]).refusal or found.refusal
-            _raise_refused(lock, newest, refusal, must=bool(found.refusal))
+            of_newest = uv.lines([*asked, *pins])[1] or refusal
+            _raise_refused(lock, newest, of_newest, must=bool(refusal))
         there = {f"{pin.name}=={pin.version}" for pin in lock.pins}
-        added = [line for line in found.lines if line not in there]
+        added = [line for line in found if line not in there]
         return "".join(f"{line}\n" for line in uv.hashed(added))
 
 
@@ -187,14 +202,7 @@ def _versions(lines: Sequence[str]) -> dict[str, Version]:
     return found
 
 
-class _Answer(NamedTuple):
-    """What uv resolved: a line for each distribution, or what it says against it."""
-
-    lines: tuple[str, ...] = ()
-    refusal: str = ""
-
-
-class _Compiler:
+class _Resolver:
     """Resolves for the Python of a cell.
 
     Args:
@@ -210,13 +218,12 @@ class _Compiler:
 
     def lines(
         self, asked: Sequence[str], *options: str, seed: Mapping[str, str] | None = None
-    ) -> _Answer:
-        """Resolve requirements; the versions of ``seed`` are preferred."""
+    ) -> tuple[list[str], str]:
+        """Return a line for each distribution, the versions of ``seed`` preferred, or a refusal."""
         out = self._folder / "found.txt"
         out.write_text("".join(f"{n}=={v}\n" for n, v in (seed or {}).items()), encoding="utf-8")
         refusal = self._compile(out, asked, *options)
-        text = "" if refusal else out.read_text(encoding="utf-8")
-        return _Answer(tuple(text.splitlines()), refusal)
+        return [] if refusal else out.read_text(encoding="utf-8").splitlines(), refusal
 
     def hashed(self, lines: Sequence[str]) -> Iterator[str]:
         """Yield each line with the hash of the wheel that this Python takes.
@@ -260,17 +267,11 @@ class _Compiler:
 
 def _file(package: Mapping[str, Any], tags: Sequence[str]) -> dict[str, Any]:
     """Return the distribution file of a package of a ``pylock.toml`` that fits best."""
-    by_tag = {
-        str(tag): wheel
-        for wheel in package.get("wheels", ())
-        for tag in parse_wheel_filename(_file_name(wheel))[3]
-    }
-    none: dict[str, Any] = package.get("archive", {})
-    return next((by_tag[tag] for tag in tags if tag in by_tag), none)
-
-
-def _file_name(wheel: Mapping[str, Any]) -> str:
-    return str(wheel.get("name") or unquote(wheel.get("url") or wheel["path"]).rpartition("/")[2])
+    by_tag: dict[str, dict[str, Any]] = {}
+    for wheel in package.get("wheels", ()):
+        name = wheel.get("name") or unquote(wheel.get("url") or wheel["path"]).rpartition("/")[2]
+        by_tag |= dict.fromkeys(map(str, parse_wheel_filename(name)[3]), wheel)
+    return next((by_tag[tag] for tag in tags if tag in by_tag), package.get("archive", {}))
 
 
 def lay_over(cell: Path, lock: LockState, text: str, folder: Path) -> dict[str, str]:

@@ -7,14 +7,13 @@ import tomllib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ivhl.errors import SpecError
 from ivhl.matrix.spec import read_plain
 from ivhl.script.cells import cell_in_use
-from ivhl.script.overlay import UnavailableError
+from ivhl.script.overlay import UnavailableError, read_requirement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -96,7 +95,7 @@ def needs_of(script: Path, more: Sequence[str] = ()) -> Needs:
     torch, others = SpecifierSet(), []
     asked = [*((f"{script}", one) for one in dependencies), *(("--with", one) for one in more)]
     for place, requirement in asked:
-        parsed = _requirement(place, requirement)
+        parsed = read_requirement(place, requirement)
         if canonicalize_name(parsed.name) != "torch":
             others.append(str(parsed))
         elif parsed.url or parsed.extras or parsed.marker:
@@ -120,14 +119,4 @@ def _table(script: Path, block: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         raise SpecError(
             f"{script}: its block `# /// script` is not valid TOML: {error}", hint="see PEP 723"
-        ) from error
-
-
-def _requirement(place: str, text: object) -> Requirement:
-    try:
-        return Requirement(str(text))
-    except InvalidRequirement as error:
-        raise SpecError(
-            f"{place}: must name a package (got {text!r}): {str(error).splitlines()[0]}",
-            hint="e.g. timm>=1.0",
         ) from error

@@ -6,8 +6,15 @@ from botorch.models import SingleTaskGP
 from botorch.sampling.normal import SobolQMCNormalSampler
 
 
-def acquisition():
-    points = torch.rand(8, 2)
-    model = SingleTaskGP(points, points.sin().sum(-1, keepdim=True))
-    sampler = SobolQMCNormalSampler(torch.Size([16]), seed=0)
-    return qLogExpectedImprovement(model, best_f=0.5, sampler=sampler)
+class Acquisition(torch.nn.Module):
+    """How much candidates (batch, points, width) are expected to improve on given data."""
+
+    def __init__(self):
+        super().__init__()
+        self.model = SingleTaskGP(torch.rand(8, 2), torch.rand(8, 1), outcome_transform=None)
+        self.sampler = SobolQMCNormalSampler(torch.Size([16]), seed=0)
+
+    def forward(self, candidates, points, values):
+        # New data also clear what the model has kept of an earlier call, in its precision.
+        self.model.set_train_data(points, values, strict=False)
+        return qLogExpectedImprovement(self.model, values.max(), self.sampler)(candidates)

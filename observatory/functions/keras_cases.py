@@ -8,12 +8,8 @@ import keras
 
 
 def mlp():
-    layers = keras.layers
-    return keras.Sequential(
-        [
-            keras.Input((32,)),
-            layers.Dense(64, activation="gelu"),
-            layers.LayerNormalization(),
-            layers.Dense(8),
-        ]
-    )
+    inputs = keras.Input((32,))
+    hidden = keras.layers.Dense(64, activation="gelu")(inputs)
+    outputs = keras.layers.Dense(8)(keras.layers.LayerNormalization()(hidden))
+    # Not Sequential, which names the model inside of it anew when it is copied.
+    return keras.Model(inputs, outputs, name="mlp")

@@ -8,6 +8,10 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 class Policy(ActorCriticPolicy):
     """An actor and a critic that judge given actions."""
 
+    def extract_features(self, obs, features_extractor=None):
+        # The library's own casts to float32 first, so that nothing is exact in float64.
+        return (features_extractor or self.features_extractor)(obs)
+
     def forward(self, seen, actions):
         return self.evaluate_actions(seen, actions)
 

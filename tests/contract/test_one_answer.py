@@ -49,7 +49,7 @@ def source(in_the_project: None) -> Source:  # noqa: ARG001  (its index is in a 
 
 
 def ivhl(*arguments: str) -> str:
-    ran = CliRunner().invoke(app, arguments, catch_exceptions=False, env={"COLUMNS": "300"})
+    ran = CliRunner().invoke(app, arguments, catch_exceptions=False, env={"COLUMNS": "3000"})
     assert ran.exit_code == 0, ran.output
     return ran.stdout
 

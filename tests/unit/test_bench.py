@@ -743,7 +743,7 @@ def test_a_second_interrupt_leaves_the_site_out_and_cuts_nothing_short(
         try:
             signal.raise_signal(signal.SIGINT)
         finally:  # as what ends the processes of a run
-            for _ in range(1, presses):
+            for _press in range(1, presses):
                 signal.raise_signal(signal.SIGINT)
             ended.append(presses)
 

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from ivhl.cli import app
 from ivhl.cli.names import RELEASE, matching, recorded, the_one
-from ivhl.cli.screen import _csv
 from ivhl.errors import IvhlError, ResultsError, SpecError, UnknownNameError
+from ivhl.tracker.support.table import csv_text
 from tests.builders.fleet import a_record, make_fleet_project, write_records
 from tests.builders.project import make_commits
 from tests.builders.records import make_failure
@@ -145,7 +145,7 @@ def test_what_finds_nothing_ends_alike_in_every_command(command: str, exit_code:
 def test_a_table_is_read_back_from_csv_and_no_cell_is_a_formula(
     rows: list[dict[str, object]],
 ) -> None:
-    read = [*csv.reader(io.StringIO(_csv(rows)))]
+    read = [*csv.reader(io.StringIO(csv_text(rows)))]
     names = [*dict.fromkeys(name for row in rows for name in row)]
     if not names:
         return

@@ -17,7 +17,7 @@ from ivhl.errors import LockError, UnknownNameError
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import Effort
 from ivhl.observatory import observing
-from ivhl.observatory.observing import Observatory, Work
+from ivhl.observatory.observing import LibraryInCell, Observatory
 from ivhl.observatory.record import read_observed
 from ivhl.observatory.rows import read_rows
 from ivhl.script.cells import MARK
@@ -91,8 +91,7 @@ def needs_a_gpu():
     return torch.nn.Linear(3, 3).cuda()
 
 def fails(x):
-    assert not torch.compiler.is_compiling(), "no compiler"
-    return x
+    return x.reshape(7, 7) if torch.compiler.is_compiling() else x
 """
 
 
@@ -144,7 +143,7 @@ def ask(folder: Path, **limits: Any) -> tuple[dict[str, Any], list[str]]:  # noq
     told: list[str] = []
     run = Observatory(folder, told.append)
     work = [
-        Work(cell=CELL, lock="ab", library=one, questions=one.questions)
+        LibraryInCell(cell=CELL, lock="ab", library=one, questions=one.questions)
         for one in read_rows(folder)
     ]
     effort = Effort(**{"deadline_s": 60.0, "memory_limit": 4 << 30} | limits)
@@ -172,7 +171,7 @@ FAULTS = {
     "crashes": ("failed", "crash", "SIGSEGV"),
     "changes_all": ("failed", "import", "has changed"),
     "writes": ("failed", "import", "wrote True"),
-    "needs_a_gpu": ("failed", "import", "CUDA"),
+    "needs_a_gpu": ("failed", "import", ""),
 }
 
 
@@ -208,7 +207,7 @@ def test_a_failure_names_its_places_and_a_target_after_it_works(observatory: Pat
     assert left_behind(observatory) == set()
     assert found["fails"].failure.phase == "compile"
     assert found["fails"].failure.where.startswith("functions/demo_cases.py:")
-    assert found["fails"].failure.frame.startswith("torch/_dynamo/")
+    assert found["fails"].failure.frame.startswith("torch/")
     good = found["good"]
     assert (good.status, good.graphs, good.graph_breaks) == ("works", 1, ())
     assert (good.version, good.inputs) == ("1.2", "4")
@@ -231,26 +230,37 @@ def test_time_and_memory_of_a_case_have_limits(
     assert found["allocates"].failure.failure_class == "out_of_memory"
 
 
-def test_a_time_limit_on_a_busy_machine_is_no_verdict(
-    observatory: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("kind", "exception", "load", "decided"),
+    [
+        ("timeout", "", 1000.0, False),
+        ("timeout", "", 0.0, True),
+        ("crash", "SIGKILL", 0.0, False),
+        ("crash", "SIGSEGV", 1000.0, True),
+    ],
+)
+def test_a_case_that_others_ended_or_slowed_has_no_verdict(
+    observatory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    exception: str,
+    load: float,
+    *,
+    decided: bool,
 ) -> None:
     table(observatory, slow=of_file("good"))
     failure = {
-        "phase": "compile",
-        "failure_class": "timeout",
-        "exception": "",
-        "message": "still in phase compile after 300 s",
+        "phase": "compile", "failure_class": kind, "exception": exception, "message": "ended",
         "where": "",
-    }
-    late = TargetTried({"failure": failure}, "")
-    monkeypatch.setattr(observing, "try_in", lambda *_, **__: late)
-    monkeypatch.setattr("os.getloadavg", lambda: (1000.0, 0.0, 0.0))
+    }  # fmt: skip
+    monkeypatch.setattr(
+        observing, "try_in", lambda *_, **__: TargetTried({"failure": failure}, "")
+    )
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
     found, told = ask(observatory)
-    assert found == {}
-    assert "not run: still in phase compile after 300 s, at a load of 1000.0" in told[-1]
-    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
-    found, _ = ask(observatory)
-    assert found["slow"].failure.failure_class == "timeout"
+    assert bool(found) == decided
+    if not decided:
+        assert f"not run: ended, at a load of {load}" in told[-1]
 
 
 @pytest.mark.full  # a GiB on disk
@@ -384,6 +394,8 @@ def test_a_run_that_is_killed_goes_on_and_asks_nothing_twice(
     table(observatory, **{name: of_file(name) for name in "bcdef"}, a=of_file("a + 0"))
     (only, other) = run.work(read_rows(observatory), cells)
     assert [one.case for one in (*only.questions, *other.questions)] == ["a", "a"]
+    list(run.run([only, other]))
+    assert run.work(read_rows(observatory), cells) == []
     next((observatory / "locks").iterdir()).unlink()
     assert len(run.work(rows, cells)) == 2
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ivhl.cli import app
-from ivhl.cli.run import cells_of, expected_of
+from ivhl.cli.run import _show, cells_of, expected_of
 from ivhl.errors import SpecError
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX
@@ -242,6 +242,25 @@ def test_what_is_expected_decides_in_place_of_the_texts(monkeypatch: pytest.Monk
     assert expected_of(["SIGINT"]) == Wanted(ending="SIGINT")
     with pytest.raises(SpecError, match="two exit statuses"):
         expected_of(["0", "1"])
+
+
+def test_a_reason_that_stands_in_the_table_alone_is_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    why = "pinned out: the script needs torch<2.1, says Häßlich"
+    outcomes = {0: not_run(why), 1: replace(GOOD, exception="ValueError", message="x" * 150)}
+    runs, _ = _runs(monkeypatch, lambda cell, _: outcomes[CELLS.index(cell)])
+    runs.run(CELLS[:2])
+    for columns in ("40", "80", "300"):
+        monkeypatch.setenv("COLUMNS", columns)
+        _show(runs, as_json=False)
+        told = capsys.readouterr().out
+        assert max(map(len, told.partition("\n\n")[0].splitlines())) <= int(columns)
+        column = told.splitlines()[0].index("out")
+        lines = told.splitlines()[1:] if columns != "40" else []
+        cells = "".join(line[column:].partition("  ")[0] for line in lines[:6])
+        assert why.replace(" ", "") in cells.replace(" ", "") or not lines
+        assert "x" * 150 in told  # below the table
 
 
 def test_what_a_script_needs_is_in_its_block_and_in_the_command(tmp_path: Path) -> None:

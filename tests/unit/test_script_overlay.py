@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from ivhl.errors import IvhlError, LockError
+from ivhl.errors import IvhlError, LockError, SpecError
 from ivhl.matrix.spec import CellSpec
 from ivhl.script import cells
 from ivhl.script.cells import LIMIT_VARIABLE, MARK, cell_in_use, cells_folder, make_room
@@ -81,6 +81,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Regist
     (shipped / "envs" / "locks" / f"{CELL.id}.txt").write_text("\n".join(lock) + "\n")
     monkeypatch.setattr(cells, "SHIPPED", shipped)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))  # no settings of the user
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with served(folder) as (address, asked, go):
         monkeypatch.setenv("UV_DEFAULT_INDEX", address)
         yield Registry(folder, shipped, asked, go)
@@ -280,6 +281,16 @@ def test_the_requirement_that_forbids_is_named_before_anything_is_made(
     assert not any(name.startswith("torch-") for name in registry.asked)
 
 
+def test_a_wheel_that_is_named_by_its_address_is_locked_by_its_hash(
+    registry: Registry, tmp_path: Path
+) -> None:
+    wheel = make_wheel(tmp_path / "own", "library", "4.0")
+    with cell_in_use(CELL, [f"library @ file://{wheel}"]) as place:
+        assert (place / LOCK).read_text().endswith(f" --hash=sha256:{sha256(wheel)}\n")
+        assert run_in(place, "import library; print(library.V)") == "4.0"
+    assert "library-4.0-py3-none-any.whl" not in registry.asked
+
+
 def test_an_upper_limit_on_python_is_heeded(registry: Registry) -> None:
     plant(registry, {"library 1.0": {}, "library 2.0": {"python": ">=3.8,<3.9"}})
     refusal = refusal_of("library")
@@ -293,6 +304,14 @@ def test_a_package_that_no_registry_has_is_an_error(registry: Registry) -> None:
     assert "not-there was not found in the package registry" in str(refusal)
     assert "check the name" in refusal.hint
     assert registry.asked == []
+
+
+@pytest.mark.parametrize("text", ["-r /etc/passwd", "--index-url=http://x", "a\n-e .", "../x.whl"])
+def test_an_option_of_uv_is_no_requirement(registry: Registry, text: str) -> None:
+    refusal = refusal_of(text)
+    assert registry.asked == []
+    assert isinstance(refusal, SpecError)
+    assert "must name a package" in str(refusal)
 
 
 def test_an_overlay_is_made_again_from_its_lock(registry: Registry) -> None:

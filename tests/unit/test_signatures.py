@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ivhl.observatory.record import Failed, Observed
-from ivhl.observatory.signatures import NOT_REPORTED, fault_of, signatures_of
+from ivhl.observatory.signatures import fault_of, signatures_of
 from ivhl.tracker.support.messages import cause_of, dynamo_id
 
 SHOWN: dict[str, dict[str, Any]] = {
@@ -56,6 +56,8 @@ APART = [
     ("unique_lowering-torchdiffeq-2.15.0", "complex-liba-2.15.0"),
     ("missing-cut-liba-2.15.0", "missing-cut-libb-2.15.0"),
     ("stride-eager-liba-2.15.0", "complex-liba-2.15.0"),
+    ("import-to-numpy-liba-2.5.1", "numpy-liba-2.5.1"),
+    ("import-numbers-liba-2.5.1", "mismatch-eager-liba-2.5.1"),
     ("mismatch-eager-liba-2.15.0", "mismatch-compile-liba-2.15.0"),
     # Other numbers of Dynamo, or of one number another operation, builtin or function.
     ("sparse-liba-2.15.0", "sparse1-liba-2.15.0"),
@@ -129,7 +131,6 @@ def made(**fields: Any) -> Observed:  # noqa: ANN401  (fields of a record)
 def test_the_same_cause_falls_together(one: str, other: str) -> None:
     (signature,) = signatures_of([observed(one), observed(other, case="large")])
     assert len(signature.records) == 2
-    assert signature.reported == NOT_REPORTED or signature.issues
 
 
 @pytest.mark.parametrize(("one", "other"), APART)
@@ -150,7 +151,10 @@ def test_a_crash_while_a_library_is_imported_is_the_environments() -> None:
         "where": "", "frame": "",
     }  # fmt: skip
     assert fault_of(Failed.model_validate(crash)) == "environment"
-    assert fault_of(Failed.model_validate(crash | {"phase": "compile"})) == "PyTorch"
+    compiled = crash | {"phase": "compile"}
+    assert fault_of(Failed.model_validate(compiled)) == "PyTorch"
+    killed = compiled | {"message": "ended by SIGKILL"}
+    assert fault_of(Failed.model_validate(killed)) == "environment"
 
 
 def test_what_everybody_shows_is_one_signature_of_its_releases_and_libraries() -> None:
@@ -163,7 +167,7 @@ def test_what_everybody_shows_is_one_signature_of_its_releases_and_libraries() -
     assert found.cause.number == "GB0124"
     assert found.name == "unsupported-tensor-item-call-with-capture-scalar-outputs"
     assert other.name == "failed-to-trace-builtin-operator-print"
-    assert found.reported == NOT_REPORTED
+    assert found.issues == ()
     assert SHOWN["item-libb-2.15.0"]["graph_break"] == found.message
 
 
@@ -181,12 +185,12 @@ def test_an_upstream_report_is_named_where_it_is_known() -> None:
         "LoweringException: RuntimeError: self.stride(-1) must be 1 to view ComplexFloat as Float"
     )
     (signature,) = signatures_of([observed("complex-liba-2.15.0", failure=said)])
-    assert signature.reported == "pytorch/pytorch#163243"
+    assert [issue.short for issue in signature.issues] == ["pytorch/pytorch#163243"]
 
 
 def test_wrong_results_of_two_cases_are_never_one_signature_and_stand_first() -> None:
     def wrong(case: str, torch: str, error: str) -> Observed:
-        said = f"the first call's grad.blocks.0.weight has an RMSE of {error} against float64"
+        said = f"the first call's grad.blocks.0.weight {error} against float64"
         failure = {
             "phase": "accuracy", "class": "wrong", "exception": "", "message": said, "where": "",
             "frame": "",
@@ -198,9 +202,9 @@ def test_wrong_results_of_two_cases_are_never_one_signature_and_stand_first() ->
         [
             observed("item-liba-2.15.0"),
             observed("cpp-liba-2.15.0"),
-            wrong("one", "2.5.1", "0.1"),
-            wrong("one", "2.6.0", "0.25"),
-            wrong("two", "2.6.0", "0.1"),
+            wrong("one", "2.5.1", "has an RMSE of 0.1"),
+            wrong("one", "2.6.0", "has an element with an error of 2"),
+            wrong("two", "2.6.0", "has an RMSE of 0.1"),
         ]
     )
     assert [one.cause.kind for one in found] == ["wrong", "wrong", "failed", "graph break"]
@@ -247,6 +251,20 @@ PIECES = st.one_of(
     st.text(max_size=8),
     st.floats().map(str),
 )  # fmt: skip
+
+
+def test_what_ivhl_adds_to_a_message_is_no_part_of_its_cause() -> None:
+    handler = (
+        "invalid handler args <bound method BuiltinVariable.call_next of BuiltinVariable({})>"
+    )
+    older, newer = handler.format(""), handler.format("zip")
+    place = " (in a loop: the frame runs eagerly) at timm/models.py:12 forward"
+    assert cause_of(older) == cause_of(newer) == cause_of(newer + place)
+    assert cause_of("generator at a.py:3 f") == cause_of(SHOWN["frame-liba-2.15.0"]["graph_break"])
+    said = (
+        "torch.* op returned non-Tensor\n  Explanation: a\n  Developer debug context: target: <x>"
+    )
+    assert cause_of(said) == "torch.* op returned non-Tensor"
 
 
 @given(st.lists(PIECES, max_size=12).map("".join))

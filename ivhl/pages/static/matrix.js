@@ -37,46 +37,12 @@
     document.getElementById("count").textContent = shown === lines.length ? `${shown} cases` : `${shown} of ${lines.length} cases${shown ? "" : ": clear a filter"}`;
     document.getElementById("count").textContent += unknown;
     table.parentElement.hidden = !shown;
-    keepOneTabStop();
+    grid.keepOneTabStop();
   }
 
-  // A grid for keyboards: one tab stop, arrows move, Enter opens.
-  table.setAttribute("role", "grid");
   const steps = (line) => [line.querySelector("th a"), ...lineCells.get(line).filter((cell) => !cell.hidden)];
-  let current = null;
-  function move(to) {
-    if (!to) { return; }
-    if (current) { current.tabIndex = -1; }
-    current = to;
-    to.tabIndex = 0;
-    to.focus();
-    to.scrollIntoView({ block: "nearest", inline: "nearest" });
-  }
+  const grid = site.grid(table, lines, steps, openCell);
   for (const link of table.querySelectorAll("th a")) { link.tabIndex = -1; }
-  function keepOneTabStop() {
-    if (current && current.closest("[hidden]") === null) { return; }
-    if (current) { current.tabIndex = -1; }
-    const first = lines.find((line) => !line.hidden);
-    current = first ? steps(first)[0] : null;
-    if (current) { current.tabIndex = 0; }
-  }
-  table.addEventListener("keydown", (event) => {
-    const here = event.target.closest("td, th a");
-    const line = here && here.closest("tr[data-case]");
-    if (!line || event.altKey || event.metaKey) { return; }
-    const shown = lines.filter((one) => !one.hidden);
-    const row = shown.indexOf(line);
-    const column = steps(line).indexOf(here);
-    const at = (r, c) => { const s = steps(shown[Math.max(0, Math.min(r, shown.length - 1))]); return s[Math.max(0, Math.min(c, s.length - 1))]; };
-    const to = {
-      ArrowRight: () => at(row, column + 1), ArrowLeft: () => at(row, column - 1),
-      ArrowDown: () => at(row + 1, column), ArrowUp: () => at(row - 1, column),
-      PageDown: () => at(row + 12, column), PageUp: () => at(row - 12, column),
-      Home: () => at(event.ctrlKey ? 0 : row, 0), End: () => at(event.ctrlKey ? shown.length : row, 1e6),
-    }[event.key];
-    if (to) { event.preventDefault(); move(to()); }
-    if ((event.key === "Enter" || event.key === " ") && here.tagName === "TD") { event.preventDefault(); openCell(here); }
-  });
 
   const slugOf = (line) => line.querySelector("th a").getAttribute("href").replace(/^case\//, "data/").replace(/\.html$/, "");
   function openCell(cell) {
@@ -88,7 +54,7 @@
   table.addEventListener("click", (event) => {
     const cell = event.target.closest("td:not(.support)");
     if (!cell) { return; }
-    move(cell);
+    grid.move(cell);
     openCell(cell);
   });
   const cellOf = (path) => {

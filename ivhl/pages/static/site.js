@@ -96,6 +96,44 @@ const site = (() => {
     form.hidden = false;
     apply(new FormData(form), unknown.length ? `; the address asks for ${unknown.join(", ")}, which this page does not have` : "");
   }
+  // A table for keyboards: one tab stop, arrows move. `steps` returns what of a line takes the focus,
+  // and `open` is called for Enter on what is no link.
+  function grid(table, lines, steps, open) {
+    table.setAttribute("role", "grid");
+    let current = null;
+    function move(to) {
+      if (!to) { return; }
+      if (current) { current.tabIndex = -1; }
+      current = to;
+      to.tabIndex = 0;
+      to.focus();
+      to.scrollIntoView({ block: "nearest", inline: "nearest" });
+    }
+    function keepOneTabStop() {
+      if (current && current.closest("[hidden]") === null) { return; }
+      if (current) { current.tabIndex = -1; }
+      const first = lines.find((line) => !line.hidden);
+      current = first ? steps(first)[0] : null;
+      if (current) { current.tabIndex = 0; }
+    }
+    table.addEventListener("keydown", (event) => {
+      const line = event.target.closest("tr");
+      if (!lines.includes(line) || event.altKey || event.metaKey) { return; }
+      const shown = lines.filter((one) => !one.hidden);
+      const row = shown.indexOf(line);
+      const column = steps(line).indexOf(event.target);
+      const at = (r, c) => { const s = steps(shown[Math.max(0, Math.min(r, shown.length - 1))]); return s[Math.max(0, Math.min(c, s.length - 1))]; };
+      const to = {
+        ArrowRight: () => at(row, column + 1), ArrowLeft: () => at(row, column - 1),
+        ArrowDown: () => at(row + 1, column), ArrowUp: () => at(row - 1, column),
+        PageDown: () => at(row + 12, column), PageUp: () => at(row - 12, column),
+        Home: () => at(event.ctrlKey ? 0 : row, 0), End: () => at(event.ctrlKey ? shown.length : row, 1e6),
+      }[event.key];
+      if (to) { event.preventDefault(); move(to()); }
+      if ((event.key === "Enter" || event.key === " ") && event.target.tagName === "TD") { event.preventDefault(); open(event.target); }
+    });
+    return { move, keepOneTabStop };
+  }
   const words = (text) => (text || "").toLowerCase().split(/\s+/).filter(Boolean);
-  return { root, give, load, make, address, setAddress, bindFilters, words };
+  return { root, give, load, make, address, setAddress, bindFilters, grid, words };
 })();

@@ -21,7 +21,7 @@ _AROUND: Final = re.compile(
     r"|TorchRuntimeError|Unsupported):(?:\s+|$)"
 )
 # Where ``measure.dynamo`` says that a graph breaks.
-_PLACE: Final = re.compile(r" at \S+:\d+ \S+$")
+_PLACE: Final = re.compile(r"(?: \(in a loop: .*\))?(?: at \S+:\d+ \S+)?$")
 # Standard packages and PyTorch's: what is in others is a library's own.
 _KNOWN: Final = (
     r"_*(?:torch|aten|prims|numpy|builtins|math|random|time|os|posix|sys|re|io|json|warnings|logging"
@@ -38,7 +38,7 @@ _KEPT: Final = "".join(
 _ABOUT: Final = tuple(
     re.compile(pattern)
     for pattern in (
-        r"target: (?P<about>\S+)",
+        r"(?m)^ *target: (?P<about>[\w.]+)",
         r"Explanation: Operator `(?P<about>[\w.:]+)`",
         r"unsupported operator: (?P<about>(?:aten|prims)\.[\w.]+)",
         r"builtin (?:operator )?`(?P<about>[\w.]*\w)\.?`",
@@ -63,7 +63,7 @@ _VARYING: Final = tuple(
     for pattern, words in (
         (r"\x1b\[[0-9;]*m", ""),
         (r"; `requires` in \S+ names .*", ""),  # a hint of ours
-        (r"(?<=call's )(grad|output|model|optimizer)[.\[]\S*", r"\1"),
+        (r"(?<='s )(grad|output|model|optimizer)[.\[]\S*", r"\1"),
         (r"\w+://\S+", "…"),
         (r"(?<![\w/.…])(?:~|\.{1,2})?/[\w.+@/-]*\w(?::\d+)*", "…"),
         (r"(?<![\w/.…])(?:[\w+@-][\w.+@-]*/)*[\w+@-]+\.(?:py|so|cpp|h)\b(?::\d+)*", "…"),
@@ -72,7 +72,7 @@ _VARYING: Final = tuple(
         (r"\b(?:cpp|triton)_\w*fused_\w+", "…"),
         (r"\bL\[[^\]]*\](?:\.\w+|\[[^\]]*\])*", "…"),
         (r"\b(?:buf|arg|primals|tangents|tmp|getitem|in_ptr|out_ptr|op|s|u|x|y)_?\d\w*\b", "…"),
-        (r"\b(\w*Variable)\([^()…]+\)", r"\1(…)"),
+        (r"\b(\w*Variable)\([^()…]*\)", r"\1(…)"),
         (rf"{_KEPT}(?<![\w'])'(?!{_KNOWN})[^'\s…]+'(?!\w)", "'…'"),
         (r"(?<![\w.])\d+(?:\.\w+){2,}(?:\+\w+)?|\b\d+(?:x\d+)+\b", "#"),
         (r"(?<![\w.])[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?(?![\w]*[A-Za-z_])", "#"),

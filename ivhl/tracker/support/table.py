@@ -1,9 +1,12 @@
-"""Render results as tables for the terminal; nothing is cut at 80 columns."""
+"""Render results as tables for the terminal, of which nothing is cut at 80 columns; and as CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.cells import cell_len, chop_cells
 from rich.segment import Segment
@@ -11,6 +14,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from ivhl.records.text import printable
 from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.wording import (
     ANOTHER_RUN,
@@ -28,7 +32,7 @@ from ivhl.tracker.wording import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
@@ -47,6 +51,8 @@ STYLES: dict[Status, str] = {
 }
 
 
+# How a cell begins that a spreadsheet would compute.
+_FORMULA: Final = ("=", "+", "-", "@")
 _LEAST_LABEL: Final = 12  # columns of a label, on the narrowest terminals
 
 
@@ -187,3 +193,21 @@ def _legend(reasons: dict[str, int]) -> RenderableType:
     for reason, number in reasons.items():
         table.add_row(f"({number})", Text(reason))
     return table
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table as CSV, with a column for each name."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([_plain(row.get(name)) for name in names] for row in rows)
+    return text.getvalue()
+
+
+def _plain(value: object) -> object:
+    """Return a value as CSV holds it: a text of a record is never a formula of a spreadsheet."""
+    if value is None or isinstance(value, bool | int | float):
+        return "" if value is None else value
+    text = printable(value if isinstance(value, str) else json.dumps(value))
+    return f"'{text}" if text.startswith(_FORMULA) else text

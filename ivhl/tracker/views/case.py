@@ -24,7 +24,6 @@ from ivhl.tracker.views.source import (
     case_page,
     cell_data,
     environment_page,
-    front_page,
     matrix_page,
     run_page,
 )
@@ -268,7 +267,7 @@ def _neighbours(source: Source, series: CaseInCell) -> tuple[tuple[str, Links], 
     if more_sizes:
         here.append((matrix_page(place, main), f"{more_sizes} more"))
     if more_places:
-        there.append((front_page(main, main), f"{more_places} more"))
+        there.append((source.front_page(main, main), f"{more_places} more"))
     titles = ("Other sizes and variants", "On other machines")
     return tuple(
         (title, tuple(links)) for title, links in zip(titles, (here, there), strict=True) if links

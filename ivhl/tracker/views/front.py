@@ -14,7 +14,7 @@ from ivhl.tracker.support.compat import is_free_threaded, newest_release, python
 from ivhl.tracker.support.grid import GridCell, grid_cell, matched_cases
 from ivhl.tracker.support.spans import cases_run, spans, spans_sentence, words_of_cells
 from ivhl.tracker.views.incidents import IncidentView, incident_view
-from ivhl.tracker.views.source import Place, Source, front_page, matrix_page
+from ivhl.tracker.views.source import Place, Source, matrix_page
 from ivhl.tracker.wording import STATUS_WORDS, STATUSES, times
 
 if TYPE_CHECKING:
@@ -101,9 +101,9 @@ def front_view(source: Source, place: Place) -> FrontView:
 
     return FrontView(
         place=place,
-        href=front_page(place, page.main),
+        href=source.front_page(place, page.main),
         matrix=matrix,
-        others=source.other_places(place, front_page),
+        others=source.other_places(place, source.front_page),
         load=_load(rows),
         advice=advice,
         why=_why(advice, rows) if advice else "",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from ivhl.errors import LockError, SpecError
 from ivhl.git import commit_order
@@ -19,7 +20,6 @@ from ivhl.workload import broken_benchmarks, core_cases, load_workloads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from ivhl.matrix.spec import CellSpec, Matrix
     from ivhl.records.record import RunRecord
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ivhl.tracker.support.expectations import Expectations
     from ivhl.workload import Case, Workload
 
+LIBRARIES: Final = Path("observatory", "libraries.toml")
 _NO_CELLS: tuple[CellSpec, ...] = ()
 _NO_WORKLOADS: tuple[Workload, ...] = ()
 
@@ -53,6 +54,7 @@ class State:
         history: Reads what ``recorded`` lacks, if it has only the newest of each case.
         expectations: Known failures.
         repository: See ``matrix.project.Project``.
+        has_libraries: Whether it has a table of libraries, ``observatory/libraries.toml``.
     """
 
     name: str
@@ -71,6 +73,7 @@ class State:
     history: History | None = None
     expectations: Expectations = NONE_EXPECTED
     repository: str = ""
+    has_libraries: bool = False
 
     @property
     def records(self) -> tuple[RunRecord, ...]:
@@ -126,6 +129,7 @@ def load_state(root: Path, results: Path, *, history: bool = True) -> State:
         history=index,
         expectations=expectations,
         repository=repository,
+        has_libraries=(root / LIBRARIES).is_file(),
     )
 
 

@@ -118,11 +118,6 @@ def matrix_page(place: Place, main: Place) -> str:
     return "matrix.html" if place == main else f"matrix-{place.slug}.html"
 
 
-def front_page(place: Place, main: Place) -> str:
-    """Return the address of a place's front page; that of the main place is ``index.html``."""
-    return "index.html" if place == main else f"index-{place.slug}.html"
-
-
 def environment_page(cell: str) -> str:
     """Return the address of the page of a cell's environment."""
     return f"environment/{slug(cell)}.html"
@@ -144,6 +139,7 @@ class PageView:
         main: The place that is shown first.
         places: All places, the main one first.
         repository: Address of the project on GitHub; empty without one.
+        front: Front page of the main place; ``index.html`` unless that is the table of libraries.
     """
 
     project: str
@@ -153,6 +149,7 @@ class PageView:
     main: Place
     places: tuple[Place, ...]
     repository: str = ""
+    front: str = "index.html"
 
 
 class Source:
@@ -202,6 +199,7 @@ class Source:
             main=places[0],
             places=places,
             repository=self.state.repository,
+            front="suite.html" if self.state.has_libraries else "index.html",
         )
 
     @cached_property
@@ -399,7 +397,7 @@ class Source:
 
         Args:
             place: Whose page links to them.
-            page: Its address, by the place and the main one: ``front_page`` or ``matrix_page``.
+            page: Its address, by the place and the main one: ``matrix_page`` or ``front_page``.
         """
         main, places = self.page.main, self.page.places
         if place == main or place not in places:
@@ -407,6 +405,11 @@ class Source:
         near, left = beside(places, place)
         links = [(one.name, page(one, main)) for one in near]
         return (*links, *([(f"{left} more", page(main, main))] if left else ()))
+
+    def front_page(self, place: Place, main: Place) -> str:
+        """Return the address of a place's front page."""
+        front = self.page.front
+        return front if place == main else f"{front[:-5]}-{place.slug}.html"
 
     def subject(self, workload: str) -> str:
         """Return the subject of a workload: the folder of its folder, else its name's first part."""

@@ -1,0 +1,527 @@
+"""Pages of the observatory: the worst verdict comes first, and no record breaks or forges a page."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING, Final
+from unittest.mock import Mock
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ivhl.asv.publish import publish
+from ivhl.cli.schemas import SCHEMAS
+from ivhl.observatory.record import Break, Observed, Second
+from ivhl.observatory.views import (
+    VERDICTS as WORDS,
+)
+from ivhl.observatory.views import (
+    Libraries,
+    check_command,
+    key_of,
+    library_view,
+    load_libraries,
+    release_views,
+    rows_for_programs,
+    signature_views,
+    table_view,
+    verdict_of,
+)
+from ivhl.pages import build
+from ivhl.pages.build import site_files, write_pages
+from ivhl.pages.render import render
+from ivhl.records.text import visible
+from tests.builders.observatory import (
+    BREAK,
+    CELLS,
+    LOCK,
+    VERDICTS,
+    every_verdict,
+    failed,
+    make_observatory,
+    make_observed,
+    make_row,
+    names_of,
+)
+from tests.builders.project import make_project
+from tests.builders.records import UNSEEN, make_record
+from tests.unit.test_pages_render import ELEMENTS, HOSTILE, Structure, pages_of, source_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from ivhl.tracker.views.source import Source
+
+ORDER: Final = tuple(WORDS)
+BUDGET: Final = 300_000  # bytes of the table with all that it loads
+
+
+def libraries_of(
+    records: Iterable[Observed], names: Iterable[str] = ("timm", "keras")
+) -> Libraries:
+    rows = [make_row(name, 200 + number) for number, name in enumerate(names)]
+    return Libraries(rows, records, {LOCK: b"timm==1.0.31\n"})
+
+
+def source() -> Source:
+    found = source_of(make_record(torch="2.15.0"))
+    found.state = replace(found.state, has_libraries=True)
+    return found
+
+
+def site_of(libraries: Libraries) -> dict[str, bytes]:
+    return {file.path: file.content() for file in site_files(source(), "", libraries)}
+
+
+def many(python: str = "3.12", torch: str = "2.15.0", **kinds: str) -> list[Observed]:
+    """Return records of a cell by case and ask, such as ``small_step="wrong"``."""
+    return [
+        make_observed(python=python, torch=torch, case=case, ask=ask, **VERDICTS[kind])
+        for name, kind in kinds.items()
+        for case, ask in [name.split("_")]
+    ]
+
+
+@given(st.lists(st.sampled_from([*VERDICTS]), min_size=1, max_size=6))
+def test_a_cell_has_its_worst_verdict_in_whatever_order_its_cases_are(kinds: list[str]) -> None:
+    records = [make_observed(**VERDICTS[kind]) for kind in kinds]
+    assert [key_of(record) for record in records] == kinds
+    assert verdict_of(records).key == min(kinds, key=ORDER.index)
+    assert verdict_of(records[::-1]) == verdict_of(records)
+
+
+def test_wrong_comes_before_failures_and_failures_before_graph_breaks() -> None:
+    assert ORDER.index("wrong") < ORDER.index("failed") < ORDER.index("breaks")
+    assert ORDER.index("breaks") < ORDER.index("slow") < ORDER.index("works")
+    assert {*VERDICTS} | {"unavailable", "not_run"} == {*WORDS}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "text"),
+    [
+        ({}, "·"),
+        ({"small_forward": "works"}, "1.50x"),
+        ({"small_forward": "slow", "large_forward": "works"}, "slower 0.80x"),
+        ({"small_forward": "breaks", "large_forward": "works"}, "3 breaks"),
+        ({"small_forward": "works", "small_step": "wrong"}, "wrong step"),
+        ({"small_forward": "wrong", "small_step": "wrong"}, "wrong"),
+        (
+            {"small_forward": "works", "small_step": "failed", "large_step": "works"},
+            "failed 1 of 3",
+        ),
+        ({"small_forward": "pinned"}, "pinned out"),
+        ({"small_forward": "undecided"}, "undecided"),
+    ],
+)
+def test_a_cell_says_how_many_of_its_cases_or_which_kind(kinds: dict[str, str], text: str) -> None:
+    assert verdict_of(many(**kinds)).text == text
+
+
+def test_a_library_without_a_time_works() -> None:
+    untimed = make_observed(eager_s=None, compiled_s=None)
+    assert verdict_of([untimed]) == ("works", "works")
+    assert verdict_of([untimed, make_observed()]).text == "1.50x"
+
+
+def test_a_line_says_since_which_release_its_newest_verdict_holds() -> None:
+    kinds = {"2.8.0": "works", "2.9.1": "failed", "2.10.0": "wrong", "2.11.0": "wrong"}
+    records = [r for torch, kind in kinds.items() for r in many(torch=torch, small_step=kind)]
+    # A release that this library was not tried with says nothing.
+    records.append(make_observed("keras", torch="2.12.1"))
+    table = table_view(libraries_of(records), source(), "3.12")
+    timm, keras = table.lines
+    assert [torch for torch, _ in table.releases] == [
+        "2.12.1",
+        "2.11.0",
+        "2.10.0",
+        "2.9.1",
+        "2.8.0",
+    ]
+    assert timm.since == "wrong since 2.10.0"
+    assert [cell.verdict.key for cell in timm.cells] == [
+        "not_run", "wrong", "wrong", "failed", "works",
+    ]  # fmt: skip
+    assert keras.since == "works since 2.12.1"
+    assert table.newest == "1 of 1 work, 1 not run"
+
+
+def test_a_library_below_the_list_of_downloads_has_no_rank() -> None:
+    libraries = Libraries([make_row("timm", 1227), make_row("auraloss")], [make_observed()])
+    assert [line.note for line in table_view(libraries, source(), "3.12").lines] == ["1,227", ""]
+    views = [library_view(libraries, source(), row) for row in libraries.rows]
+    assert [(view.rank, view.newest) for view in views] == [
+        ("1,227", "works with PyTorch 2.15.0 on Python 3.12"),
+        ("", "not run"),
+    ]
+    assert "of the most downloaded" not in site_of(libraries)["library/auraloss.html"].decode()
+
+
+def test_the_projects_own_suite_is_a_line_of_the_table() -> None:
+    libraries = libraries_of([make_observed(), make_observed(python="3.13")])
+    assert table_view(libraries, source(), "3.13").own is None  # not run there
+    found = source_of(make_record(torch="2.15.0"), make_record(torch="2.15.0", size="large"))
+    found.state = replace(found.state, has_libraries=True)
+    own = table_view(libraries, found, "3.12").own
+    assert own is not None
+    assert (own.name, own.href) == ("demo: its own suite", "suite.html")
+    assert [cell.verdict.text for cell in own.cells] == ["2 of 2"]
+
+
+def test_the_table_keeps_its_budget_with_60_libraries_in_30_cells() -> None:
+    """Also if all 30 are of one Python, and with every verdict."""
+    names = names_of(60)
+    one = [("3.12", f"2.{minor}.0") for minor in range(30)]
+    for cells in (CELLS, one):
+        site = site_of(libraries_of(every_verdict(names, cells), names))
+        keys = set(re.findall(r'<td class="s-(\w+)"', site["index.html"].decode()))
+        assert keys >= {*VERDICTS}
+        for path in ("index.html", "3.12.html"):
+            page = Structure(site[path].decode())
+            loaded = {value.partition("?")[0] for value in page.values("src")} | {"site.css"}
+            assert len(site[path]) + sum(len(site[name]) for name in loaded) <= BUDGET
+            assert len(page.tags) <= ELEMENTS
+        for path, page in pages_of(site).items():
+            assert len(site[path]) <= 2 * BUDGET, path
+            assert len(page.tags) <= ELEMENTS, path
+
+
+def test_every_link_has_a_target_and_every_id_is_there_once() -> None:
+    names = names_of(12)
+    site = site_of(libraries_of(every_verdict(names, CELLS[::3]), names))
+    pages = pages_of(site)
+    assert {"index.html", "suite.html", "3.12.html", "2.15.0.html", "library/timm.html"} <= {
+        *pages
+    }
+    for path, page in pages.items():
+        ids = page.values("id")
+        assert len(ids) == len(set(ids)), path
+        for href in page.values("href"):
+            target, _, anchor = href.partition("#")
+            target = target.partition("?")[0]
+            if target.startswith(("data:", "https://github.com/pytorch/")):
+                continue
+            steps = path.split("/")[:-1]
+            for step in target.split("/"):
+                steps = steps[:-1] if step == ".." else [*steps, step]
+            name = "/".join(filter(None, steps)) if target else path
+            assert name in site, (path, href)
+            if anchor and "=" not in anchor:
+                assert anchor in pages[name].values("id"), (path, href)
+
+
+def test_every_page_has_a_title_and_a_description_of_its_own() -> None:
+    names = names_of(6)
+    site = site_of(libraries_of(every_verdict(names, CELLS[::5]), names))
+    found: dict[str, str] = {}
+    for path in site:
+        if path.endswith(".html"):
+            page = site[path].decode()
+            (said,) = re.findall('property="og:description" content="([^"]+)"', page)
+            (title,) = re.findall('property="og:title" content="([^"]+)"', page)
+            assert title in page.partition("</title>")[0]
+            if path.startswith("library/"):
+                found[path] = said
+    assert "timm: works with PyTorch" in found["library/timm.html"]
+    assert len({*found.values()}) == len(found)
+
+
+def planted(text: str) -> list[Observed]:
+    """Return records with a text in each field that a record can choose."""
+    fields = (
+        "target",
+        "inputs",
+        "version",
+        "lock",
+        "overlay",
+        "row",
+        "instrument",
+        "machine",
+        "why",
+    )
+    said = dict.fromkeys(fields, text)
+    names = {"exception": text, "where": text, "frame": text}
+    return [
+        make_observed(**failed(text, **names) | said),
+        make_observed(case="large", **failed(text, "import", phase="import", **names) | said),
+        make_observed(ask="step", **VERDICTS["wrong"] | said),
+        make_observed(
+            case="large", ask="step", graph_breaks=(Break(text=text, count=2),),
+            second=Second(inputs=text, recompiles=2, off=None), **said,
+        ),
+        make_observed("keras", **VERDICTS["pinned"] | said),
+        make_observed("keras", torch="2.14.1", **VERDICTS["works"] | said),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_foreign_text_is_escaped(text: str) -> None:
+    sites = {}
+    for name, said in (("harmless", "harmless"), ("hostile", text)):
+        sites[name] = site_of(libraries_of(planted(said)))
+    pages = {name: pages_of(site) for name, site in sites.items()}
+    kinds = {path for path in pages["hostile"] if not path.startswith("signature/")}
+    assert kinds == {path for path in pages["harmless"] if not path.startswith("signature/")}
+    for path in kinds:
+        assert pages["hostile"][path].tags == pages["harmless"][path].tags, path
+    for page in pages["hostile"].values():
+        assert not [
+            name for name, _ in page.attributes if name.startswith("on") or name == "style"
+        ]
+    assert "<script>alert" not in "".join(
+        sites["hostile"][path].decode() for path in pages["hostile"]
+    )
+
+
+def test_invisible_characters_are_written_out() -> None:
+    site = site_of(libraries_of(planted(f"safe{UNSEEN}")))
+    for path, data in site.items():
+        if path.endswith(".html"):
+            assert visible(data.decode()) == data.decode(), path
+    assert "safe\\u200b" in site["library/timm.html"].decode()
+
+
+def test_no_text_of_a_record_is_a_link_or_a_command() -> None:
+    text = "https://example.org/x; rm -rf ~"
+    site = site_of(libraries_of(planted(text)))
+    for path, page in pages_of(site).items():
+        assert not [href for href in page.values("href") if "example.org" in href], path
+    library = site["library/timm.html"].decode()
+    for command in re.findall('<div class="command"><code>([^<]*)</code>', library):
+        assert "example.org" not in command.replace("timm==https://example.org/x; rm -rf ~", "")
+    (command,) = re.findall("<code>(ivhl observe[^<]*)</code>", library)
+    assert command == "ivhl observe timm --torch 2.15.0 --python 3.12 --force"
+    assert check_command(make_observed("a b; c")).startswith("ivhl observe 'a b; c' --torch")
+
+
+def test_the_command_that_tries_a_case_quotes_the_version_of_a_record() -> None:
+    libraries = libraries_of([make_observed(version="1; rm -rf ~")])
+    view = library_view(libraries, source(), libraries.rows[0])
+    for _, command in view.tries:
+        assert "'--with=timm==1; rm -rf ~'" in command
+    assert view.tries[1][1].endswith("--step --torch=2.15.0 --python=3.12")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "title"),
+    [
+        ("works", "wrong", "Broke"),
+        ("breaks", "failed", "Broke"),
+        ("unsupported", "slow", "Fixed"),
+        ("works", "breaks", "More graph breaks"),
+        ("breaks", "works", "Fewer graph breaks"),
+        ("works", "pinned", "No longer installable"),
+        ("nowheel", "wrong", "Newly installable"),
+        ("works", "slow", None),
+        ("wrong", "failed", None),
+        ("works", "undecided", None),
+        ("pinned", "nowheel", None),
+    ],
+)
+def test_a_release_says_what_it_broke_and_fixed_beside_the_one_before(
+    before: str, after: str, title: str | None
+) -> None:
+    records = [*many(torch="2.14.1", small_step=before), *many(torch="2.15.0", small_step=after)]
+    records += many(torch="2.13.0", small_step="works")
+    newest, older, oldest = release_views(libraries_of(records))
+    assert [*newest.changes] == ([title] if title else [])
+    assert (newest.before, newest.after, older.after) == ("2.14.1", "", "2.15.0")
+    assert (oldest.before, oldest.changes) == ("", {})
+    for moved in newest.changes.values():
+        ((library, _, words, where),) = moved
+        assert (library, where) == ("timm", "small step on 3.12")
+        assert " → " in words
+
+
+def test_no_pair_of_verdicts_is_both_broken_and_fixed() -> None:
+    """What a release breaks, the way back fixes, and nothing else."""
+    opposite = {
+        "Broke": "Fixed", "More graph breaks": "Fewer graph breaks",
+        "No longer installable": "Newly installable",
+    }  # fmt: skip
+    opposite |= {value: key for key, value in opposite.items()}
+    for one, other in product(VERDICTS, VERDICTS):
+        titles = []
+        for old, new in ((one, other), (other, one)):
+            records = [*many(torch="2.14.1", small_step=old), *many(small_step=new)]
+            titles.append([*release_views(libraries_of(records))[0].changes])
+        assert titles[1] == [opposite[title] for title in titles[0]], (one, other)
+
+
+def test_a_correction_has_its_date_and_a_new_lock_is_none() -> None:
+    days = [f"2026-11-{day}T12:00:00+00:00" for day in (26, 27, 28)]
+    records = [
+        make_observed(at=days[0], **VERDICTS["wrong"]),
+        make_observed(at=days[1]),
+        make_observed(at=days[2], overlay="f" * 16, **VERDICTS["failed"]),
+    ]
+    libraries = libraries_of(records[::-1])
+    view = library_view(libraries, source(), libraries.rows[0])
+    assert view.corrections == (
+        (
+            "2026-11-27: small forward on Python 3.12 with PyTorch 2.15.0 is works; wrong was said "
+            "on 2026-11-26"
+        ),
+    )
+    assert view.newest == "failed with PyTorch 2.15.0 on Python 3.12"
+    assert view.disagreements == ()
+
+
+def test_a_page_says_where_machines_disagree() -> None:
+    records = [
+        make_observed(machine="old", at="2026-11-20T12:00:00+00:00", **VERDICTS["wrong"]),
+        make_observed(machine="new"),
+        make_observed(machine="old", torch="2.14.1"),
+        make_observed(machine="new", torch="2.14.1"),
+    ]
+    libraries = libraries_of(records)
+    view = library_view(libraries, source(), libraries.rows[0])
+    assert view.disagreements == (
+        "small forward in py3.12-torch2.15.0: wrong on old, works on new",
+    )
+    assert "Machines disagree" in site_of(libraries)["library/timm.html"].decode()
+    assert "Machines disagree" not in site_of(libraries)["library/keras.html"].decode()
+    assert view.newest.startswith("works")
+
+
+def test_a_signature_is_shown_with_its_libraries_and_whether_it_is_reported() -> None:
+    gate = failed("Dynamo is not supported on Python 3.12+", "support_gate")
+    records = [
+        make_observed(**VERDICTS["failed"]),
+        make_observed("keras", torch="2.14.1", **VERDICTS["failed"]),
+        make_observed(torch="2.2.2", **gate),
+        make_observed(ask="step", graph_breaks=(Break(text=BREAK, count=1),)),
+        make_observed("keras", ask="step", **VERDICTS["undecided"]),
+    ]
+    libraries = libraries_of(records)
+    views = {view.kind: view for view in signature_views(libraries)}
+    assert [*views] == ["failed", "unsupported", "undecided", "breaks"]
+    assert [name for name, *_ in views["failed"].libraries] == ["timm", "keras"]
+    assert views["failed"].reportable
+    assert not views["unsupported"].reportable
+    assert not views["undecided"].reportable
+    site = site_of(libraries)
+    page = site[views["failed"].href].decode()
+    assert "Not reported that we know of" in page
+    assert "torch/_inductor/lowering.py:_unique2" in page
+    assert "Text of a report" in page
+    assert "pytorch/pytorch#120233" in site[views["unsupported"].href].decode()
+    assert "Fault: environment" in site[views["undecided"].href].decode()
+    assert "GB0124" in site[views["breaks"].href].decode()
+    assert re.search(r'data-s="\d+"', site["index.html"].decode())
+
+
+def test_calls_until_compiling_pays_are_said() -> None:
+    records = [
+        make_observed(compile_s=8.0, eager_s=2e-3, compiled_s=1e-3),
+        make_observed(ask="step", compile_s=8.0, eager_s=1e-3, compiled_s=1e-3),
+    ]
+    page = site_of(libraries_of(records))["library/timm.html"].decode()
+    assert "compiling pays after 8,000 calls" in page
+    assert "compiling never pays" in page
+
+
+SECONDS = st.one_of(st.none(), st.floats(0, 1e9))
+
+
+@given(SECONDS, SECONDS, SECONDS, SECONDS, st.integers(0, 2**40))
+@example(1e9, 1e-300, 5e-324, 1e9, 2**40)
+def test_no_number_of_a_record_keeps_a_page_from_being_made(
+    compile_s: float | None, eager_s: float | None, compiled_s: float | None,
+    error: float | None, count: int,
+) -> None:  # fmt: skip
+    record = make_observed(
+        compile_s=compile_s, eager_s=eager_s, compiled_s=compiled_s, error=error, graphs=count,
+        graph_breaks=(Break(text="x", count=count),), recompiles=count, cpu_s=eager_s or 0.0,
+        second=Second(inputs="x", recompiles=count, off=error),
+    )  # fmt: skip
+    libraries = libraries_of([record])
+    found = source()
+    table_view(libraries, found, "3.12")
+    view = library_view(libraries, found, libraries.rows[0])
+    assert render("library.html", found.page, view.href, view=view)
+
+
+def test_json_follows_its_schema_and_no_cell_of_the_csv_is_a_formula() -> None:
+    names = names_of(11)
+    records = [*every_verdict(names, CELLS[:18]), make_observed(names[1], why="=cmd()")]
+    libraries = libraries_of(records, names)
+    site = site_of(libraries)
+    SCHEMAS["observatory"].validate_json(site["observatory.json"])
+    rows = json.loads(site["observatory.json"])["rows"]
+    assert len(rows) == len(libraries.newest)
+    assert {row["verdict"] for row in rows} >= {WORDS[key][0] for key in VERDICTS}
+    assert {row["rank"] for row in rows} >= {200, 210}
+    for row in rows_for_programs(libraries):
+        assert row["page"].partition("#")[0] in site
+    table = site["observatory.csv"].decode().splitlines()
+    assert len(table) == len(rows) + 1
+    assert not [line for line in table if re.search(r"(^|,)[=+@-][^,\d]", line)]
+
+
+def test_a_table_that_cannot_be_read_is_named_on_the_first_page(tmp_path: Path) -> None:
+    make_project(tmp_path)
+    make_observatory(tmp_path, [make_observed()], ["timm"])
+    (tmp_path / "observatory" / "libraries.toml").write_text("[timm\n")
+    done = publish(tmp_path, tmp_path / "site", asv=False)
+    assert any("libraries.toml" in text for text in done.problems)
+    first = (tmp_path / "site" / "index.html").read_text()
+    assert "No records yet" in first
+    assert "libraries.toml" in first
+    assert "Which to take" in (tmp_path / "site" / "suite.html").read_text()
+
+
+def test_lines_that_are_no_records_are_named_and_all_others_are_shown(tmp_path: Path) -> None:
+    make_project(tmp_path)
+    make_observatory(tmp_path, [make_observed()], ["timm"])
+    path = tmp_path / "observatory" / "records" / "timm.jsonl"
+    lines = [path.read_text().replace("2.15.0", text) for text in ("index", "../../x", "2.15.0")]
+    path.write_text("".join(lines) + "[" * 100_000 + "\n{}\n")
+    done = publish(tmp_path, tmp_path / "site", asv=False)
+    assert sum("timm.jsonl" in text for text in done.problems) == 4
+    assert "1.50x" in (tmp_path / "site" / "index.html").read_text()
+    assert not (tmp_path / "x.html").exists()
+
+
+def test_only_locks_of_the_observatory_are_published(tmp_path: Path) -> None:
+    make_project(tmp_path)
+    make_observatory(
+        tmp_path, [make_observed(), make_observed(ask="step", overlay="../../../x")], ["timm"]
+    )
+    folder = tmp_path / "observatory" / "locks"
+    (tmp_path / "secret").write_text("secret")
+    (folder / f"{'e' * 16}.txt").symlink_to(tmp_path / "secret")
+    (folder / "notes.txt").write_text("notes")
+    publish(tmp_path, tmp_path / "site", asv=False)
+    assert [path.name for path in (tmp_path / "site" / "lock").iterdir()] == [f"{LOCK}.txt"]
+    assert (
+        f'href="../lock/{LOCK}.txt"' in (tmp_path / "site" / "library" / "timm.html").read_text()
+    )
+
+
+def test_a_page_that_cannot_be_made_is_named_and_all_others_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    libraries = libraries_of([make_observed(), make_observed("keras")])
+    broken = Mock(side_effect=OverflowError("too large"))
+    monkeypatch.setattr(build, "library_view", broken)
+    problems = write_pages(source(), tmp_path / "site", None, "", libraries)
+    assert [text.partition(":")[0] for text in problems] == [
+        "library/timm.html",
+        "library/keras.html",
+    ]
+    for name in ("index.html", "3.12.html", "2.15.0.html", "suite.html", "observatory.json"):
+        assert (tmp_path / "site" / name).is_file(), name
+
+
+def test_a_project_without_a_table_has_the_site_that_it_had(tmp_path: Path) -> None:
+    make_project(tmp_path)
+    assert load_libraries(tmp_path) == (None, ())
+    site = publish(tmp_path, tmp_path / "site", asv=False).output
+    assert "Which to take" in (site / "index.html").read_text()
+    assert not (site / "suite.html").exists()
+    assert "Libraries" not in (site / "index.html").read_text()
