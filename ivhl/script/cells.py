@@ -167,7 +167,16 @@ def _open_lock(folder: Path) -> Iterator[int]:
 
 
 def _is_whole(folder: Path) -> bool:
-    return (folder / MARK).is_file() and (folder / "bin" / "python").exists()
+    return bool(_mark(folder)) and (folder / "bin" / "python").exists()
+
+
+def _mark(folder: Path) -> dict[str, Any]:
+    """Return what the mark of a cell says; empty without one, or of a damaged one."""
+    with suppress(OSError, ValueError):
+        about = json.loads((folder / MARK).read_text(encoding="utf-8"))
+        if isinstance(about, dict) and isinstance(about.get("bytes"), int | float):
+            return about
+    return {}
 
 
 def _make(folder: Path, make: Callable[[], Mapping[str, object]]) -> None:
@@ -232,8 +241,7 @@ def make_room(cells: Path, needed: int) -> None:
         (mark for mark in cells.glob(f"*/{MARK}")), key=lambda p: p.stat().st_mtime, reverse=True
     )
     for mark in newest_first:
-        with suppress(OSError, ValueError, KeyError):
-            left -= json.loads(mark.read_text(encoding="utf-8"))["bytes"]
+        left -= _mark(mark.parent).get("bytes", 0)
         if left < 0:
             _remove(mark.parent)
 
@@ -241,7 +249,7 @@ def make_room(cells: Path, needed: int) -> None:
 def observe_cells() -> Observation:
     """Return how many cells the user has, their size, and how to remove them."""
     folder = cells_folder()
-    marks = [json.loads(mark.read_text(encoding="utf-8")) for mark in folder.glob(f"*/{MARK}")]
+    marks = list(filter(None, map(_mark, folder.glob("*/"))))
     size = sum(mark["bytes"] for mark in marks) / 1e9
     limit = os.environ.get(LIMIT_VARIABLE, f"{_LIMIT_GB:g}")
     seen = (
@@ -257,6 +265,5 @@ def _remove(folder: Path) -> None:
         (folder / MARK).unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
         for mark in folder.parent.glob(f"*/{MARK}"):
-            with suppress(OSError, ValueError):
-                if json.loads(mark.read_text(encoding="utf-8")).get("base") == folder.name:
-                    _remove(mark.parent)
+            if _mark(mark.parent).get("base") == folder.name:
+                _remove(mark.parent)

@@ -54,7 +54,10 @@ SHOWN_BY: Final = {
         "test_the_text_of_a_record_is_never_a_link",
         "test_reports_of_pytorch_are_links_and_no_other_address_is",
     ),
-    "No text of a record is a formula": ("test_tables_are_written_as_the_suffix_says",),
+    "No text of a record is a formula": (
+        "test_tables_are_written_as_the_suffix_says",
+        "test_json_follows_its_schema_and_no_cell_of_the_csv_is_a_formula",
+    ),
     "One rule (`ivhl/records/text.py`) writes": (
         "test_whatever_has_no_picture_is_written_out",
         "test_every_escape_of_invisible_characters_is_the_one_rule",
@@ -120,6 +123,25 @@ SHOWN_BY: Final = {
     "Scripts. A script of `ivhl run`": ("test_a_script_is_the_main_module_and_has_no_network",),
     # What is not promised.
     "It is not confined": (),
+    "Packages of a target. What `--with`": (
+        "test_an_overlay_holds_what_is_added_and_its_packages_come_first",
+        "test_an_overlay_is_made_again_from_its_lock",
+    ),
+    "A distribution that would hide": (
+        "test_a_distribution_that_would_hide_a_package_of_the_cell_is_refused",
+    ),
+    "The observatory. A case has": (
+        "test_a_library_that_misbehaves_is_named_and_the_others_go_on",
+        "test_time_and_memory_of_a_case_have_limits",
+    ),
+    "Python and release of a record": (
+        "test_lines_that_are_no_records_are_named_and_all_others_are_shown",
+    ),
+    "Only locks that are plain files": ("test_only_locks_of_the_observatory_are_published",),
+    "Commands on its pages quote": (
+        "test_no_text_of_a_record_is_a_link_or_a_command",
+        "test_the_command_that_tries_a_case_quotes_the_version_of_a_record",
+    ),
     "Workflows. No token that writes": (
         "test_every_artifact_is_taken_by_the_id_that_a_hosted_job_returned",
         "test_every_action_is_pinned_to_one_hash",

@@ -230,6 +230,7 @@ def test_training_on_forces_has_the_right_gradient(field: str) -> None:
     assert float((gradient * along).sum()) == pytest.approx(slope, rel=1e-7)
 
 
+@pytest.mark.full  # a minute of the C++ compiler
 def test_the_one_graph_form_compiles_whole() -> None:
     torch.compiler.reset()
     _, numbers, positions = mixed_batch()

@@ -27,7 +27,9 @@ from ivhl.script.cells import (
     LIMIT_VARIABLE,
     MARK,
     SHIPPED,
+    cells_folder,
     make_room,
+    observe_cells,
     shipped_matrix,
 )
 from ivhl.script.matrix import ScriptRuns, Wanted
@@ -449,6 +451,18 @@ def test_room_is_made_of_the_cells_that_were_used_longest_ago(
     monkeypatch.setenv(LIMIT_VARIABLE, "much")
     with pytest.raises(SpecError, match="must be a number of gigabytes"):
         make_room(tmp_path, 0)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"bytes": "many"}'])
+def test_a_cell_with_a_damaged_mark_is_no_cell(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for name, mark in (("a", json.dumps({"bytes": 2e9})), ("b", text)):
+        (cells_folder() / name).mkdir(parents=True)
+        (cells_folder() / name / MARK).write_text(mark)
+    assert observe_cells().seen.startswith("1 of scripts and targets, 2.0 of")
+    make_room(cells_folder(), 0)
 
 
 def _blamed(*right: str, usual: str = "wrong", first: str = "wrong") -> ScriptBlame:
