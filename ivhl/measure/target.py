@@ -17,7 +17,7 @@ import re
 import resource
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache, partial
@@ -559,14 +559,16 @@ def main(argv: Sequence[str]) -> NoReturn:
         journal.note(**indicative(*measurement.arms))
     except (Exception, SystemExit) as raised:  # noqa: BLE001  (every exception is a result)
         error = raised if isinstance(raised, Exception) else exit_error(raised, journal.phase)
-        print_traceback(error)
         failed = class_of(error, journal.phase, job)
         journal.note(failure=reported(error, failed, journal.phase))
         journal.note(frame=frame_of(error), own_place=own_place_of(error))
+        with suppress(OSError):  # the target may have filled the file of what it prints
+            print_traceback(error)
     journal.note(done=True)
     journal.close()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(0)  # as a case does
 
 
