@@ -66,7 +66,7 @@ def first_line(tried: TargetTried) -> str:
 def _likeness(second: dict[str, Any]) -> str:
     """Return how compiled code compares with eager for the larger batch."""
     if second.get("random"):
-        return "random numbers: not compared"
+        return "not compared: eager code gives other values in each call"
     if second["unlike"]:
         return str(second["unlike"])
     return "like eager" if second["off"] <= _OFF else f"off by {second['off']:.2g}"

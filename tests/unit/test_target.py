@@ -110,6 +110,17 @@ def images(x):
 def noise(x):
     return x + torch.rand_like(x)
 
+class Keeps(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(3))
+        self.inner = torch.nn.Linear(3, 3)
+
+    def forward(self, x):
+        y = self.inner(x) + self.seen
+        self.seen += x.mean(0)
+        return y
+
 class Patches(torch.nn.Module):
     def __init__(self, image_size, channels=3):
         super().__init__()
@@ -255,6 +266,13 @@ def test_the_distance_of_outputs_sees_shapes_values_and_nan() -> None:
 
 def test_random_numbers_are_not_compared(use: Any) -> None:  # noqa: ANN401
     use("noise")
+    second = look()["second"]
+    assert second["random"]
+    assert "off" not in second
+
+
+def test_a_model_that_keeps_something_is_not_compared_after_other_calls(use: Any) -> None:  # noqa: ANN401
+    use("Keeps", "4,3")
     second = look()["second"]
     assert second["random"]
     assert "off" not in second
