@@ -151,7 +151,8 @@ def break_something(tree: ast.Module, random_: random.Random) -> str:
     before = ast.unparse(node)
     if isinstance(node, ast.Constant):
         number = isinstance(node.value, int | float) and not isinstance(node.value, bool)
-        node.value = node.value + 1 if number else (node.value, 1)  # type: ignore[assignment,operator]
+        # Doubled first, since 1e75 + 1 is 1e75.
+        node.value = 2 * node.value + 1 if number else (node.value, 1)  # type: ignore[assignment,operator]
     elif isinstance(node, ast.BinOp):
         node.op = ast.Sub() if isinstance(node.op, ast.Add) else ast.Add()
     elif isinstance(node, ast.Compare):
