@@ -119,9 +119,13 @@ def bench(request: Request, console: Console, executor: Executor | None = None) 
     project = load_project(root)
     results = (request.results or root / "results").resolve()
     settings = Settings.of_checkout(
-        root, project=project.name, workloads=project.workloads, machine=machine, results=results,
+        root,
+        project=project.name,
+        workloads=project.workloads,
+        machine=machine,
+        results=results,
         effort=request.effort,
-    )  # fmt: skip
+    )
     cases = request.selection.choose(load_workloads(project.workloads), device)
     commit = resolve_commit(root, request.commit, project.workloads, console)
     if request.base is not None:
@@ -141,10 +145,14 @@ def bench(request: Request, console: Console, executor: Executor | None = None) 
             console=console,
         )  # fmt: skip
     return Done(
-        commit=commit, machine=machine.name, cells=tuple(share), missing=missing,
-        cases=tuple(case.name for case in cases), log=log_of(root),
+        commit=commit,
+        machine=machine.name,
+        cells=tuple(share),
+        missing=missing,
+        cases=tuple(case.name for case in cases),
+        log=log_of(root),
         seconds=time.monotonic() - began,
-    )  # fmt: skip
+    )
 
 
 def _measure(

@@ -46,10 +46,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.support.expectations import Expectations
 
 
-# Names of sizes in the line that says what is measured.
-_SIZES = 3
-
-
 @app.command("bench")
 def bench_command(
     context: typer.Context,
@@ -93,10 +89,15 @@ def bench_command(
     workloads = declared(root) if workload or size or variant else ()
     selection = selection_of(workloads, workload, size, variant, suite)
     effort = Effort(
-        device=device, threads=threads, force=force, cold=cold, deadline_s=deadline,
+        device=device,
+        threads=threads,
+        force=force,
+        cold=cold,
+        deadline_s=deadline,
         memory_limit=None if memory_limit is None else int(memory_limit * 2**30),
-        processes=processes, flags=_flags(flag or (), root, results),
-    )  # fmt: skip
+        processes=processes,
+        flags=_flags(flag or (), root, results),
+    )
     share = None if shard is None else parse_shard(shard)
     names = _commits(root, commit or ["HEAD"])
     if len(names) > 1:
@@ -105,9 +106,16 @@ def bench_command(
     matrix = load_matrix(root / MATRIX)
     pythons = all_named("Python", python, matrix.pythons) or matrix.pythons_of(tier)
     common = Request(
-        root=root, python=pythons[0], releases=tuple(torch or ()), tier=tier, machine=machine,
-        results=results, selection=selection, effort=effort, shard=share,
-    )  # fmt: skip
+        root=root,
+        python=pythons[0],
+        releases=tuple(torch or ()),
+        tier=tier,
+        machine=machine,
+        results=results,
+        selection=selection,
+        effort=effort,
+        shard=share,
+    )
     places = product(names, pythons)
     requests = [replace(common, commit=name, python=version) for name, version in places]
     shown = None if results is not None or no_publish else root
@@ -205,7 +213,7 @@ def _scope(requests: Sequence[Request], matrix: Matrix) -> str:
     )
     sizes, all_sizes = (list(dict.fromkeys(case.size for case in part)) for part in (cases, every))
     what = f"{variants} of {counted(all_variants, 'variant')}, "
-    what += f"{len(sizes)} of {counted(len(all_sizes), 'size')}: {some(sizes, _SIZES)}"
+    what += f"{len(sizes)} of {counted(len(all_sizes), 'size')}: {some(sizes, 3)}"
     if len(cases) < len(every):
         is_narrow = selection.size or selection.variants or selection.chosen_suite == "full"
         what += f"; {'--size NAME' if is_narrow else '--suite full'} measures others"

@@ -94,11 +94,16 @@ def bisect_command(
             )
     check_device(device)
     question = Question(
-        positions=positions, along=along, python=python, sought=sought, metric=metric, error=error,
+        positions=positions,
+        along=along,
+        python=python,
+        sought=sought,
+        metric=metric,
+        error=error,
         case=find_case(declared(root), case, device).name,
         effect=effect or (RELEVANT[metric] if metric == "cold" else SLOWDOWN),
         tree=digest_of_tree(root, [CellSpec(python, place.torch) for place in positions]),
-    )  # fmt: skip
+    )
     request = Request(
         root=root,
         python=python,

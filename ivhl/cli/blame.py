@@ -121,11 +121,15 @@ def blame_command(
         locked(root, matrix, cell, asked_as, "name another release with --torch or --good")
     usual = root / ".asv" / "blame" / f"{one.name.replace('/', '-')}-{bad_release}"
     asked = Suspicion(
-        case=one, bad=cells[0], good=cells[1] if good_release else None, force=force,
+        case=one,
+        bad=cells[0],
+        good=cells[1] if good_release else None,
+        force=force,
         symptom=symptom_of(sought, symptom, records.get(bad_release), one.name),
-        commit=find_commit(root, commit), folder=folder_to_write(output or usual),
+        commit=find_commit(root, commit),
+        folder=folder_to_write(output or usual),
         effort=Effort(device=device, threads=threads, deadline_s=deadline),
-    )  # fmt: skip
+    )
     beside = f"beside {good_release}" if good_release else "no release is known to work"
     text = f"{one.name}, Python {python}, PyTorch {bad_release}: {asked.symptom}; {beside}"
     console.print(Text(text, "bold"))

@@ -9,8 +9,8 @@ import typer
 
 from ivhl.bench.work import parse_shard
 from ivhl.cli import app, options
+from ivhl.cli.names import all_named
 from ivhl.cli.run import cells_of
-from ivhl.errors import UnknownNameError
 from ivhl.matrix.project import find_root
 from ivhl.observatory.observing import Observatory
 from ivhl.observatory.rows import read_rows
@@ -36,16 +36,13 @@ def observe_command(
 ) -> None:
     """Try the libraries of the observatory, and append what is found to its records.
 
-    --torch also takes a range such as 2.6.0..2.15.0, all, and next. What a record answers is not
-    run again, so the same command continues a run that was killed.
+    --torch also takes a range such as 2.6.0..2.15.0, all, and next. Cases with a
+    record are not run again, so the same command continues a run that was killed.
     """
     folder = find_root() / FOLDER
     rows = read_rows(folder)
-    names = [one.name for one in rows]
-    for name in library or ():
-        if name not in names:
-            raise UnknownNameError("library", name, names)
-    chosen = [one for one in rows if not library or one.name in library]
+    names = all_named("library", library, [one.name for one in rows])
+    chosen = [one for one in rows if not library or one.name in names]
     if shard is not None:
         share = parse_shard(shard)
         chosen = chosen[share.index - 1 :: share.count]

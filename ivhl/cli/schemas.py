@@ -87,7 +87,7 @@ _OBJECTS: Final = {
     "Installable": "lock message",
     "FailedTarget": "phase exception message; failure_class: FailureClass; where: NotRequired[str]",
     # A call with a larger batch; ``off`` is the largest difference over the largest value.
-    "LargerBatch": "inputs; recompiles: NotRequired[int]; random: NotRequired[bool]; "
+    "LargerBatch": "inputs; recompiles: NotRequired[int]; varies: NotRequired[bool]; "
     "off: NotRequired[float]; unlike failure: NotRequired[str]",
     "TriedInCell": "cell python torch reason; status: Status; inputs: str | None; "
     "failure: FailedTarget | None; compile: dict[str, Any] | None; accuracy: list[dict[str, Any]]; "
@@ -152,8 +152,8 @@ def _object(name: str, text: str, **more: object) -> Any:  # noqa: ANN401  (a ty
 for _name, _text in _OBJECTS.items():
     _TYPES[_name] = _object(_name, _text)
 
-# Of answers that have lost a field; all others are the first of their name.
-_NUMBERS: Final = {"code-advice": 2, "estimate": 2}
+# Numbers of the answers that have lost a field; all other answers have 1.
+_NUMBERS: Final = {"estimate": 2}
 SCHEMAS: Final[dict[str, TypeAdapter[object]]] = {
     name: TypeAdapter(
         _object(name, text, schema=Literal.__getitem__(f"ivhl.{name}/{_NUMBERS.get(name, 1)}"))

@@ -72,7 +72,7 @@ def fold(
     Args:
         console: Where it is printed.
         text: A line below its subject.
-        style: Of the text.
+        style: Style of the text.
         indent: Spaces before each line.
         every: Whether to print all of it, or what fits a line of 100 columns.
     """

@@ -413,19 +413,10 @@ def read_toml(path: Path, hint: str) -> dict[str, Any]:
         raise SpecError(f"{path}: cannot be read: {error.strerror}", hint=hint) from error
     except UnicodeDecodeError as error:
         raise SpecError(f"{path}: must be UTF-8: {error}", hint=hint) from error
-    return parse_toml(text, path.name, hint)
-
-
-def parse_toml(text: str, place: str, hint: str) -> dict[str, Any]:
-    """Return the content of TOML.
-
-    Raises:
-        SpecError: If it is not TOML.
-    """
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also integers of 5,000 digits, deep nesting
-        raise SpecError(f"{place}: is not valid TOML: {error}", hint=hint) from error
+        raise SpecError(f"{path.name}: is not valid TOML: {error}", hint=hint) from error
 
 
 def validated(model: type[_M], raw: object, place: str, hint: str) -> _M:

@@ -247,7 +247,7 @@ def own_place_of(error: BaseException) -> str:
 def frame_of(error: BaseException) -> str:
     """Return file and function of the innermost frame in torch, or ``""``.
 
-    Of the error that gives the class and what caused it: e.g.
+    The frame is of the error that gives the class, or of its cause: e.g.
     ``torch/_inductor/lowering.py:_unique2``, without the line, which each release moves.
     """
     errors, found = [telling(error)], ""

@@ -642,9 +642,9 @@ def _second_shape(
     state = torch.get_rng_state()
     try:
         eager = _compared(_bound(function, guess)())
-        is_random = not torch.equal(state, torch.get_rng_state())
+        varies = not torch.equal(state, torch.get_rng_state())
         # The compiled model has seen other calls, which matters to one that keeps something.
-        is_random |= distance(eager, _compared(_bound(function, guess)())) != (0.0, "")
+        varies |= distance(eager, _compared(_bound(function, guess)())) != (0.0, "")
     except Exception:  # noqa: BLE001  (not every function takes another size)
         return None
     before = sum(convert_frame_counts().values())
@@ -654,8 +654,8 @@ def _second_shape(
         told = f"{qualified_name(error)}: {message_of(error)}"
         return {"inputs": str(guess), "failure": told.partition("\n")[0]}
     again = sum(convert_frame_counts().values()) - before
-    seen = {"inputs": str(guess), "recompiles": again, "random": is_random}
-    if is_random:  # Inductor draws other numbers than eager
+    seen = {"inputs": str(guess), "recompiles": again, "varies": varies}
+    if varies:
         return seen
     off, unlike = distance(eager, found)
     return seen | {"off": off, "unlike": unlike}

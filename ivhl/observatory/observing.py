@@ -1,6 +1,6 @@
 """Ask each question of the table in each cell, and append what is found to the records.
 
-What a record answers is not asked again, so a run that was killed goes on where it was.
+Questions with a record are not asked again, so a run that was killed goes on where it was.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 RECORDS: Final = "records"
 LOCKS: Final = "locks"
-# Of a core that is free: a case of the first sixty libraries takes a tenth of that.
+# Limits of a case on a free core; most cases take a tenth of the time.
 EFFORT: Final = Effort(deadline_s=300.0, memory_limit=min(8 << 30, memory_limit()))
 # CPU seconds of a case without an earlier record, and GB of what has to be made.
 _USUAL_S: Final = 25.0
@@ -64,7 +64,7 @@ _BUSY: Final = 1.5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LibraryInCell:
-    """What is asked of one library in one cell, whose environment is made once for all of it.
+    """The questions to a library in a cell, whose environment is made once for all of them.
 
     Attributes:
         lock: SHA-256 of the cell's lock; ``None`` if it cannot exist.
@@ -78,7 +78,7 @@ class LibraryInCell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunCost:
-    """What a run takes: questions to ask, hours of a core, and GB on disk at most."""
+    """The cost of a run: questions to ask, hours of a core, and GB on disk at most."""
 
     runs: int
     hours: float
@@ -200,9 +200,13 @@ class Observatory:
                         shared = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
                         limits = replace(effort, deadline_s=effort.deadline_s * shared)
                         tried = try_in(
-                            place, question.target, question.folder, limits,
-                            network=network, apart=True,
-                        )  # fmt: skip
+                            place,
+                            question.target,
+                            question.folder,
+                            limits,
+                            network=network,
+                            apart=True,
+                        )
                         if why := _undecided(tried):
                             self._tell(f"{one.cell.id} {question.text}: not run: {why}")
                         else:

@@ -87,7 +87,7 @@ class Second(_RecordModel):
 
 
 class Key(NamedTuple):
-    """What a record is about: a later one of the same key replaces it."""
+    """The subject of a record: a later record of the same key replaces it."""
 
     library: str
     case: str
@@ -97,12 +97,12 @@ class Key(NamedTuple):
 
 
 class Observed(_RecordModel):
-    """What is known of a case of a library in a cell.
+    """The verdict on a case of a library in a cell.
 
     Attributes:
         target: As the row has it.
         inputs: As ``ivhl try`` prints them.
-        version: Of the library.
+        version: Version of the library.
         lock: SHA-256 of the cell's lock; ``None`` if the cell cannot exist.
         overlay: Name of the lock of what the library adds, in ``observatory/locks``.
         row: SHA-256 of what the row says of this case.

@@ -732,9 +732,13 @@ def _release(libraries: Libraries, before: str, torch: str, after: str) -> Relea
 
 # Titles of the kinds of change of a release, the worst first.
 _CHANGES: Final = (
-    "Broke", "Fixed", "More graph breaks", "Fewer graph breaks",
-    "No longer installable", "Newly installable",
-)  # fmt: skip
+    "Broke",
+    "Fixed",
+    "More graph breaks",
+    "Fewer graph breaks",
+    "No longer installable",
+    "Newly installable",
+)
 
 
 def _change(before: Observed, after: Observed) -> str:

@@ -145,14 +145,6 @@ def _write(file: SiteFile, new: Path, earlier: int | None, known: Mapping[str, s
             written.write(data)
 
 
-def site_files(
-    source: Source, asv: str = "", libraries: Libraries | None = None
-) -> Iterator[SiteFile]:
-    """Yield every file of the site; the arguments are those of ``write_pages``."""
-    for _, part in _parts(source, asv, libraries):
-        yield from part()
-
-
 def _parts(
     source: Source, asv: str, libraries: Libraries | None
 ) -> Iterator[tuple[str, Callable[[], Iterator[SiteFile]]]]:

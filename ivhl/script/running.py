@@ -137,12 +137,18 @@ def _outcome(
     elif ending != "exit 0":
         kind, message = _last_error(texts[1])
     return ScriptOutcome(
-        ending=ending, exception=kind, message=message, output=texts[0], errors=texts[1],
-        frames=tuple((str(f), int(n or 0), str(w)) for f, n, w in frames), seconds=seconds,
+        ending=ending,
+        exception=kind,
+        message=message,
+        output=texts[0],
+        errors=texts[1],
+        frames=tuple((str(f), int(n or 0), str(w)) for f, n, w in frames),
+        seconds=seconds,
         reasons=tuple(found.get("reasons", ())),
-        graphs=found.get("graphs"), graph_breaks=found.get("graph_breaks"),
+        graphs=found.get("graphs"),
+        graph_breaks=found.get("graph_breaks"),
         recompiles=found.get("recompiles"),
-    )  # fmt: skip
+    )
 
 
 _EXCEPTION: Final = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")

@@ -112,10 +112,18 @@ def try_in(
         (here / "instrument").mkdir()
         (here / "instrument" / "ivhl").symlink_to(Path(ivhl.__file__).parent)
         job = Job(
-            project="target", workloads=f"{MODULE}:WORKLOADS", workload=NAME, size=SIZE,
-            variant="compiled", effort=effort, stage="compile", process=1, skip_isa_check=False,
-            journal=str(here / "journal.jsonl"), references=str(here / "references.pt"),
-        )  # fmt: skip
+            project="target",
+            workloads=f"{MODULE}:WORKLOADS",
+            workload=NAME,
+            size=SIZE,
+            variant="compiled",
+            effort=effort,
+            stage="compile",
+            process=1,
+            skip_isa_check=False,
+            journal=str(here / "journal.jsonl"),
+            references=str(here / "references.pt"),
+        )
         command = [str(cell / "bin" / "python"), "-m", MODULE, json.dumps(asdict(job))]
         if not network:
             command = [sys.executable, "-I", "-S", no_network.__file__, *command]

@@ -65,7 +65,7 @@ def first_line(tried: TargetTried) -> str:
 
 def _likeness(second: dict[str, Any]) -> str:
     """Return how compiled code compares with eager for the larger batch."""
-    if second.get("random"):
+    if second.get("varies"):
         return "not compared: eager code gives other values in each call"
     if second["unlike"]:
         return str(second["unlike"])

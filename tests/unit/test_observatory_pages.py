@@ -32,7 +32,7 @@ from ivhl.observatory.views import (
     verdict_of,
 )
 from ivhl.pages import build
-from ivhl.pages.build import site_files, write_pages
+from ivhl.pages.build import write_pages
 from ivhl.pages.render import render
 from ivhl.records.text import visible
 from tests.builders.observatory import (
@@ -49,6 +49,7 @@ from tests.builders.observatory import (
 )
 from tests.builders.project import make_project
 from tests.builders.records import UNSEEN, make_record
+from tests.builders.site import site_files
 from tests.unit.test_pages_render import ELEMENTS, HOSTILE, Structure, pages_of, source_of
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def source() -> Source:
 
 
 def site_of(libraries: Libraries) -> dict[str, bytes]:
-    return {file.path: file.content() for file in site_files(source(), "", libraries)}
+    return site_files(source(), libraries)
 
 
 def many(python: str = "3.12", torch: str = "2.15.0", **kinds: str) -> list[Observed]:

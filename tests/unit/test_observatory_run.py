@@ -435,10 +435,10 @@ def test_the_command_asks_what_is_named_and_prints_each_verdict(
     table(observatory, a=of_file("a"), b=of_file("b"))
     run = CliRunner()
     words = ["observe", "--torch", "2.6.0,2.15.0"]
-    refused = run.invoke(app, [*words, "dem"])
+    refused = run.invoke(app, [*words, "dmo"])
     assert isinstance(refused.exception, UnknownNameError)
     assert refused.exception.hint == "did you mean demo?"
-    dry = run.invoke(app, [*words, "--dry-run"])
+    dry = run.invoke(app, [*words, "DEM", "--dry-run"])
     assert dry.output.startswith("4 runs, about 0.028 h of a core")
     assert not (observatory / "records").exists()
     assert run.invoke(app, [*words, "--shard", "2/2"]).output.endswith("nothing to run\n")

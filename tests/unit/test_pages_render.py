@@ -19,7 +19,7 @@ import pytest
 from ivhl.errors import ResultsError
 from ivhl.matrix.spec import CellSpec
 from ivhl.pages import build
-from ivhl.pages.build import MADE_FROM, SiteFile, site_files, write_pages
+from ivhl.pages.build import MADE_FROM, SiteFile, write_pages
 from ivhl.pages.render import _TEMPLATES, TABS, data_script
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Cell, Counted, Interval, RecordedObservation
@@ -32,6 +32,7 @@ from ivhl.workload import Case, Variant, core_cases, load_workloads
 from tests.builders.history import history
 from tests.builders.project import make_commits, make_project
 from tests.builders.records import EMPTY_WORKLOAD, UNSEEN, make_failure, make_record, whole
+from tests.builders.site import site_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,11 +65,7 @@ def source_of(*records: RunRecord, **changes: Any) -> Source:  # noqa: ANN401  (
 
 
 def site_of(*records: RunRecord, **changes: Any) -> dict[str, bytes]:  # noqa: ANN401
-    return files_of(source_of(*records, **changes))
-
-
-def files_of(source: Source) -> dict[str, bytes]:
-    return {file.path: file.content() for file in site_files(source)}
+    return site_files(source_of(*records, **changes))
 
 
 def pages_of(site: dict[str, bytes]) -> dict[str, Structure]:
@@ -481,7 +478,7 @@ def test_an_unavailable_cell_shows_its_reason_without_a_record() -> None:
     )
     (row,) = [row for row in source.rows if row.python == "3.14"]
     assert json.loads(compat_json([row]))["rows"][0]["message"] == "no wheel for cp314"
-    site = files_of(source)
+    site = site_files(source)
     assert "all unavailable" in site["index.html"].decode()
     assert '<td class="s-unavailable none">unavailable' in site["matrix.html"].decode()
 
@@ -534,7 +531,7 @@ def test_only_of_what_got_worse_it_is_said_that_its_cause_is_not_known() -> None
 
 def test_the_feed_is_xml_with_an_entry_for_each_incident() -> None:
     source = source_of(*history(COMMITS))
-    feed = ET.fromstring(files_of(source)["feed.xml"])  # noqa: S314  (ours)
+    feed = ET.fromstring(site_files(source)["feed.xml"])  # noqa: S314  (ours)
     atom = "{http://www.w3.org/2005/Atom}"
     entries = feed.findall(f"{atom}entry")
     assert len(entries) == len(source.incidents)

@@ -267,14 +267,14 @@ def test_the_distance_of_outputs_sees_shapes_values_and_nan() -> None:
 def test_random_numbers_are_not_compared(use: Any) -> None:  # noqa: ANN401
     use("noise")
     second = look()["second"]
-    assert second["random"]
+    assert second["varies"]
     assert "off" not in second
 
 
 def test_a_model_that_keeps_something_is_not_compared_after_other_calls(use: Any) -> None:  # noqa: ANN401
     use("Keeps", "4,3")
     second = look()["second"]
-    assert second["random"]
+    assert second["varies"]
     assert "off" not in second
 
 
@@ -284,7 +284,7 @@ def test_a_larger_batch_is_compiled_once_more_and_compared(use: Any) -> None:  #
     assert found["second"] == {
         "inputs": "9,12",
         "recompiles": 1,
-        "random": False,
+        "varies": False,
         "off": pytest.approx(0, abs=1e-5),
         "unlike": "",
     }

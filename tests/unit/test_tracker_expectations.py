@@ -22,7 +22,6 @@ from ivhl.tracker.support.expectations import (
     Expectations,
     load_expectations,
     never_covering,
-    parse_expectations,
     within,
 )
 from ivhl.tracker.support.expecting import standings, unexpected
@@ -31,6 +30,7 @@ from ivhl.tracker.views.project import rows_of as project_rows
 from tests.builders.fleet import a_record, make_fleet_project, write_records
 from tests.builders.project import make_commits
 from tests.builders.records import COMMIT, make_failure, make_record
+from tests.builders.site import parse_expectations
 
 if TYPE_CHECKING:
     from ivhl.records.record import FailureClass, RunRecord

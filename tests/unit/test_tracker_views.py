@@ -23,7 +23,6 @@ from ivhl.tracker.store.course import short, short_all
 from ivhl.tracker.store.entries import recorded
 from ivhl.tracker.store.spread import SHIPPED
 from ivhl.tracker.support.compat import Support, compat_rows, support_sentence
-from ivhl.tracker.support.expectations import parse_expectations
 from ivhl.tracker.support.spans import spans, spans_of, spans_sentence
 from ivhl.tracker.views.case import MOST_TEXT, case_view, cell_details, cut
 from ivhl.tracker.views.environment import environment_views
@@ -38,6 +37,7 @@ from ivhl.tracker.wording import memory, seconds, times
 from ivhl.workload import load_workloads
 from tests.builders.history import SPEEDUPS, history
 from tests.builders.records import make_failure, make_record
+from tests.builders.site import parse_expectations
 
 if TYPE_CHECKING:
     from ivhl.records.record import RunRecord

@@ -16,7 +16,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from ivhl.matrix.spec import parse_toml, read_toml, validated
+from ivhl.matrix.spec import read_toml, validated
 from ivhl.records.identity import type_of
 from ivhl.records.record import FailureClass  # noqa: TC001  (pydantic reads it)
 
@@ -176,20 +176,9 @@ def load_expectations(root: Path) -> Expectations:
         SpecError: If the file cannot be read, is not TOML or breaks rules; reports every mistake.
     """
     path = root / EXPECTATIONS
-    return _checked(read_toml(path, _HINT)) if path.exists() else Expectations()
-
-
-def parse_expectations(text: str) -> Expectations:
-    """Return the known failures that a file declares.
-
-    Raises:
-        SpecError: If it is not TOML or breaks rules; reports every mistake.
-    """
-    return _checked(parse_toml(text, EXPECTATIONS.name, _HINT))
-
-
-def _checked(raw: object) -> Expectations:
-    return Expectations(validated(_File, raw, EXPECTATIONS.name, _HINT).failure)
+    if not path.exists():
+        return Expectations()
+    return Expectations(validated(_File, read_toml(path, _HINT), EXPECTATIONS.name, _HINT).failure)
 
 
 def never_covering(
