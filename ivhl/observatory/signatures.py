@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CauseKind = Literal["wrong", "failed", "unsupported", "graph break"]
 CAUSE_KINDS: Final[tuple[CauseKind, ...]] = get_args(CauseKind)  # as pages order them
-Fault = Literal["PyTorch", "library", "environment"]
+Fault = Literal["PyTorch", "library", "environment", "not known"]
 
 # Packages that do not fit each other, or are not there.
 _UNFIT: Final = re.compile(
@@ -51,6 +51,7 @@ _PYTHONS: Final = re.compile(
     r"(?:builtins\.)?(?:Assertion|Attribute|Index|Key|Name|UnboundLocal|Recursion|Type|Value"
     r"|ZeroDivision|Overflow|StopIteration)(?:Error)?$"
 )
+_LOST: Final = re.compile(r"(?:builtins\.)?(?:Attribute|Index|Key|Name|UnboundLocal|Type)Error$")
 # How ``why`` begins for a call with a larger batch.
 _LARGER: Final = re.compile(
     r"(?:wrong|failed) with inputs [^:]*: (?:[\w.]*(?:Error|Exception|Failed|Unsupported): )?"
@@ -165,14 +166,16 @@ def fault_of(failure: Failed) -> Fault:
     is_killed = "SIGKILL" in failure.message  # as the kernel does when memory ends
     if failure.failure_class == "crash" and (is_killed or failure.phase == "import"):
         return "environment"  # an import: an extension for another torch
-    if failure.failure_class in _LIBRARYS:
-        return "library"
+    if failure.failure_class in _LIBRARYS:  # without an exception eager code is not as float64
+        return "library" if failure.exception else "not known"
     kind = failure.exception
     is_raised_in_torch = failure.frame and not _CALLS.match(failure.frame)
     if failure.failure_class != "compile" or kind.startswith("torch.") or is_raised_in_torch:
         return "PyTorch"
-    # An operation raises RuntimeError below the code of a library.
-    return "PyTorch" if kind in ("RuntimeError", "") or not failure.where else "library"
+    # An operation raises RuntimeError below the code of a library; what eager code has, and Python
+    # does not find in compiled code, the compiler has lost.
+    is_lost = kind in ("RuntimeError", "") or _LOST.match(kind)
+    return "PyTorch" if is_lost or not failure.where else "library"
 
 
 def _shown_by(record: Observed) -> Iterator[_Occurrence]:

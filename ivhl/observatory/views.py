@@ -52,15 +52,9 @@ VERDICTS: Final = {
     "wrong": ("wrong", "compiled code ran, and an output or a gradient exceeds the error budget"),
     "failed": ("failed", "compiling, or a compiled call, raised, crashed or did not end"),
     "unsupported": ("unsupported", "PyTorch refused to compile"),
-    "undecided": (
-        "undecided",
-        "a failure that PyTorch did not cause: the library, its environment, or a limit of the run",
-    ),
+    "undecided": ("undecided", "PyTorch did not cause the failure, or it is not known who did"),
     "breaks": ("graph breaks", "right, and Dynamo ended a graph so often to let Python run"),
-    "slow": (
-        "slower",
-        "right, and a compiled call took 1.1x and more of the time of an eager one",
-    ),
+    "slow": ("slower", "right, and a compiled call took 1.1x the time of an eager one, or more"),
     "works": ("works", "compiled and right; the number is eager's time over the compiled time"),
     "unavailable": ("not installable", "the library could not be installed"),
     "pinned": ("pinned out", "a requirement excludes this PyTorch or this Python"),
@@ -149,7 +143,8 @@ class LibraryLine(NamedTuple):
     """A library in the table.
 
     Attributes:
-        since: Its newest verdict, and the release since which each one tried has that.
+        since: Its newest verdict, and the release since which each one tried has that; empty if one
+            release was tried.
     """
 
     name: str
@@ -483,7 +478,10 @@ def _since(releases: Sequence[str], cells: Sequence[TableCell]) -> str:
     if not tried:
         return ""
     same = [torch for torch, _ in takewhile(lambda one: one[1] == tried[0][1], tried)]
-    return f"{VERDICTS[tried[0][1]][0]} since {same[-1]}"
+    word = VERDICTS[tried[0][1]][0]
+    if len(same) == len(tried):  # nothing says since when
+        return f"{word} in all {len(tried)} tried" if len(tried) > 1 else ""
+    return f"{word} since {same[-1]}"
 
 
 def _own_line(source: Source, python: str, releases: Sequence[str]) -> LibraryLine | None:

@@ -134,8 +134,10 @@ def test_a_line_says_since_which_release_its_newest_verdict_holds() -> None:
     records = [r for torch, kind in kinds.items() for r in many(torch=torch, small_step=kind)]
     # A release that this library was not tried with says nothing.
     records.append(make_observed("keras", torch="2.12.1"))
-    table = table_view(libraries_of(records), source(), "3.12")
-    timm, keras = table.lines
+    records += [make_observed("einops", torch=torch) for torch in ("2.8.0", "2.12.1")]
+    names = ("timm", "keras", "einops")
+    table = table_view(libraries_of(records, names), source(), "3.12")
+    timm, keras, einops = table.lines
     assert [torch for torch, _ in table.releases] == [
         "2.12.1",
         "2.11.0",
@@ -147,8 +149,9 @@ def test_a_line_says_since_which_release_its_newest_verdict_holds() -> None:
     assert [cell.verdict.key for cell in timm.cells] == [
         "not_run", "wrong", "wrong", "failed", "works",
     ]  # fmt: skip
-    assert keras.since == "works since 2.12.1"
-    assert table.newest == "1 of 1 work, 1 not run"
+    assert keras.since == ""  # nothing says since when
+    assert einops.since == "works in all 2 tried"
+    assert table.newest == "2 of 2 work, 1 not run"
 
 
 def test_a_library_below_the_list_of_downloads_has_no_rank() -> None:

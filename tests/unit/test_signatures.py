@@ -157,6 +157,39 @@ def test_a_crash_while_a_library_is_imported_is_the_environments() -> None:
     assert fault_of(Failed.model_validate(killed)) == "environment"
 
 
+@pytest.mark.parametrize(
+    ("exception", "fault"),
+    [
+        ("AttributeError", "PyTorch"),
+        ("builtins.KeyError", "PyTorch"),
+        ("ValueError", "library"),
+        ("demo.errors.TypeError", "library"),
+    ],
+)
+def test_what_only_compiled_code_does_not_find_is_lost_by_the_compiler(
+    exception: str, fault: str
+) -> None:
+    # lion-pytorch 0.2.5 on 2.15.0; observatory/checked has a script.
+    failure = {
+        "phase": "compile", "class": "compile", "exception": exception,
+        "message": "'Lion' object has no attribute 'decoupled_wd'",
+        "where": "lion_pytorch/lion_pytorch.py:74", "frame": "torch/utils/_contextlib.py:no_grad",
+    }  # fmt: skip
+    assert fault_of(Failed.model_validate(failure)) == fault
+
+
+@pytest.mark.parametrize(("exception", "fault"), [("", "not known"), ("ValueError", "library")])
+def test_eager_code_that_is_not_as_float64_is_nobodys_fault_that_is_known(
+    exception: str, fault: str
+) -> None:
+    failure = {
+        "phase": "eager", "class": "eager_failed", "exception": exception,
+        "message": "eager's running_mean does not agree with the reference", "where": "",
+        "frame": "",
+    }  # fmt: skip
+    assert fault_of(Failed.model_validate(failure)) == fault
+
+
 def test_what_everybody_shows_is_one_signature_of_its_releases_and_libraries() -> None:
     names = [name for name in SHOWN if name.startswith("item-")]
     found, other = signatures_of(
