@@ -35,7 +35,7 @@ from pathlib import Path
 import torch
 
 def good(x):
-    return x * 2
+    return x * 1234.5
 
 def raises():
     raise OSError("no weights in /home/somebody/weights.bin")
@@ -215,6 +215,19 @@ def test_a_failure_names_its_places_and_a_target_after_it_works(observatory: Pat
     assert (good.second.inputs, good.second.recompiles) == ("5", 1)
     assert min(good.cpu_s, good.compile_s, good.eager_s, good.compiled_s) > 0
     assert (observatory / "locks" / f"{good.overlay}.txt").read_text().startswith("demo==1.2")
+
+
+def test_the_cache_of_a_cell_has_what_each_first_compile_needs_and_no_code_of_a_case(
+    observatory: Path, cell: Path
+) -> None:
+    pytest.importorskip("torch")
+    table(observatory, good=of_file("good"))
+    found, _ = ask(observatory)
+    assert found["good"].status == "works"
+    sources = [path.read_text() for path in (cell / "inductor").rglob("*.cpp")]
+    assert any("2.0" in source for source in sources)  # the throwaway
+    assert not any("1234.5" in source for source in sources)
+    assert list((cell / "inductor" / "precompiled_headers").rglob("*.h"))
 
 
 def test_time_and_memory_of_a_case_have_limits(
