@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from packaging.version import Version
 
-from ivhl.errors import InterpreterError, LockError
+from ivhl.errors import InterpreterError, LockError, SpecError
 from ivhl.instrument import INSTRUMENT
 from ivhl.machine.identity import BY_PROCESSOR, this_machine
 from ivhl.machine.memory import memory_limit
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import lock_state
+from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import Effort
 from ivhl.observatory.record import (
     LARGEST,
@@ -43,12 +44,13 @@ from ivhl.script.cells import MARK, SHIPPED, cell_in_use, cells_folder
 from ivhl.script.overlay import UnavailableError
 from ivhl.script.trying import TargetTried, try_in
 from ivhl.script.verdict import first_line, verdict
+from ivhl.tracker.changes.repetition import Repetition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from ivhl.matrix.spec import CellSpec
     from ivhl.observatory.rows import AskedCase, Library
+    from ivhl.tracker.changes.kinds import Kind
 
 RECORDS: Final = "records"
 LOCKS: Final = "locks"
@@ -68,12 +70,14 @@ class LibraryInCell:
 
     Attributes:
         lock: SHA-256 of the cell's lock; ``None`` if it cannot exist.
+        repeats: The record that is repeated, in its own environment; the second run is not kept.
     """
 
     cell: CellSpec
     lock: str | None
     library: Library
     questions: tuple[AskedCase, ...]
+    repeats: Observed | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,6 +101,11 @@ class Observatory:
         self._folder, self._tell = folder, tell
         self._machine = this_machine(BY_PROCESSOR).name
         self._known = read_observed(folder / RECORDS, tell)
+
+    @property
+    def known(self) -> Collection[Observed]:
+        """The newest record of each case in each cell, by each machine."""
+        return self._known.values()
 
     def work(
         self, libraries: Iterable[Library], cells: Sequence[CellSpec], *, force: bool = False
@@ -158,6 +167,35 @@ class Observatory:
     def _lock_file(self, name: str) -> Path:
         return self._folder / LOCKS / f"{name}.txt"
 
+    def again(self, recorded: Observed, row: Library) -> Observed:
+        """Ask again what a record says, in an environment of both its locks; nothing is kept.
+
+        Args:
+            recorded: The record.
+            row: The row of its library.
+
+        Raises:
+            SpecError: If the row, its file or the lock of the cell is another today, or nothing can
+                be said now.
+        """
+        cell = CellSpec(recorded.python, recorded.torch)
+        lock = lock_state(SHIPPED, cell).sha256
+        asked = tuple(one for one in row.questions if one.row == recorded.row)
+        why = "no verdict now"
+        if not asked or lock != recorded.lock:
+            what = "lock of its cell" if asked else "row of its case"
+            why = f"the {what} has changed since {recorded.at[:10]}"
+        else:
+            work = LibraryInCell(
+                cell=cell, lock=lock, library=row, questions=asked, repeats=recorded
+            )
+            for found in self.run([work]):
+                return found
+        raise SpecError(
+            f"{recorded.library} in {cell.id}: {why}",
+            hint="check out a commit of that day, or run `ivhl observe`",
+        )
+
     def estimate(self, work: Sequence[LibraryInCell]) -> RunCost:
         """Return what a run of the work takes, by earlier records of the same cases."""
         took = defaultdict(list)
@@ -194,7 +232,10 @@ class Observatory:
         for one in work:
             took = _Took()
             try:
-                with cell_in_use(one.cell, one.library.requirements) as place:
+                text = None
+                if one.repeats is not None and one.repeats.overlay is not None:
+                    text = self._lock_file(one.repeats.overlay).read_text(encoding="utf-8")
+                with cell_in_use(one.cell, one.library.requirements, text) as place:
                     environment = self._environment_of(one, place)
                     for question in one.questions:
                         shared = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
@@ -259,9 +300,28 @@ class Observatory:
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             # The code under test runs in the process that reports.
             record = Observed.model_validate(about | _found(_UNREADABLE))
-        append(self._folder / RECORDS, record)
-        self._known[record.key] = record
+        if work.repeats is None:
+            append(self._folder / RECORDS, record)
+            self._known[record.key] = record
         return record
+
+
+def repetition_of(recorded: Observed, again: Observed) -> Repetition:
+    """Say whether a second run has the same verdict, failure and graph breaks as a record."""
+    before, now = (
+        (
+            one.status,
+            one.failure and (one.failure.failure_class, one.failure.exception),
+            sum(reason.count for reason in one.graph_breaks),
+            one.recompiles,
+        )
+        for one in (recorded, again)
+    )
+    if before == now:
+        return Repetition("unchanged", "the same verdict and graph breaks")
+    worse = again.status != "works" or (recorded.status == "works" and now[2:] > before[2:])
+    kind: Kind = "fixed" if not worse else "fails" if again.status != "works" else "degraded"
+    return Repetition(kind, f"{recorded.why or 'works'} then, {again.why or 'works'} now")
 
 
 def _undecided(tried: TargetTried) -> str:
