@@ -45,7 +45,10 @@ _TIERS: Final[dict[str, Tier]] = {"default": "default", "all": "extended", "next
 def run_command(
     *,
     script: Annotated[Path, typer.Argument(help="A Python script.")],
-    arguments: Annotated[list[str] | None, typer.Argument(help="Its own arguments; after -- if ivhl has such an option.")] = None,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(help="Its own arguments; after -- if ivhl has such an option."),
+    ] = None,
     torch: options.Releases = None,
     python: options.Pythons = None,
     requirement: options.With = None,

@@ -474,9 +474,8 @@ def test_the_command_asks_what_is_named_and_prints_each_verdict(
 def test_a_record_is_repeated_in_an_environment_of_both_its_locks(
     observatory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good = {"eager_s": 2.0, "compiled_s": 1.0}
     bad = {"phase": "compile", "failure_class": "wrong", "exception": "", "message": "off"}
-    found = [good]
+    found: list[dict[str, Any]] = [{"eager_s": 2.0, "compiled_s": 1.0}]
     monkeypatch.setattr(observing, "try_in", lambda *_, **__: TargetTried(found[-1], ""))
     monkeypatch.setattr(observing, "find_interpreter", lambda *_: None)
     monkeypatch.setattr(observe, "find_root", lambda: observatory.parent)
@@ -515,5 +514,6 @@ def test_a_record_is_repeated_in_an_environment_of_both_its_locks(
 )
 def test_a_second_run_differs_in_verdict_or_graph_breaks(now: dict[str, Any], kind: str) -> None:
     first = make_observed(graph_breaks=(Break(text="x", count=1),))
-    second = make_observed(**{"graph_breaks": first.graph_breaks, "compile_s": 9.0} | now)
+    changes: dict[str, Any] = {"graph_breaks": first.graph_breaks, "compile_s": 9.0} | now
+    second = make_observed(**changes)
     assert repetition_of(first, second).kind == kind
