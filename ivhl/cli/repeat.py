@@ -14,7 +14,7 @@ from ivhl.cli import app, options
 from ivhl.cli.declared import check_any, matrix_beside_records, results_folder
 from ivhl.cli.names import matching_cases, narrow, the_one
 from ivhl.cli.screen import picked, print_json
-from ivhl.errors import ResultsError, SpecError
+from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.git import find_commit
 from ivhl.matrix.project import find_root
 from ivhl.measure.effort import PROCESSES
@@ -45,8 +45,6 @@ _WORDS: Final[dict[Kind, tuple[str, str]]] = {
     # A graph break less is no failure that was fixed.
     "fixed": ("differs, for the better", "red"),
 }
-# Values that a hint names.
-_LISTED = 16
 
 
 @app.command("repeat")
@@ -130,10 +128,8 @@ def _newest(
 
 
 def _row_of(root: Path, case: str) -> Library | None:
-    if not (root / LIBRARIES).is_file():
-        return None
-    rows = {row.name: row for row in read_rows(root / LIBRARIES.parent)}
-    return rows.get(case.partition("/")[0])
+    rows = read_rows(root / LIBRARIES.parent) if (root / LIBRARIES).is_file() else ()
+    return next((row for row in rows if row.name == case.partition("/")[0]), None)
 
 
 def _repeat_observed(
@@ -146,9 +142,13 @@ def _repeat_observed(
 ) -> int:
     """Ask again what the newest record of the observatory says; return the exit code."""
     observatory = Observatory(root / LIBRARIES.parent, console.print)
-    known = [(f"{one.library}/{one.case}/{one.ask}", one) for one in observatory.known]
+    known = [(f"{one.library}/{one.case}/{one.ask}", one) for one in observatory.known.values()]
     name = the_one("case", case, {name for name, _ in known})
-    found = narrow([one for named, one in known if named == name], None, **where)
+    of_case = [one for named, one in known if named == name]
+    try:
+        found = narrow(of_case, None, **where)
+    except UnknownNameError as error:
+        raise ResultsError(f"{name} has no such record: {error}", hint=error.hint) from error
     newest = max(found, key=lambda one: (release_key(one.torch), one.at))
     place = f"{name} in {newest.cell}"
     console.print(Text(f"{place}, recorded {newest.at[:16]} on {newest.machine}", "bold"))

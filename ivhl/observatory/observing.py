@@ -47,7 +47,7 @@ from ivhl.script.verdict import first_line, verdict
 from ivhl.tracker.changes.repetition import Repetition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ivhl.observatory.rows import AskedCase, Library
     from ivhl.tracker.changes.kinds import Kind
@@ -59,7 +59,7 @@ EFFORT: Final = Effort(deadline_s=300.0, memory_limit=min(8 << 30, memory_limit(
 # CPU seconds of a case without an earlier record, and GB of what has to be made.
 _USUAL_S: Final = 25.0
 _CELL_GB: Final = 7.0
-_OVERLAY_GB: Final = 0.1
+_OVERLAY_GB: Final = 0.02
 # Load for each CPU at which a time limit says more of the machine than of the case.
 _BUSY: Final = 1.5
 
@@ -95,17 +95,15 @@ class Observatory:
     Args:
         folder: ``observatory`` of a checkout.
         tell: Called with each line for the person who waits.
+
+    Attributes:
+        known: The newest record of each case in each cell, by each machine.
     """
 
     def __init__(self, folder: Path, tell: Callable[[str], object]) -> None:
         self._folder, self._tell = folder, tell
         self._machine = this_machine(BY_PROCESSOR).name
-        self._known = read_observed(folder / RECORDS, tell)
-
-    @property
-    def known(self) -> Collection[Observed]:
-        """The newest record of each case in each cell, by each machine."""
-        return self._known.values()
+        self.known = read_observed(folder / RECORDS, tell)
 
     def work(
         self, libraries: Iterable[Library], cells: Sequence[CellSpec], *, force: bool = False
@@ -153,16 +151,14 @@ class Observatory:
     def _is_answered(
         self, library: Library, question: AskedCase, cell: CellSpec, lock: str | None
     ) -> bool:
-        record = self._known.get(self._key(library, question, cell))
+        key = Key(library.name, question.case, question.ask, cell.id, self._machine)
+        record = self.known.get(key)
         return (
             record is not None
             and (record.row, record.lock, record.instrument)
             == (question.row, lock, str(INSTRUMENT))
             and (record.overlay is None or self._lock_file(record.overlay).is_file())
         )
-
-    def _key(self, library: Library, question: AskedCase, cell: CellSpec) -> Key:
-        return Key(library.name, question.case, question.ask, cell.id, self._machine)
 
     def _lock_file(self, name: str) -> Path:
         return self._folder / LOCKS / f"{name}.txt"
@@ -181,25 +177,23 @@ class Observatory:
         cell = CellSpec(recorded.python, recorded.torch)
         lock = lock_state(SHIPPED, cell).sha256
         asked = tuple(one for one in row.questions if one.row == recorded.row)
-        why = "no verdict now"
-        if not asked or lock != recorded.lock:
-            what = "lock of its cell" if asked else "row of its case"
-            why = f"the {what} has changed since {recorded.at[:10]}"
-        else:
+        if asked and lock == recorded.lock:
             work = LibraryInCell(
                 cell=cell, lock=lock, library=row, questions=asked, repeats=recorded
             )
             for found in self.run([work]):
                 return found
+            raise SpecError(f"{recorded.library} in {cell.id}: no verdict now")
+        what = "lock of its cell" if asked else "row of its case"
         raise SpecError(
-            f"{recorded.library} in {cell.id}: {why}",
+            f"{recorded.library} in {cell.id}: the {what} has changed since {recorded.at[:10]}",
             hint="check out a commit of that day, or run `ivhl observe`",
         )
 
     def estimate(self, work: Sequence[LibraryInCell]) -> RunCost:
         """Return what a run of the work takes, by earlier records of the same cases."""
         took = defaultdict(list)
-        for record in self._known.values():
+        for record in self.known.values():
             took[record.library, record.case, record.ask].append(record.cpu_s)
         seconds = [
             mean(took.get((one.library.name, question.case, question.ask), (_USUAL_S,)))
@@ -232,9 +226,8 @@ class Observatory:
         for one in work:
             took = _Took()
             try:
-                text = None
-                if one.repeats is not None and one.repeats.overlay is not None:
-                    text = self._lock_file(one.repeats.overlay).read_text(encoding="utf-8")
+                name = one.repeats.overlay if one.repeats is not None else None
+                text = self._lock_file(name).read_text(encoding="utf-8") if name else None
                 with cell_in_use(one.cell, one.library.requirements, text) as place:
                     environment = self._environment_of(one, place)
                     for question in one.questions:
@@ -257,7 +250,8 @@ class Observatory:
                 for question in one.questions:
                     yield self._kept(one, question, tried, took, unavailable=error.kind)
             except LockError as error:
-                self._tell(f"{one.cell.id} {one.library.name}: not run: {error}")
+                text = str(error).removeprefix(f"{one.cell.id}: ")
+                self._tell(f"{one.cell.id} {one.library.name}: not run: {text}; {error.hint}")
 
     def _environment_of(self, work: LibraryInCell, place: Path) -> dict[str, str | None]:
         """Return version and lock of what the library adds to a cell, and keep that lock."""
@@ -302,7 +296,7 @@ class Observatory:
             record = Observed.model_validate(about | _found(_UNREADABLE))
         if work.repeats is None:
             append(self._folder / RECORDS, record)
-            self._known[record.key] = record
+            self.known[record.key] = record
         return record
 
 

@@ -460,14 +460,14 @@ def test_the_command_asks_what_is_named_and_prints_each_verdict(
     dry = run.invoke(app, [*words, "DEM", "--dry-run"])
     assert dry.output.startswith("4 runs, about 0.028 h of a core")
     assert not (observatory / "records").exists()
-    assert run.invoke(app, [*words, "--shard", "2/2"]).output.endswith("nothing to run\n")
+    assert run.invoke(app, [*words, "--shard", "2/2"]).output.endswith("--force runs all again\n")
     done = run.invoke(app, [*words, "demo"])
     assert done.exit_code == 0
     lines = done.output.splitlines()
     assert lines[1].startswith("1/4 py3.12-torch2.15.0 demo a forward: works, 2.00x as fast")
     assert lines[4] == "4/4 py3.12-torch2.6.0 demo b forward: wrong in phase compile: off"
     assert lines[5] == "works 2, wrong 2"
-    assert run.invoke(app, words).output.endswith("nothing to run\n")
+    assert run.invoke(app, words).output.endswith("--force runs all again\n")
     assert "works 2" in run.invoke(app, [*words, "--force"]).output
 
 
