@@ -113,7 +113,7 @@ def run_tests(session: nox.Session, *arguments: str) -> None:
     """Run pytest beside other processes on the same CPUs."""
     # With more threads than CPUs, a thread that spins at a barrier delays those it waits for.
     passive = {"OMP_WAIT_POLICY": "PASSIVE"}
-    slowest = ("--durations", "20", "--durations-min", "5")
+    slowest = ("--durations", "60", "--durations-min", "5")
     session.run("pytest", *slowest, *arguments, *session.posargs, env=passive)
 
 
