@@ -51,6 +51,8 @@ _PYTHONS: Final = re.compile(
     r"(?:builtins\.)?(?:Assertion|Attribute|Index|Key|Name|UnboundLocal|Recursion|Type|Value"
     r"|ZeroDivision|Overflow|StopIteration)(?:Error)?$"
 )
+# A library takes from torch what this release lacks.
+_LACKS: Final = re.compile(r"module 'torch[\w.]*' has no attribute")
 _LOST: Final = re.compile(r"(?:builtins\.)?(?:Attribute|Index|Key|Name|UnboundLocal|Type)Error$")
 # How ``why`` begins for a call with a larger batch.
 _LARGER: Final = re.compile(
@@ -168,6 +170,8 @@ def fault_of(failure: Failed) -> Fault:
         return "environment"  # an import: an extension for another torch
     if failure.failure_class in _LIBRARYS:  # without an exception eager code is not as float64
         return "library" if failure.exception else "not known"
+    if _LACKS.search(failure.message):
+        return "library"
     kind = failure.exception
     is_raised_in_torch = failure.frame and not _CALLS.match(failure.frame)
     if failure.failure_class != "compile" or kind.startswith("torch.") or is_raised_in_torch:

@@ -145,6 +145,18 @@ def test_it_is_said_whose_fault_a_failure_is(name: str, fault: str) -> None:
     assert fault_of(Failed.model_validate(SHOWN[name]["failure"])) == fault
 
 
+def test_a_library_that_takes_from_torch_what_a_release_lacks_is_at_fault() -> None:
+    failure = {
+        "phase": "compile", "class": "compile",
+        "exception": "torch._dynamo.exc.InternalTorchDynamoError",
+        "message": "AttributeError: module 'torch.compiler' has no attribute 'is_exporting'",
+        "where": "utils/output_capturing.py:326", "frame": "torch/_dynamo/utils.py:object_has",
+    }  # fmt: skip
+    assert fault_of(Failed.model_validate(failure)) == "library"
+    failure["message"] = "AttributeError: 'NoneType' object has no attribute 'is_exporting'"
+    assert fault_of(Failed.model_validate(failure)) == "PyTorch"
+
+
 def test_a_crash_while_a_library_is_imported_is_the_environments() -> None:
     crash = {
         "phase": "import", "class": "crash", "exception": "", "message": "ended by SIGSEGV",
