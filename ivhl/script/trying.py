@@ -157,7 +157,7 @@ def try_in(
 
 def _share_headers(cell: Path, home: Path) -> None:
     """Let Inductor find its precompiled headers, which it keeps under the temporary files."""
-    shared = cell.resolve() / "inductor" / _HEADERS
+    shared = (cell / "inductor").resolve() / _HEADERS
     shared.mkdir(parents=True, exist_ok=True)
     place = home / f"torchinductor_{_USER}"
     place.mkdir()

@@ -108,6 +108,7 @@ def cell(tmp_path: Path) -> Path:
     (packages / "broken.py").write_text("import a_package_that_is_not_there\n")
     (folder / MARK).write_text(json.dumps({"added": {"demo": "1.2", "numpy": "2"}}))
     (folder / "ivhl-overlay.txt").write_text("demo==1.2 --hash=sha256:00\n")
+    (folder / "inductor").symlink_to(tmp_path / "inductor")  # of the cell, which is new
     return folder
 
 
