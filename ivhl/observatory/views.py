@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ivhl.observatory.record import Ask, Key, Observed
     from ivhl.observatory.rows import AskedCase, Library
-    from ivhl.observatory.signatures import Signature
+    from ivhl.observatory.signatures import Fault, Signature
     from ivhl.tracker.views.source import Source
 
 SCHEMA: Final = "ivhl.observatory/1"
@@ -52,7 +52,7 @@ VERDICTS: Final = {
     "wrong": ("wrong", "compiled code ran, and an output or a gradient exceeds the error budget"),
     "failed": ("failed", "compiling, or a compiled call, raised, crashed or did not end"),
     "unsupported": ("unsupported", "PyTorch refused to compile"),
-    "undecided": ("undecided", "PyTorch did not cause the failure, or it is not known who did"),
+    "undecided": ("undecided", "failed before compiled code ran, or for want of memory or time"),
     "breaks": ("graph breaks", "right, and Dynamo ended a graph so often to let Python run"),
     "slow": ("slower", "right, and a compiled call took 1.1x the time of an eager one, or more"),
     "works": ("works", "compiled and right; the number is eager's time over the compiled time"),
@@ -84,7 +84,8 @@ def key_of(record: Observed) -> str:
     """Return the key of a record's verdict in ``VERDICTS``."""
     if record.status == "unavailable":
         return _KINDS[record.unavailable]
-    if record.failure is not None and fault_of(record.failure) != "PyTorch":
+    failure = record.failure
+    if failure is not None and _is_undecided(fault_of(failure), failure.phase):
         return "undecided"
     if record.status in _BAD:
         return record.status
@@ -92,6 +93,11 @@ def key_of(record: Observed) -> str:
         return "breaks"
     speedup = speedup_of(record)
     return "slow" if speedup is not None and speedup * _SLOWER <= 1 else "works"
+
+
+def _is_undecided(fault: Fault, phase: str) -> bool:
+    """Return whether a failure says nothing of the compiler, which a library may refuse itself."""
+    return fault != "PyTorch" and (fault != "library" or phase != "compile")
 
 
 def breaks_of(record: Observed) -> int:
@@ -512,7 +518,8 @@ def _kind(signature: Signature) -> str:
     """Return the key of the verdict that a signature explains."""
     if signature.cause.kind == "graph break":
         return "breaks"
-    return signature.cause.kind if signature.fault == "PyTorch" else "undecided"
+    cause = signature.cause
+    return "undecided" if _is_undecided(signature.fault, cause.phase) else cause.kind
 
 
 def _counted(verdicts: Iterable[CellVerdict]) -> str:

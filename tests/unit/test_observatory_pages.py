@@ -529,3 +529,29 @@ def test_a_project_without_a_table_has_the_site_that_it_had(tmp_path: Path) -> N
     assert "Which to take" in (site / "index.html").read_text()
     assert not (site / "suite.html").exists()
     assert "Libraries" not in (site / "index.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("phase", "failure_class", "message", "key"),
+    [
+        (
+            "compile",
+            "compile",
+            "module 'torch.compiler' has no attribute 'is_exporting'",
+            "failed",
+        ),
+        ("compile", "timeout", "did not end", "undecided"),
+        (
+            "import",
+            "import",
+            "module 'torch.compiler' has no attribute 'is_exporting'",
+            "undecided",
+        ),
+        ("eager", "eager_failed", "no", "undecided"),
+    ],
+)
+def test_what_fails_before_compiled_code_runs_says_nothing_of_the_compiler(
+    phase: str, failure_class: str, message: str, key: str
+) -> None:
+    about = failed(message, failure_class, phase=phase, exception="AttributeError", frame="")
+    assert key_of(make_observed(**about)) == key
