@@ -67,7 +67,8 @@ class Scales:
     Attributes:
         tolerance: For the tolerance and for eager's own error; of a parameter after a step, how far
             the step moved it.
-        rounding: For roundings; of a gradient, the largest value of any gradient.
+        rounding: For roundings; of a gradient, the largest value of any gradient; of a buffer, that
+            of any buffer of its name.
         free: An RMSE that always passes; of a parameter, how far a step may be off because the
             gradients are rounded, and a few moves where rounding alone decides the direction.
         largest: An error of one element that always passes; of a parameter, a few of its moves:
@@ -642,6 +643,11 @@ def scales_of(
         name: _share_of_noise(eager[f"grad.{name}"], gradient, ROUNDINGS * rounding_of_gradients)
         for name, gradient in gradients.items()
     }
+    # A mean of terms that cancel, such as that of a second normalization, is exactly 0 in float64.
+    buffers: dict[str, float] = {}
+    for path, value in largest.items():
+        if _kind(path) == "model" and path.removeprefix("model.") not in noise:
+            buffers[_last_name(path)] = max(buffers.get(_last_name(path), 0.0), value)
     scales = []
     for path, reference in exact.items():
         kind, scale, moved = _kind(path), largest[path], 0.0
@@ -649,6 +655,8 @@ def scales_of(
         tolerance, free = kinds["loss"] if kind == "loss" else scale, 0.0
         parameter = path.removeprefix(f"{kind}.")
         share = noise.get(parameter)
+        if kind == "model" and share is None:
+            rounding = buffers[_last_name(path)]
         if path in start:
             before = start[path].to(device="cpu")
             tolerance = _moved(reference, before)
@@ -686,6 +694,10 @@ def _kind(path: str) -> str:
     if parts[0] == "optimizer":
         return ".".join(parts[:2])
     return parts[0].partition("[")[0]
+
+
+def _last_name(path: str) -> str:
+    return path.rpartition(".")[2]
 
 
 def has_few(reference: Tensor) -> bool:

@@ -575,6 +575,9 @@ def main(argv: Sequence[str]) -> NoReturn:
 class _Tried(Measurement):
     """Keeps what was compiled, so that the first look compiles nothing again.
 
+    The cache of the cell holds what every first compile needs. Code of the target is compiled in an
+    empty cache: an earlier trial may have compiled the same code.
+
     Attributes:
         arms: The target's own code and its compiled form, of the last compilation.
     """
@@ -585,8 +588,10 @@ class _Tried(Measurement):
 
     def _compiler(self, setup: Setup) -> Callable[..., Any]:
         compiler = super()._compiler(setup)
+        own_cache = str(Path(self.job.journal).with_name("inductor"))
 
         def compile_and_keep(function: Callable[..., Any]) -> Callable[..., Any]:
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = own_cache
             compiled: Callable[..., Any] = compiler(function)
             self.arms = function, compiled
             return compiled
@@ -603,7 +608,7 @@ def indicative(function: Callable[..., Any], compiled: Callable[..., Any]) -> di
 
     Returns:
         ``eager_s`` and ``compiled_s``, medians of a call; ``second``, what a larger batch did, or
-        ``None`` if the target takes none.
+        ``None`` if the target takes none or none is asked for.
     """
     import torch  # noqa: PLC0415
 
@@ -616,7 +621,7 @@ def indicative(function: Callable[..., Any], compiled: Callable[..., Any]) -> di
         eager_s, compiled_s = _medians(*calls)
         larger = first._replace(arguments=tuple(map(_larger, first.arguments)))
         second = None
-        if larger != first and not first.keywords:
+        if target().larger and larger != first and not first.keywords:
             second = _second_shape(function, compiled, larger)
     return {"eager_s": eager_s, "compiled_s": compiled_s, "second": second}
 

@@ -33,12 +33,14 @@ class Target(NamedTuple):
         expression: What to take from the module, e.g. ``softmax`` or ``Linear(3, 4)``.
         inputs: As ``--input`` has them, e.g. ``8,64`` or ``long 2,32 <1000``; empty to guess.
         step: Whether gradients are taken.
+        larger: Whether a larger batch is tried, too, which is compiled once more.
     """
 
     module: str
     expression: str
     inputs: tuple[str, ...] = ()
     step: bool = False
+    larger: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,7 +150,8 @@ def _questions(
                 case=case,
                 ask=ask,
                 text=about.target,
-                target=target,
+                # What compiles for a larger batch is shown by forward, at half the price.
+                target=target._replace(larger=ask == "forward" or "forward" not in about.asks),
                 folder=where,
                 row=hashlib.sha256(json.dumps(said).encode()).hexdigest(),
             )

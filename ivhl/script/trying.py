@@ -8,7 +8,7 @@ import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import ivhl
 from ivhl.errors import SpecError
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     from ivhl.measure.effort import Effort
 
+# User of a trial with temporary files of its own: their place has the user's name.
+_USER: Final = "ivhl"
+_HEADERS: Final = "precompiled_headers"
 
 @dataclass(frozen=True, slots=True)
 class TargetTried:
@@ -132,7 +135,8 @@ def try_in(
         own = {}
         if home is not None:
             home.mkdir()
-            own = {"HOME": str(home), "TMPDIR": str(home)}
+            own = {"HOME": str(home), "TMPDIR": str(home), "USER": _USER}
+            _share_headers(cell, home)
         ending = run_limited(
             command,
             environment=_environment(cell, here, folder, effort)
@@ -148,6 +152,15 @@ def try_in(
             failure = failure_of(phase, found, ending, output)
             found["failure"] = None if failure is None else asdict(failure)
         return TargetTried(found, tail(output))
+
+
+def _share_headers(cell: Path, home: Path) -> None:
+    """Let Inductor find its precompiled headers, which it keeps under the temporary files."""
+    shared = cell.resolve() / "inductor" / _HEADERS
+    shared.mkdir(parents=True, exist_ok=True)
+    place = home / f"torchinductor_{_USER}"
+    place.mkdir()
+    (place / _HEADERS).symlink_to(shared)
 
 
 def _most_memory() -> int:

@@ -17,4 +17,8 @@ class Acquisition(torch.nn.Module):
     def forward(self, candidates, points, values):
         # New data also clear what the model has kept of an earlier call, in its precision.
         self.model.set_train_data(points, values, strict=False)
-        return qLogExpectedImprovement(self.model, values.max(), self.sampler)(candidates)
+        improved = qLogExpectedImprovement(self.model, values.max(), self.sampler)(candidates)
+        # What it has kept of a graph cannot be copied.
+        self.model.prediction_strategy = None
+        self.model.set_train_data(points.detach(), values.detach(), strict=False)
+        return improved
