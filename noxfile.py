@@ -102,7 +102,6 @@ ONLY_IN_FULL = (
     *(f"long(torch={release!r})" for release in (OLDEST_TORCH, NEWEST_TORCH)),
     "calculator",
     "e2e-full",
-    "examples",
     "causes",
     *(f"cheats(torch={release!r})" for release in TESTED),
     *(f"hotpath(torch={release!r})" for release in WITH_HOT_PATHS),
@@ -213,13 +212,6 @@ def faults(session: nox.Session) -> None:
     install_cell(session, OLDEST_TORCH)
     files = ("tests/e2e/test_faults.py", "tests/e2e/test_cheats.py", "tests/e2e/test_models.py")
     run_tests(session, *files, "-m", "not full")
-
-
-@nox.session(venv_backend="uv", tags=FULL)
-def examples(session: nox.Session) -> None:
-    """Measure two projects of PyPI from examples/."""
-    session.install("--group", "test", "-e", ".")
-    run_tests(session, "tests/e2e/test_examples.py")
 
 
 @nox.session(venv_backend="uv", tags=FULL)

@@ -4,6 +4,10 @@
 puts it into ``observatory/checked/LIBRARY-CASE-ASK.py``. The script makes the target, calls it
 eagerly in float32 and in float64, compiles it, and prints how far each is from the others, or the
 exception. Its exit status is 1 if compiled code is wrong, 2 if it raises, else 0.
+
+``python -m studies.checked --draw 10`` draws a tenth of what works, takes all that is wrong or fails
+where it is compiled, runs the script of each in an environment of both locks of its record, and adds
+a line to ``observatory/checked/outcomes.csv``: what was recorded, and how the script ended.
 """
 
 from __future__ import annotations
@@ -11,16 +15,25 @@ from __future__ import annotations
 import argparse
 import ast
 import builtins
+import csv
 import json
+import os
+import random
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ivhl.errors import IvhlError, SpecError
+from ivhl.matrix.spec import CellSpec
 from ivhl.measure.target import source_of
 from ivhl.measure.target_spec import TargetError, parse_input
+from ivhl.observatory.observing import LOCKS
 from ivhl.observatory.record import read_observed
+from ivhl.observatory.rows import read_rows
 from ivhl.records.text import printable
+from ivhl.script.cells import cell_in_use
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -258,21 +271,107 @@ def _inputs(record: Observed) -> tuple[list[str], dict[str, str]]:
     return arguments, named
 
 
+_NAMES: Final = ("LIBRARY", "CASE", "ASK", "CELL")
+# Exit status of the script of a record with this status.
+_ENDS: Final = {"works": 0, "wrong": 1, "failed": 2}
+_HEAD: Final = (
+    *("library", "version", "case", "ask", "cell", "recorded", "at", "exit", "agrees", "says"),
+)
+
+
+def drawn(records: Iterable[Observed], percent: int, seed: int) -> list[Observed]:
+    """Return a share of the records that work, and all that are wrong or fail when compiled."""
+    every = sorted(records, key=lambda record: record.key)
+    works = [record for record in every if record.status == "works"]
+    fails = [
+        record
+        for record in every
+        if record.status in ("wrong", "failed")
+        and (record.failure is None or record.failure.phase in ("compile", "accuracy"))
+    ]
+    draw = random.Random(seed)  # noqa: S311  (no secret)
+    return [*draw.sample(works, len(works) * percent // 100), *fails]
+
+
+def run_script(record: Observed, observatory: Path) -> tuple[int, str]:
+    """Return exit status and last line of the script of a record, run where it was recorded."""
+    library = next(one for one in read_rows(observatory) if one.name == record.library)
+    overlay = record.overlay and (observatory / LOCKS / f"{record.overlay}.txt").read_text("utf-8")
+    cell = CellSpec(record.python, record.torch)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        cell_in_use(cell, library.requirements, overlay or None) as place,
+    ):
+        script = Path(folder) / "script.py"
+        functions = (observatory / "functions").resolve()
+        script.write_text(script_of(record, functions), encoding="utf-8")
+        done = subprocess.run(
+            [place / "bin" / "python", script],
+            cwd=folder,
+            env={"HOME": folder, "PATH": os.environ["PATH"], "TORCHINDUCTOR_CACHE_DIR": folder},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=1800,
+        )
+    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    says = next((line for line in lines if " raises " in line), lines[-1] if lines else "")
+    return done.returncode, printable(says)[:200]
+
+
+def check_drawn(observatory: Path, percent: int, seed: int) -> int:
+    """Check what is drawn and has no line yet; return how many disagree."""
+    path = observatory / "checked" / "outcomes.csv"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    known = {tuple(line[name] for name in _HEAD[:7]) for line in csv.DictReader(lines)}
+    disagree = 0
+    records = read_observed(observatory / "records", lambda text: print(text, file=sys.stderr))
+    for record in drawn(records.values(), percent, seed):
+        about = (
+            *(record.library, record.version or "", record.case, record.ask, record.cell),
+            *(record.status, record.at),
+        )
+        if about in known:
+            continue
+        try:
+            status, says = run_script(record, observatory)
+        except (IvhlError, subprocess.TimeoutExpired) as error:
+            print(f"{' '.join(about[:5])}: not checked: {error}", file=sys.stderr)
+            continue
+        agrees = status == _ENDS[record.status]
+        disagree += not agrees
+        with path.open("a", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            if not file.tell():
+                writer.writerow(_HEAD)
+            writer.writerow([*about, status, "yes" if agrees else "no", says])
+        print(
+            f"{' '.join(about[:6])}: exit {status}, {'agrees' if agrees else 'DISAGREES'}: {says}"
+        )
+    return disagree
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print or write the script of a record."""
+    """Print or write the script of a record, or check what is drawn."""
     parser = argparse.ArgumentParser(prog="python -m studies.checked", description=__doc__)
-    for name in ("library", "case", "ask", "cell"):
-        parser.add_argument(name)
+    parser.add_argument("record", nargs="*", metavar=" ".join(_NAMES))
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--draw", type=int, metavar="PERCENT")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--observatory", type=Path, default=OBSERVATORY)
     given = parser.parse_args(argv)
-    wanted = (given.library, given.case, given.ask, given.cell)
+    if given.draw is not None:
+        return 1 if check_drawn(given.observatory, given.draw, given.seed) else 0
+    wanted = tuple(given.record)
+    if len(wanted) != len(_NAMES):
+        parser.error(f"name {' '.join(_NAMES)}, or --draw PERCENT")
     records = read_observed(
         given.observatory / "records", lambda text: print(text, file=sys.stderr)
     )
     found = [record for key, record in records.items() if key[:4] == wanted]
     if not found:
-        known = ", ".join(" ".join(key[:4]) for key in records if key.library == given.library)
+        known = ", ".join(" ".join(key[:4]) for key in records if key.library == wanted[0])
         print(
             f"{' '.join(wanted)}: no record; of this library: {known or 'none'}", file=sys.stderr
         )

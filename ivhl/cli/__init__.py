@@ -11,13 +11,12 @@ import os
 import signal
 import sys
 from importlib import import_module
-from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ivhl.errors import SpecError, UnknownNameError, explained
+from ivhl.errors import UnknownNameError, explained
 
 if TYPE_CHECKING:
     from typing import Any
@@ -71,63 +70,6 @@ COMMANDS = {
 
 # New objects after which Python looks for cycles.
 _COLLECTED_AFTER = 50_000
-# Commands and options of before, and what they are called now.
-RENAMED = {
-    "guards": "ivhl version-checks",
-    "confirm": "ivhl gate --confirm",
-    "expect": "ivhl check expectations",
-    "export": "ivhl results --output FILE.csv, or --json with all samples",
-    "spread": "python -m studies.spread, in a checkout of ivhl",
-    "surgical": "python -m ivhl.surgical",
-    "matrix list": "ivhl matrix",
-    "matrix show": "ivhl matrix CELL",
-    "matrix diff": "ivhl matrix CELL CELL",
-    "matrix check": "ivhl check",
-    "matrix lock": "ivhl lock",
-    "matrix new": "ivhl matrix --new",
-    "image build": "ivhl image CELL",
-    "image run": "ivhl bench --docker",
-    "image list": "docker image ls --filter label=org.ivhl.cell",
-    "image compare": "python -m studies.containers CELL, in a checkout of ivhl",
-    "image prune": "docker image rm (docs/docker.md)",
-    "annotate --cases": "--case",
-    "blame --symptom": "--for",
-    "gate --format json": "--json",
-    "gate --head": "--commit",
-    "bench --commits": "--commit",
-    "bench --all": "the page of a record on the site, which has the seconds of its phases",
-    "bench --timings": "the page of a record on the site, which has the seconds of its phases",
-    "bench --at-most": "Ctrl-C after so many: the newest, oldest and middle commits come first",
-    "bench --cpus": "the variable IVHL_IMAGE_CPUS",
-    "bisect --script": "ivhl run --search FILE.py",
-    "blame --script": "ivhl blame FILE.py",
-    "doctor --format": "--json",
-    "init --ci": "--format",
-    "image --base": "the variable IVHL_IMAGE_BASE",
-    "image --certificates": "the variable SSL_CERT_FILE",
-    "image --fresh": "--force",
-    "image --network": "the variable IVHL_IMAGE_NETWORK",
-    "lock --all": "--force",
-    "regressions --better": "--all",
-    "regressions --cases": "--all",
-    "try --logs": "--all, and the variable TORCH_LOGS",
-    "results --pairs": "python -m studies.pairs, in a checkout of ivhl",
-}
-
-
-def _refuse_renamed(words: list[str]) -> None:
-    """Raise for a command or an option of before.
-
-    Raises:
-        SpecError: Names what it is called now.
-    """
-    command, *others = (part for word in words for part in word.split("=", 1))
-    valued = (f"{command} {option} {value}" for option, value in pairwise(others))
-    # A value of an option may have the name of a command.
-    named = [*others[:1], *(word for word in others if word.startswith("--"))]
-    for old in (*valued, *(f"{command} {word}" for word in named), command):
-        if new := RENAMED.get(old):
-            raise SpecError(f"ivhl {old}: this is now {new}", hint=new)
 
 
 class Commands(TyperGroup):
@@ -150,8 +92,6 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401  (click's)
         """Import the command that the arguments name."""
-        if args:
-            _refuse_renamed(args)
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             raise UnknownNameError("command", args[0], COMMANDS)
         if args and args[0] in COMMANDS and args[0] not in self.commands:

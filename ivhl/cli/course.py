@@ -10,7 +10,6 @@ import typer
 
 from ivhl.bench.attribution import RecordedLocks
 from ivhl.cli import app, options
-from ivhl.cli.complete import complete_cases
 from ivhl.cli.declared import known_changes, matrix_beside_records, stored
 from ivhl.cli.names import narrow, recorded
 from ivhl.cli.screen import check_suffix, fold, give, picked, screen
@@ -53,8 +52,7 @@ def course_command(
         list[str] | None,
         typer.Argument(
             help="WORKLOAD/SIZE/VARIANT, or a part of it. Without a case, what changed at each "
-            "place, over all cases.",
-            autocompletion=complete_cases,
+            "place, over all cases."
         ),
     ] = None,
     results: options.Results = None,

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from ivhl.cli import app, options
-from ivhl.cli.complete import complete_cells
 from ivhl.cli.declared import locked
 from ivhl.cli.names import find_cell
 from ivhl.image.build import list_images
@@ -22,9 +21,7 @@ _GIB = 2**30
 def image_command(
     image: Annotated[
         str,
-        typer.Argument(
-            metavar="CELL", help="E.g. py3.12-torch2.6.0.", autocompletion=complete_cells
-        ),
+        typer.Argument(metavar="CELL", help="E.g. py3.12-torch2.6.0."),
     ],
     device: options.Device = "cpu",
     *,

@@ -11,7 +11,6 @@ from rich.text import Text
 from ivhl.bench.jobs import github_jobs
 from ivhl.bench.work import cases_to_measure, parse_shard
 from ivhl.cli import app, options
-from ivhl.cli.complete import complete_cells
 from ivhl.cli.declared import declared, interpreter_of
 from ivhl.cli.lock import COLOURS
 from ivhl.cli.names import RELEASE, all_named, find_cell, selection_of, some
@@ -47,7 +46,6 @@ def matrix_command(
         typer.Argument(
             metavar="[CELL [CELL]]",
             help="A cell to show, e.g. py3.12-torch2.6.0, or two to compare.",
-            autocompletion=complete_cells,
         ),
     ] = None,
     python: options.Pythons = None,

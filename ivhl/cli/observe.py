@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from ivhl.bench.work import parse_shard
 from ivhl.cli import app, options
 from ivhl.cli.names import all_named
-from ivhl.cli.run import cells_of
+from ivhl.cli.run import DIFFERS, cells_of
 from ivhl.matrix.project import find_root
 from ivhl.observatory.observing import Observatory
 from ivhl.observatory.rows import read_rows
 from ivhl.script.cells import shipped_matrix
 from ivhl.script.running import network_can_be_left
 from ivhl.tracker.terminal import Terminal
+from ivhl.tracker.views.project import LIBRARIES
 from ivhl.tracker.wording import STATUS_WORDS, counted
-
-FOLDER: Final = "observatory"
 
 
 @app.command("observe")
@@ -39,7 +38,7 @@ def observe_command(
     --torch also takes a range such as 2.6.0..2.15.0, all, and next. Cases with a
     record are not run again, so the same command continues a run that was killed.
     """
-    folder = find_root() / FOLDER
+    folder = find_root() / LIBRARIES.parent
     rows = read_rows(folder)
     names = all_named("library", library, [one.name for one in rows])
     chosen = [one for one in rows if not library or one.name in names]
@@ -65,6 +64,9 @@ def observe_command(
         seen[STATUS_WORDS[record.status]] += 1
         console.print(
             f"{seen.total()}/{cost.runs} {record.cell} {record.library} {record.case} "
-            f"{record.ask}: {record.why}"
+            f"{' '.join((record.ask, record.inputs or '')).strip()}: {record.why}"
         )
-    console.print(", ".join(f"{word} {n}" for word, n in seen.most_common()) or "nothing to run")
+    if cost.runs and not seen:
+        raise typer.Exit(DIFFERS)
+    found = ", ".join(f"{word} {n}" for word, n in seen.most_common())
+    console.print(found or "nothing to run: every case has a record; --force runs all again")

@@ -12,28 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ivhl.cli.complete import complete_cases, complete_from
 from ivhl.measure.effort import MOST_THREADS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_PYTHON = typer.Option(
-    "--python", help="Python, e.g. 3.12.", autocompletion=complete_from("python")
-)
-_TORCH = typer.Option(
-    "--torch", help="PyTorch release, e.g. 2.6.0 or 2.6.", autocompletion=complete_from("torch")
-)
-_MACHINE = typer.Option(
-    "--machine", help="Machine, as results name it.", autocompletion=complete_from("machine")
-)
+_PYTHON = typer.Option("--python", help="Python, e.g. 3.12.")
+_TORCH = typer.Option("--torch", help="PyTorch release, e.g. 2.6.0 or 2.6.")
+_MACHINE = typer.Option("--machine", help="Machine, as results name it.")
 _DEVICE = typer.Option("--device", help="cpu or cuda.")
-_WORKLOAD = typer.Option("--workload", help="Workload.", autocompletion=complete_from("workload"))
-_SIZE = typer.Option("--size", help="Size of a workload.", autocompletion=complete_from("size"))
-_VARIANT = typer.Option(
-    "--variant", help="Variant of a workload.", autocompletion=complete_from("variant")
-)
-_CASE = typer.Option("--case", help="Case: WORKLOAD/SIZE/VARIANT.", autocompletion=complete_cases)
+_WORKLOAD = typer.Option("--workload", help="Workload.")
+_SIZE = typer.Option("--size", help="Size of a workload.")
+_VARIANT = typer.Option("--variant", help="Variant of a workload.")
+_CASE = typer.Option("--case", help="Case: WORKLOAD/SIZE/VARIANT.")
 _COMMIT = typer.Option("--commit", help="Commit, as git names it.")
 _RESULTS = typer.Option("--results", help="Folder of the results (default: results).")
 _THREADS = typer.Option("--threads", min=1, max=MOST_THREADS, help="CPU threads.")
@@ -132,7 +123,7 @@ Suite = Annotated[
 ]
 Status = Annotated[
     list[str] | None,
-    typer.Option("--status", help="Status, e.g. works.", autocompletion=complete_from("status")),
+    typer.Option("--status", help="Status, e.g. works."),
 ]
 Shard = Annotated[
     str | None, typer.Option("--shard", help="I/N: only the I-th of N shares, for a fleet.")

@@ -11,28 +11,30 @@ from rich.text import Text
 from ivhl.bench.experiment.estimate import Estimate, duration_of_case, environments, told
 from ivhl.bench.repetition import repeat
 from ivhl.cli import app, options
-from ivhl.cli.complete import complete_cases
 from ivhl.cli.declared import check_any, matrix_beside_records, results_folder
-from ivhl.cli.names import RELEASE, commands_of, matching_cases, recorded, some
+from ivhl.cli.names import matching_cases, narrow, the_one
 from ivhl.cli.screen import picked, print_json
-from ivhl.errors import ResultsError, SpecError
+from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.git import find_commit
 from ivhl.matrix.project import find_root
 from ivhl.measure.effort import PROCESSES
+from ivhl.observatory.observing import Observatory, repetition_of
+from ivhl.observatory.rows import read_rows
 from ivhl.tracker.changes.repetition import outcome_of
 from ivhl.tracker.store.index import open_index
 from ivhl.tracker.store.records import case_name
 from ivhl.tracker.support.compat import release_key
 from ivhl.tracker.terminal import Terminal
-from ivhl.tracker.wording import counted
+from ivhl.tracker.views.project import LIBRARIES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from ivhl.bench.repetition import Repeated
+    from ivhl.observatory.rows import Library
     from ivhl.records.record import RunRecord
     from ivhl.tracker.changes.kinds import Kind
+    from ivhl.tracker.changes.repetition import Repetition
 
 # As those of `ivhl gate`.
 EXIT_CODES: Final[dict[Kind, int]] = {"unchanged": 0, "inconclusive": 8}
@@ -43,8 +45,6 @@ _WORDS: Final[dict[Kind, tuple[str, str]]] = {
     # A graph break less is no failure that was fixed.
     "fixed": ("differs, for the better", "red"),
 }
-# Values that a hint names.
-_LISTED = 16
 
 
 @app.command("repeat")
@@ -52,7 +52,7 @@ def repeat_command(
     case: Annotated[
         str,
         typer.Argument(
-            help="WORKLOAD/SIZE/VARIANT, or a part of it.", autocompletion=complete_cases
+            help="WORKLOAD/SIZE/VARIANT, or a part of it; LIBRARY/CASE/ASK of the observatory."
         ),
     ],
     python: options.OnePython = None,
@@ -69,16 +69,14 @@ def repeat_command(
     The newest record that fits. Exit code 0: it reproduces; 7: it does not; 8: it cannot be said.
     """
     root = find_root()
-    folder = results_folder(results, root)
     console = Terminal(stderr=as_json, highlight=False, soft_wrap=True)
-    found = _in_results(folder, case)
-    wanted = {
-        "Python": python,
-        RELEASE: torch,
-        "commit": find_commit(root, commit) if commit else None,
-        "machine": machine,
-    }
-    one = _choose(found, wanted, case, commands_of(matrix_beside_records(root)))
+    where = {"python": python, "torch": torch, "machine": machine}
+    if row := _row_of(root, case):
+        if commit or results or keep:
+            raise SpecError(f"{case}: the observatory has no --commit, --results and --keep")
+        raise typer.Exit(_repeat_observed(root, console, row, case, where, as_json))
+    folder = results_folder(results, root)
+    one = _newest(root, folder, case, find_commit(root, commit) if commit else None, where)
     place = f"{case_name(one)} in {one.cell.id} at {one.commit[:8]}"
     console.print(Text(f"{place}, recorded {one.recorded_at[:16]} on {one.machine.name}", "bold"))
     console.print(f"recorded: {outcome_of(one)}")
@@ -94,85 +92,85 @@ def repeat_command(
             again=asdict(repeated.again),
         )
     else:
-        _print(console, repeated, keep=keep)
+        _print(console, repeated.judged, outcome_of(repeated.again))
+        if keep:
+            console.print(f"kept: {repeated.folder}")
     raise typer.Exit(EXIT_CODES.get(repeated.judged.kind, _DIFFERS))
 
 
-def _in_results(results: Path, case: str) -> list[RunRecord]:
-    """Return the records of a case.
-
-    Raises:
-        ResultsError: If the folder has no records at all.
-        UnknownNameError: If there is none of this case.
-    """
-    index = open_index(results)
-    check_any(index, results)
-    cases = {case_name(entry.case) for entry in index.entries}
-    names = matching_cases(case, cases)
-    return list(
-        index.read(
-            entry
-            for entry in index.entries
-            if not {entry.case.workload, case_name(entry.case)}.isdisjoint(names)
-        )
-    )
-
-
-def _choose(
-    found: Sequence[RunRecord],
-    wanted: Mapping[str, str | None],
-    asked: str,
-    measured_by: Mapping[str, Mapping[str, str]],
+def _newest(
+    root: Path, results: Path, asked: str, commit: str | None, where: Mapping[str, str | None]
 ) -> RunRecord:
     """Return the newest record that fits.
 
     Raises:
+        ResultsError: If the folder has no records at all, or none fits.
         UnknownNameError: If a name is that of nothing.
-        ResultsError: If it is known, but of no record that fits.
-        SpecError: If they are of several cases.
+        SpecError: If those that fit are of several cases.
     """
-    left: Sequence[RunRecord] = found
-    for name, text in wanted.items():
-        if text is None:
-            continue
-        known = {_value(record, name) for record in left}
-        every = {_value(record, name) for record in found}
-        # A commit is known to git, and another name to records that another option left out.
-        names = (
-            recorded(name, [text], every, measured_by.get(name)) if name != "commit" else {text}
+    index = open_index(results)
+    check_any(index, results)
+    names = matching_cases(asked, {case_name(entry.case) for entry in index.entries})
+    found = [
+        entry
+        for entry in index.entries
+        if not {entry.case.workload, case_name(entry.case)}.isdisjoint(names)
+        and commit in (None, entry.commit)
+    ]
+    if not found:
+        raise ResultsError(
+            f"{asked} has no record of commit {commit}", hint="ivhl results lists the records"
         )
-        left = [record for record in left if _value(record, name) in names]
-        if not left:
-            listed = sorted(known, key=release_key if name == RELEASE else str)
-            raise ResultsError(
-                f"{asked} has no such record of {name} {text}",
-                hint=f"known: {some(listed, _LISTED)}",
-            )
-    cases = sorted({case_name(record) for record in left})
-    if len(cases) > 1:
-        raise SpecError(
-            f"{asked} has records of {counted(len(cases), 'case')}",
-            hint=f"name one: {some(cases, _LISTED)}",
+    found = [*narrow(found, matrix_beside_records(root), **where)]
+    the_one("case", asked, {case_name(entry.case) for entry in found})
+    (newest,) = index.read([max(found, key=lambda entry: entry.recorded_at)])
+    return newest
+
+
+def _row_of(root: Path, case: str) -> Library | None:
+    rows = read_rows(root / LIBRARIES.parent) if (root / LIBRARIES).is_file() else ()
+    return next((row for row in rows if row.name == case.partition("/")[0]), None)
+
+
+def _repeat_observed(
+    root: Path,
+    console: Terminal,
+    row: Library,
+    case: str,
+    where: Mapping[str, str | None],
+    as_json: bool,  # noqa: FBT001  (an option)
+) -> int:
+    """Ask again what the newest record of the observatory says; return the exit code."""
+    observatory = Observatory(root / LIBRARIES.parent, console.print)
+    known = [(f"{one.library}/{one.case}/{one.ask}", one) for one in observatory.known.values()]
+    name = the_one("case", case, {name for name, _ in known})
+    of_case = [one for named, one in known if named == name]
+    try:
+        found = narrow(of_case, None, **where)
+    except UnknownNameError as error:
+        raise ResultsError(f"{name} has no such record: {error}", hint=error.hint) from error
+    newest = max(found, key=lambda one: (release_key(one.torch), one.at))
+    place = f"{name} in {newest.cell}"
+    console.print(Text(f"{place}, recorded {newest.at[:16]} on {newest.machine}", "bold"))
+    console.print(f"recorded: {newest.why or newest.status}")
+    again = observatory.again(newest, row)
+    judged = repetition_of(newest, again)
+    if as_json:
+        print_json(
+            "ivhl.repetition/1",
+            **picked(judged, "kind because beside"),
+            lock=f"{newest.lock} {newest.overlay or ''}".strip(),
+            recorded=newest.why or newest.status,
+            again=again.model_dump(by_alias=True),
         )
-    return max(left, key=lambda record: record.recorded_at)
+    else:
+        _print(console, judged, again.why or again.status)
+    return EXIT_CODES.get(judged.kind, _DIFFERS)
 
 
-def _value(record: RunRecord, name: str) -> str:
-    values = {
-        "Python": record.cell.python,
-        RELEASE: record.cell.torch,
-        "commit": record.commit,
-        "machine": record.machine.name,
-    }
-    return values[name]
-
-
-def _print(console: Terminal, repeated: Repeated, *, keep: bool) -> None:
-    judged = repeated.judged
-    console.print(f"again: {outcome_of(repeated.again)}")
+def _print(console: Terminal, judged: Repetition, now: str) -> None:
+    console.print(f"again: {now}")
     word, style = _WORDS.get(judged.kind, (f"differs, {judged.kind}", "red"))
     console.print(Text(f"{word}: {judged.because}", style))
     for line in judged.beside:
         console.print(f"  {line}")
-    if keep:
-        console.print(f"kept: {repeated.folder}")

@@ -41,11 +41,14 @@ _COUNTS: Final = ("graphs", "breaks", "recompiles", "s")
 _TIERS: Final[dict[str, Tier]] = {"default": "default", "all": "extended", "next": "next"}
 
 
-@app.command("run", context_settings={"allow_interspersed_args": False})
+@app.command("run", context_settings={"ignore_unknown_options": True})
 def run_command(
     *,
     script: Annotated[Path, typer.Argument(help="A Python script.")],
-    arguments: Annotated[list[str] | None, typer.Argument(help="Its own arguments.")] = None,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(help="Its own arguments; after -- if ivhl has such an option."),
+    ] = None,
     torch: options.Releases = None,
     python: options.Pythons = None,
     requirement: options.With = None,

@@ -11,7 +11,6 @@ from rich.text import Text
 from ivhl.bench.checks import check_device
 from ivhl.bench.trial import Trial, try_case
 from ivhl.cli import app, options
-from ivhl.cli.complete import complete_from
 from ivhl.cli.declared import declared, interpreter_of, locked
 from ivhl.cli.names import selection_of, the_one
 from ivhl.cli.screen import LINES
@@ -45,8 +44,7 @@ def try_command(
         list[str] | None,
         typer.Argument(
             help="Workloads (default: all, in their core variant); or a target outside of a "
-            "project, e.g. torch.nn.functional:softmax.",
-            autocompletion=complete_from("workload"),
+            "project, e.g. torch.nn.functional:softmax."
         ),
     ] = None,
     python: options.OnePython = None,

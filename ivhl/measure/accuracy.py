@@ -18,7 +18,7 @@ from ivhl.measure.leaves import leaves_of
 from ivhl.records.record import LARGEST_VALUE, OutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from torch import Tensor
 
@@ -643,11 +643,7 @@ def scales_of(
         name: _share_of_noise(eager[f"grad.{name}"], gradient, ROUNDINGS * rounding_of_gradients)
         for name, gradient in gradients.items()
     }
-    # A mean of terms that cancel, such as that of a second normalization, is exactly 0 in float64.
-    buffers: dict[str, float] = {}
-    for path, value in largest.items():
-        if _kind(path) == "model" and path.removeprefix("model.") not in noise:
-            buffers[_last_name(path)] = max(buffers.get(_last_name(path), 0.0), value)
+    buffers = _largest_buffers(largest, noise)
     scales = []
     for path, reference in exact.items():
         kind, scale, moved = _kind(path), largest[path], 0.0
@@ -694,6 +690,18 @@ def _kind(path: str) -> str:
     if parts[0] == "optimizer":
         return ".".join(parts[:2])
     return parts[0].partition("[")[0]
+
+
+def _largest_buffers(largest: Mapping[str, float], gradients: Collection[str]) -> dict[str, float]:
+    """Return the largest value of all buffers of a name, such as ``running_mean``.
+
+    A mean of terms that cancel, as that of a second normalization, is exactly 0 in float64.
+    """
+    found: dict[str, float] = {}
+    for path, value in largest.items():
+        if _kind(path) == "model" and path.removeprefix("model.") not in gradients:
+            found[_last_name(path)] = max(found.get(_last_name(path), 0.0), value)
+    return found
 
 
 def _last_name(path: str) -> str:

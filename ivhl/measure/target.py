@@ -369,8 +369,9 @@ def guess_of() -> Guess:
         else:
             return guess
     raise TargetError(
-        f"the inputs of {target().expression} cannot be guessed: give them, e.g. --input 8,64, or "
-        "call it in a function of a file of yours" + "".join(f"\n  not {line}" for line in tried)
+        f"the inputs of {target().expression} cannot be guessed: give them, e.g. --input 8,64 (of "
+        "a row: `inputs`), or call it in a function of a file"
+        + "".join(f"\n  not {line}" for line in tried)
     )
 
 

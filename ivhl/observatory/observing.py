@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from packaging.version import Version
 
-from ivhl.errors import InterpreterError, LockError
+from ivhl.errors import InterpreterError, LockError, SpecError
 from ivhl.instrument import INSTRUMENT
 from ivhl.machine.identity import BY_PROCESSOR, this_machine
 from ivhl.machine.memory import memory_limit
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import lock_state
+from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import Effort
 from ivhl.observatory.record import (
     LARGEST,
@@ -43,12 +44,13 @@ from ivhl.script.cells import MARK, SHIPPED, cell_in_use, cells_folder
 from ivhl.script.overlay import UnavailableError
 from ivhl.script.trying import TargetTried, try_in
 from ivhl.script.verdict import first_line, verdict
+from ivhl.tracker.changes.repetition import Repetition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from ivhl.matrix.spec import CellSpec
     from ivhl.observatory.rows import AskedCase, Library
+    from ivhl.tracker.changes.kinds import Kind
 
 RECORDS: Final = "records"
 LOCKS: Final = "locks"
@@ -57,7 +59,7 @@ EFFORT: Final = Effort(deadline_s=300.0, memory_limit=min(8 << 30, memory_limit(
 # CPU seconds of a case without an earlier record, and GB of what has to be made.
 _USUAL_S: Final = 25.0
 _CELL_GB: Final = 7.0
-_OVERLAY_GB: Final = 0.1
+_OVERLAY_GB: Final = 0.02
 # Load for each CPU at which a time limit says more of the machine than of the case.
 _BUSY: Final = 1.5
 
@@ -68,12 +70,14 @@ class LibraryInCell:
 
     Attributes:
         lock: SHA-256 of the cell's lock; ``None`` if it cannot exist.
+        repeats: The record that is repeated, in its own environment; the second run is not kept.
     """
 
     cell: CellSpec
     lock: str | None
     library: Library
     questions: tuple[AskedCase, ...]
+    repeats: Observed | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,12 +95,15 @@ class Observatory:
     Args:
         folder: ``observatory`` of a checkout.
         tell: Called with each line for the person who waits.
+
+    Attributes:
+        known: The newest record of each case in each cell, by each machine.
     """
 
     def __init__(self, folder: Path, tell: Callable[[str], object]) -> None:
         self._folder, self._tell = folder, tell
         self._machine = this_machine(BY_PROCESSOR).name
-        self._known = read_observed(folder / RECORDS, tell)
+        self.known = read_observed(folder / RECORDS, tell)
 
     def work(
         self, libraries: Iterable[Library], cells: Sequence[CellSpec], *, force: bool = False
@@ -144,7 +151,8 @@ class Observatory:
     def _is_answered(
         self, library: Library, question: AskedCase, cell: CellSpec, lock: str | None
     ) -> bool:
-        record = self._known.get(self._key(library, question, cell))
+        key = Key(library.name, question.case, question.ask, cell.id, self._machine)
+        record = self.known.get(key)
         return (
             record is not None
             and (record.row, record.lock, record.instrument)
@@ -152,16 +160,40 @@ class Observatory:
             and (record.overlay is None or self._lock_file(record.overlay).is_file())
         )
 
-    def _key(self, library: Library, question: AskedCase, cell: CellSpec) -> Key:
-        return Key(library.name, question.case, question.ask, cell.id, self._machine)
-
     def _lock_file(self, name: str) -> Path:
         return self._folder / LOCKS / f"{name}.txt"
+
+    def again(self, recorded: Observed, row: Library) -> Observed:
+        """Ask again what a record says, in an environment of both its locks; nothing is kept.
+
+        Args:
+            recorded: The record.
+            row: The row of its library.
+
+        Raises:
+            SpecError: If the row, its file or the lock of the cell is another today, or nothing can
+                be said now.
+        """
+        cell = CellSpec(recorded.python, recorded.torch)
+        lock = lock_state(SHIPPED, cell).sha256
+        asked = tuple(one for one in row.questions if one.row == recorded.row)
+        if asked and lock == recorded.lock:
+            work = LibraryInCell(
+                cell=cell, lock=lock, library=row, questions=asked, repeats=recorded
+            )
+            for found in self.run([work]):
+                return found
+            raise SpecError(f"{recorded.library} in {cell.id}: no verdict now")
+        what = "lock of its cell" if asked else "row of its case"
+        raise SpecError(
+            f"{recorded.library} in {cell.id}: the {what} has changed since {recorded.at[:10]}",
+            hint="check out a commit of that day, or run `ivhl observe`",
+        )
 
     def estimate(self, work: Sequence[LibraryInCell]) -> RunCost:
         """Return what a run of the work takes, by earlier records of the same cases."""
         took = defaultdict(list)
-        for record in self._known.values():
+        for record in self.known.values():
             took[record.library, record.case, record.ask].append(record.cpu_s)
         seconds = [
             mean(took.get((one.library.name, question.case, question.ask), (_USUAL_S,)))
@@ -194,7 +226,9 @@ class Observatory:
         for one in work:
             took = _Took()
             try:
-                with cell_in_use(one.cell, one.library.requirements) as place:
+                name = one.repeats.overlay if one.repeats is not None else None
+                text = self._lock_file(name).read_text(encoding="utf-8") if name else None
+                with cell_in_use(one.cell, one.library.requirements, text) as place:
                     environment = self._environment_of(one, place)
                     for question in one.questions:
                         shared = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
@@ -216,7 +250,8 @@ class Observatory:
                 for question in one.questions:
                     yield self._kept(one, question, tried, took, unavailable=error.kind)
             except LockError as error:
-                self._tell(f"{one.cell.id} {one.library.name}: not run: {error}")
+                text = str(error).removeprefix(f"{one.cell.id}: ")
+                self._tell(f"{one.cell.id} {one.library.name}: not run: {text}; {error.hint}")
 
     def _environment_of(self, work: LibraryInCell, place: Path) -> dict[str, str | None]:
         """Return version and lock of what the library adds to a cell, and keep that lock."""
@@ -259,9 +294,28 @@ class Observatory:
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             # The code under test runs in the process that reports.
             record = Observed.model_validate(about | _found(_UNREADABLE))
-        append(self._folder / RECORDS, record)
-        self._known[record.key] = record
+        if work.repeats is None:
+            append(self._folder / RECORDS, record)
+            self.known[record.key] = record
         return record
+
+
+def repetition_of(recorded: Observed, again: Observed) -> Repetition:
+    """Say whether a second run has the same verdict, failure and graph breaks as a record."""
+    before, now = (
+        (
+            one.status,
+            one.failure and (one.failure.failure_class, one.failure.exception),
+            sum(reason.count for reason in one.graph_breaks),
+            one.recompiles,
+        )
+        for one in (recorded, again)
+    )
+    if before == now:
+        return Repetition("unchanged", "the same verdict and graph breaks")
+    worse = again.status != "works" or (recorded.status == "works" and now[2:] > before[2:])
+    kind: Kind = "fixed" if not worse else "fails" if again.status != "works" else "degraded"
+    return Repetition(kind, f"{recorded.why or 'works'} then, {again.why or 'works'} now")
 
 
 def _undecided(tried: TargetTried) -> str:

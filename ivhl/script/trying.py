@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _USER: Final = "ivhl"
 _HEADERS: Final = "precompiled_headers"
 
+
 @dataclass(frozen=True, slots=True)
 class TargetTried:
     """What is known of a target in a cell.

@@ -43,7 +43,7 @@ def first_line(tried: TargetTried) -> str:
         if failure["exception"] == "ModuleNotFoundError":  # there is no project here
             message = message.partition(";")[0]
             is_package = "." not in message  # and no module of one that is there
-            message += "; --with PACKAGE installs it" * is_package
+            message += "; --with PACKAGE (of a row: `with`) installs it" * is_package
         number_of_break = dynamo_id(failure["message"])
         where = failure.get("where") or "<"
         where = "" if where.startswith("<") else f" at {where}"

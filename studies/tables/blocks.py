@@ -48,7 +48,7 @@ class PageBlock:
 
 def pages(root: Path) -> list[Path]:
     """Return the pages that may have blocks."""
-    ours = (*(root / "docs").rglob("*.md"), *(root / "examples").glob("*.md"))
+    ours = (root / "docs").rglob("*.md")
     return [root / "README.md", root / "CONTRIBUTING.md", *sorted(ours)]
 
 

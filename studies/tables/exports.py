@@ -336,34 +336,6 @@ def detection(root: Path) -> list[str]:
     return [*markdown(head, lines), "", _conditions([dev, fresh])]
 
 
-def libraries(root: Path) -> list[str]:
-    """Return what ivhl and the plain script answer of the same models of examples/libraries."""
-    path = root / "examples" / "libraries" / "answers.json"
-    export = json.loads(path.read_text(encoding="utf-8"))
-    head = ["library", "cell", "", "speedup", "breaks", "frames eager", "recompiles"]
-    lines = []
-    for row in export["rows"]:
-        ours, theirs = row["ivhl"], row["plain"]
-        place = [f"`{row['library']}`", f"{row['python']}, {row['torch']}"]
-        lines.append([*place, "ivhl", library_answer(ours), *_facts_of(ours)])
-        lines.append([*place, "plain", library_answer(theirs), *_facts_of(theirs)])
-    loads = [row["load_average"] for row in export["rows"]]
-    load = f"load average {min(loads):.1f} to {max(loads):.1f}"
-    return [*markdown(head, once(lines)), "", f"commit {export['commit'][:7]}, {load}."]
-
-
-def library_answer(answer: dict[str, Any]) -> str:
-    """Return a speedup with the interval of its rounds, or how the case failed."""
-    if answer["failure"]:
-        return str(answer["failure"])
-    return f"{answer['speedup']:.2f} [{answer['low']:.2f}, {answer['high']:.2f}]"
-
-
-def _facts_of(answer: dict[str, Any]) -> list[str]:
-    facts = (answer[name] for name in ("breaks", "frames_eager", "recompiles"))
-    return ["-" if fact is None else str(fact) for fact in facts]
-
-
 def _load(root: Path, name: str) -> dict[str, Any]:
     data: dict[str, Any] = json.loads((root / "studies" / name).read_text(encoding="utf-8"))
     return data
@@ -388,7 +360,6 @@ FROM_EXPORTS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "peers-operations": partial(peers, suite="ops", sizes=("medium", "large")),
     "peers-force-fields": partial(peers, suite="mlff", sizes=("H2O", "C6H6")),
     "detection": detection,
-    "libraries": libraries,
     "planted": planted,
     "confirmation": confirmation,
     "rollout": rollout,

@@ -89,9 +89,6 @@ REPEATED_CELL: Final = "py3.12-torch2.15.0"
 STAIRCASE: Final = "vm-core1"
 
 
-EXAMPLES: Final = ("x_transformers", "e3nn", "torchdiffeq", "timm")
-
-
 @cache
 def _load(root: Path) -> tuple[RunRecord, ...]:
     """Return the records of ``MACHINE`` in locked cells."""
@@ -241,18 +238,6 @@ def exponential(root: Path) -> list[str]:
             ["compiled", *(_time(records, place) for place in places)],
         ],
     )
-
-
-def examples(root: Path) -> list[str]:
-    """Return the speedups of the projects in examples/, or how they failed, by cell."""
-    columns = list(product(PYTHONS, RELEASES))
-    rows = []
-    for name in EXAMPLES:
-        records = _newest_of(load_records(root / "examples" / name / "results").records)
-        for workload in ("model.forward", "model.step"):
-            places = [TablePlace(workload, "small", "compiled", *cell) for cell in columns]
-            rows.append([f"`{name}`", workload, *(_speedup(records, place) for place in places)])
-    return markdown(["project", "workload", *(_cell(*cell) for cell in columns)], once(rows))
 
 
 def loops(root: Path) -> list[str]:
@@ -428,7 +413,6 @@ FROM_RECORDS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "goals": goals,
     "force-field": force_field,
     "edge-list": edge_list,
-    "examples": examples,
     "exponential": exponential,
     "loops": loops,
     "spread": spread,

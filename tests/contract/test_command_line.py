@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
-import typer
 from rich.text import Text
 from typer.testing import CliRunner
 
-from ivhl.cli import COMMANDS, RENAMED, app
+from ivhl.cli import COMMANDS, app
 from ivhl.cli.screen import LINES, screen
 from ivhl.errors import SpecError
 from ivhl.matrix.spec import CellSpec
@@ -150,21 +149,6 @@ def test_no_table_loses_its_results_whatever_the_length_of_a_name(
     assert max(map(len, lines)) <= columns
     assert sum("3.21x [" in line for line in lines) == 1
     assert variant in "".join(line[: columns - 22].strip() for line in lines)
-
-
-@pytest.mark.parametrize("old", RENAMED)
-def test_a_name_of_before_is_refused_with_that_of_today(old: str) -> None:
-    refused = CliRunner().invoke(app, old.split()).exception
-    assert isinstance(refused, SpecError)
-    new = RENAMED[old]
-    assert str(refused) == f"ivhl {old}: this is now {new}"
-    # What is named exists.
-    words = new.split()
-    if words[0] == "ivhl":
-        group = typer.main.get_group(app)
-        assert words[1] in COMMANDS
-        command = group.get_command(None, words[1])  # type: ignore[arg-type]
-        assert command is not None
 
 
 @pytest.mark.parametrize("command", ["advise", "compat", "regressions"])

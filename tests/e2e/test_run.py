@@ -51,7 +51,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "ivhl", "run", "--json", "--python", "3.13"),
-                *(*named, *options, "script.py", *arguments),
+                *(*named, "script.py", *options, *arguments),
             ],
             cwd=folder,
             env=environment,
@@ -68,13 +68,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
 
 
 def test_a_script_says_which_release_refuses_this_python(run: Callable[..., Any]) -> None:
-    code, told = run(FOUNDING, "--torch", "x")
+    code, told = run(FOUNDING, "--own", "--", "--torch", "x")
     old, new = (cell["outcome"] for cell in told["cells"])
     assert code == 7
     assert told["differences"] == [["py3.13-torch2.5.1", "py3.13-torch2.15.0"]]
     assert "Dynamo is not supported on Python 3.13+" in old["message"]
     assert new["ending"] == "exit 0"
-    assert new["output"].startswith("['--torch', 'x'] torch.Size([2, 3]) 2.15.0")
+    assert new["output"].startswith("['--own', '--torch', 'x'] torch.Size([2, 3]) 2.15.0")
     # Both sides of the boundary were run again.
     assert old["runs"] == new["runs"] == 2
     assert not old["flaky"]
@@ -202,9 +202,10 @@ def test_a_cell_that_is_left_half_made_is_made_again(run: Callable[..., Any]) ->
         ("cumsum_dtype", "compiled torch.int64", "compiled torch.bfloat16"),
         ("dropout_alias", "[1.0, 1.0, 1.0, 1.0]", "[2.0, 2.0, 2.0, 2.0]"),
         ("grad_of_view", "compiled [[0.0, 0.0, 1.0]", "compiled [[0.0, 0.0, 2.0]"),
+        ("optimizer_attribute", "compiled [0.5, 0.5", "compiled [1.0, 1.0"),
     ],
 )
-def test_reproducers_of_reported_issues_end_as_reported(
+def test_reproducers_end_as_the_documents_say(
     run: Callable[..., Any], name: str, old: str, new: str
 ) -> None:
     code = (REPRODUCERS / f"{name}.py").read_text(encoding="utf-8")

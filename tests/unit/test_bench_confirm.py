@@ -472,11 +472,6 @@ def test_less_is_measured_again_where_both_runs_are_of_one_hour(
     assert bool(suspects_on("bench", verdict)) == suspected
 
 
-def test_the_old_command_names_the_new_one() -> None:
-    done = CliRunner().invoke(app, ["confirm", "--base", "main"])
-    assert str(done.exception) == "ivhl confirm: this is now ivhl gate --confirm"
-
-
 @pytest.mark.parametrize(
     ("options", "asked"),
     [

@@ -11,11 +11,14 @@ import pytest
 
 from ivhl.errors import SpecError
 from ivhl.observatory.record import append
-from studies.checked import main, script_of
+from studies import checked
+from studies.checked import drawn, main, script_of
 from tests.unit.test_signatures import made
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from ivhl.observatory.record import Observed
 
 # Functions of a row: right, wrong and failing once they are compiled.
 FUNCTIONS = """\
@@ -117,3 +120,39 @@ def test_the_script_tells_right_wrong_and_failing_apart(  # noqa: PLR0917  (a ta
     assert said in done.stdout
     if code < 2:
         assert "compiled-float64" in done.stdout
+
+
+def test_of_what_works_a_share_is_drawn_and_all_that_is_wrong_or_fails_when_compiled() -> None:
+    failure = {"phase": "compile", "class": "compile", "exception": "", "message": "m"}
+    failure |= {"where": "", "frame": ""}
+    works = [made(case=f"c{number}", status="works") for number in range(40)]
+    records = [
+        *works,
+        made(case="bad", status="wrong"),
+        made(case="fails", status="failed", failure=failure),
+        made(case="absent", status="failed", failure=failure | {"phase": "import"}),
+    ]
+    found = drawn(records, 10, seed=1)
+    assert [one.case for one in found[4:]] == ["bad", "fails"]
+    assert {one.status for one in found[:4]} == {"works"}
+    assert found == drawn(records[::-1], 10, seed=1)
+    assert found[:4] != drawn(records, 10, seed=2)[:4]
+
+
+def test_what_scripts_say_is_noted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for case, status in (("a", "works"), ("b", "wrong")):
+        append(tmp_path / "records", made(case=case, status=status))
+    (tmp_path / "checked").mkdir()
+    asked: list[str] = []
+
+    def run(record: Observed, _: Path) -> tuple[int, str]:
+        asked.append(record.case)
+        return 0, "compiled code is as exact as eager"
+
+    monkeypatch.setattr(checked, "run_script", run)
+    for disagree in (1, 0):  # what has a line is not run again
+        assert main(["--draw", "100", "--observatory", str(tmp_path)]) == disagree
+    assert asked == ["a", "b"]
+    lines = (tmp_path / "checked" / "outcomes.csv").read_text(encoding="utf-8").splitlines()
+    assert lines[0].startswith("library,version,case,ask,cell,recorded,at,exit,agrees,says")
+    assert [line.split(",")[8] for line in lines[1:]] == ["yes", "no"]

@@ -100,7 +100,7 @@ def recorded_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("attribute torch2.5 torch2.6.0", "cell 'torch2.5' is part of 2 names"),
         ("attribute 12-TORCH2.5 12-torch2.6 --case OPS.T", "case 'OPS.T' is part of 2 names"),
         ("attribute 12-torch2.5 12-torch2.6 --machine nope", "unknown machine 'nope'"),
-        ("repeat OPS.T", "OPS.T has records of 2 cases"),
+        ("repeat OPS.T", "case 'OPS.T' is part of 2 names"),
         ("repeat TWO --torch 9.9", "unknown PyTorch release '9.9'"),
         ("try TWO --python 3", "Python '3' is part of 2 names"),
     ],

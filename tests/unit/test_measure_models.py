@@ -9,7 +9,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is only in the cells")
 
-from ivhl.measure.accuracy import _error_of_move, scales_of  # noqa: E402
+from ivhl.measure.accuracy import (  # noqa: E402  (torch first)
+    _error_of_move,
+    eager_is_sound,
+    judge_eager,
+    scales_of,
+)
 from ivhl.measure.exact import Exact  # noqa: E402
 from ivhl.measure.leaves import difference, leaves_of  # noqa: E402  (torch first)
 from ivhl.measure.models import Held, Loss, cast_model, default_call, held_copy  # noqa: E402
@@ -219,6 +224,25 @@ def test_a_loss_that_cancels_may_be_as_far_off_as_the_outputs_that_it_sums() -> 
         scales[name] = scales_of(case.workload, eager, exact, {})[1]
     assert (scales["good.block"].tolerance, scales["good.block"].rounding) == (3.0, 3.0)
     assert (scales["good.cnn_step"].tolerance, scales["good.cnn_step"].rounding) == (1e-6, 1e-6)
+
+
+def test_a_running_mean_that_is_exactly_zero_may_be_rounded_and_no_more() -> None:
+    (case,) = select_cases(load_workloads("tests.e2e.models:WORKLOADS"), names=["good.block"])
+    norm, x = torch.nn.BatchNorm2d, torch.randn(4, 3, 8, 8)
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3), norm(8), torch.nn.Conv2d(8, 8, 1, bias=False), norm(8)
+    )
+    twin = copy.deepcopy(model).double()
+    model(x), twin(x.double())
+    eager, exact = (
+        {f"model.{name}": buffer for name, buffer in one.named_buffers()} for one in (model, twin)
+    )
+    assert exact["model.3.running_mean"].abs().max() < 1e-15 < eager["model.3.running_mean"].std()
+    scales = scales_of(case.workload, eager, exact, {})
+    for extra, sound in ((0.0, True), (1e-6, False)):
+        off = eager | {"model.3.running_mean": eager["model.3.running_mean"] + extra}
+        errors = judge_eager(list(exact), list(off.values()), list(exact.values()))
+        assert all(map(eager_is_sound, errors, scales)) == sound
 
 
 @pytest.mark.parametrize(("beside", "jumps"), [(2.0**-20, True), (0.5, False)])

@@ -71,7 +71,7 @@ def test_the_folders_of_this_machine_are_known(tmp_path: Path) -> None:
 
 def test_no_committed_record_names_a_folder_of_its_machine() -> None:
     root = Path(__file__).parents[2]
-    files = [*root.glob("results/*/records/*.jsonl"), *root.glob("examples/*/results/*/records/*")]
+    files = [*root.glob("results/*/records/*.jsonl"), *root.glob("observatory/records/*.jsonl")]
     assert files
     named = re.compile(r"(?<![\w.<>])/(?:work|root|home|tmp|check|Users)/")
     found = {path.name: one[0] for path in files if (one := named.search(path.read_text()))}

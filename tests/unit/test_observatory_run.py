@@ -12,18 +12,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from ivhl.cli import app, observe
+from ivhl.cli import app, observe, repeat
+from ivhl.cli.schemas import SCHEMAS
 from ivhl.errors import LockError, UnknownNameError
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import Effort
 from ivhl.observatory import observing
-from ivhl.observatory.observing import LibraryInCell, Observatory
-from ivhl.observatory.record import read_observed
+from ivhl.observatory.observing import LibraryInCell, Observatory, repetition_of
+from ivhl.observatory.record import Break, read_observed
 from ivhl.observatory.rows import read_rows
 from ivhl.script.cells import MARK
 from ivhl.script.overlay import UnavailableError
 from ivhl.script.running import network_can_be_left
 from ivhl.script.trying import TargetTried
+from tests.builders.observatory import failed, make_observed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,7 +37,7 @@ from pathlib import Path
 import torch
 
 def good(x):
-    return x * 2
+    return x * 1234.5
 
 def raises():
     raise OSError("no weights in /home/somebody/weights.bin")
@@ -117,7 +119,11 @@ def observatory(tmp_path: Path, cell: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (folder / "functions" / "demo_cases.py").write_text(LIBRARY)
 
     @contextmanager
-    def in_use(_: CellSpec, requirements: Sequence[str]) -> Iterator[Path]:
+    def in_use(
+        _: CellSpec, requirements: Sequence[str], overlay: str | None = None
+    ) -> Iterator[Path]:
+        if overlay is not None:
+            (tmp_path / "overlay").write_text(overlay)
         if "vanished" in requirements:
             raise LockError("vanished was not found in the package registry")
         if "pinned" in requirements:
@@ -215,6 +221,19 @@ def test_a_failure_names_its_places_and_a_target_after_it_works(observatory: Pat
     assert (good.second.inputs, good.second.recompiles) == ("5", 1)
     assert min(good.cpu_s, good.compile_s, good.eager_s, good.compiled_s) > 0
     assert (observatory / "locks" / f"{good.overlay}.txt").read_text().startswith("demo==1.2")
+
+
+def test_the_cache_of_a_cell_has_what_each_first_compile_needs_and_no_code_of_a_case(
+    observatory: Path, cell: Path
+) -> None:
+    pytest.importorskip("torch")
+    table(observatory, good=of_file("good"))
+    found, _ = ask(observatory)
+    assert found["good"].status == "works"
+    sources = [path.read_text() for path in (cell / "inductor").rglob("*.cpp")]
+    assert any("2.0" in source for source in sources)  # the throwaway
+    assert not any("1234.5" in source for source in sources)
+    assert list((cell / "inductor" / "precompiled_headers").rglob("*.h"))
 
 
 def test_time_and_memory_of_a_case_have_limits(
@@ -441,12 +460,60 @@ def test_the_command_asks_what_is_named_and_prints_each_verdict(
     dry = run.invoke(app, [*words, "DEM", "--dry-run"])
     assert dry.output.startswith("4 runs, about 0.028 h of a core")
     assert not (observatory / "records").exists()
-    assert run.invoke(app, [*words, "--shard", "2/2"]).output.endswith("nothing to run\n")
+    assert run.invoke(app, [*words, "--shard", "2/2"]).output.endswith("--force runs all again\n")
     done = run.invoke(app, [*words, "demo"])
     assert done.exit_code == 0
     lines = done.output.splitlines()
     assert lines[1].startswith("1/4 py3.12-torch2.15.0 demo a forward: works, 2.00x as fast")
     assert lines[4] == "4/4 py3.12-torch2.6.0 demo b forward: wrong in phase compile: off"
     assert lines[5] == "works 2, wrong 2"
-    assert run.invoke(app, words).output.endswith("nothing to run\n")
+    assert run.invoke(app, words).output.endswith("--force runs all again\n")
     assert "works 2" in run.invoke(app, [*words, "--force"]).output
+
+
+def test_a_record_is_repeated_in_an_environment_of_both_its_locks(
+    observatory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = {"phase": "compile", "failure_class": "wrong", "exception": "", "message": "off"}
+    found: list[dict[str, Any]] = [{"eager_s": 2.0, "compiled_s": 1.0}]
+    monkeypatch.setattr(observing, "try_in", lambda *_, **__: TargetTried(found[-1], ""))
+    monkeypatch.setattr(observing, "find_interpreter", lambda *_: None)
+    monkeypatch.setattr(observe, "find_root", lambda: observatory.parent)
+    monkeypatch.setattr(repeat, "find_root", lambda: observatory.parent)
+    table(observatory, a=of_file("a"), b=of_file("b"))
+    run = CliRunner()
+    assert run.invoke(app, ["observe", "--torch", "2.6.0,2.15.0"]).exit_code == 0
+    kept = (observatory / "records" / "demo.jsonl").read_text()
+    words = ["repeat", "demo/a", "--torch", "2.6"]
+    done = run.invoke(app, words)
+    assert done.exit_code == 0
+    assert done.output.startswith("demo/a/forward in py3.12-torch2.6.0, recorded 2")
+    assert done.output.endswith("reproduces: the same verdict and graph breaks\n")
+    assert (observatory.parent / "overlay").read_text() == "demo==1.2 --hash=sha256:00\n"
+    found.append({"failure": bad | {"where": ""}})
+    done = run.invoke(app, [*words, "--json"])
+    assert done.exit_code == 7
+    SCHEMAS["repetition"].validate_json(done.stdout)
+    assert json.loads(done.stdout)["kind"] == "fails"
+    assert (observatory / "records" / "demo.jsonl").read_text() == kept
+    assert "is part of 2 names" in str(run.invoke(app, ["repeat", "demo/"]).exception)
+    assert "has no --commit" in str(run.invoke(app, [*words, "--commit", "HEAD"]).exception)
+    table(observatory, a=of_file("a + 0"), b=of_file("b"))
+    refused = run.invoke(app, words)
+    assert "the row of its case has changed since" in str(refused.exception)
+
+
+@pytest.mark.parametrize(
+    ("now", "kind"),
+    [
+        ({}, "unchanged"),
+        ({"graph_breaks": (Break(text="x", count=2),)}, "degraded"),
+        ({"graph_breaks": ()}, "fixed"),
+        (failed("m"), "fails"),
+    ],
+)
+def test_a_second_run_differs_in_verdict_or_graph_breaks(now: dict[str, Any], kind: str) -> None:
+    first = make_observed(graph_breaks=(Break(text="x", count=1),))
+    changes: dict[str, Any] = {"graph_breaks": first.graph_breaks, "compile_s": 9.0} | now
+    second = make_observed(**changes)
+    assert repetition_of(first, second).kind == kind

@@ -312,7 +312,7 @@ def test_the_command_chooses_one_record_or_says_which(
     def run(*arguments: str) -> Result:
         return CliRunner().invoke(app, ["repeat", *arguments], catch_exceptions=False)
 
-    with pytest.raises(SpecError, match="records of 2 cases"):
+    with pytest.raises(SpecError, match="case 'ops' is part of 2 names"):
         run("ops")
     with pytest.raises(ResultsError, match=r"2\.5\.1: it is in the matrix, but has no record"):
         run("ops.one", "--torch", "2.5.1")
@@ -327,7 +327,7 @@ def test_the_command_chooses_one_record_or_says_which(
         assert raised.value.exit_code == 2
         assert raised.value.hint
     make_commits(root, 1)
-    with pytest.raises(ResultsError, match=r"ops\.one has no such record of commit "):
+    with pytest.raises(ResultsError, match=r"ops\.one has no record of commit "):
         run("ops.one", "--commit", "HEAD")
     with pytest.raises(SpecError, match=r"unknown case 'ops\.onn'"):
         run("ops.onn")

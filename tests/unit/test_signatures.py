@@ -1,7 +1,7 @@
 """What is observed is grouped by its cause, across libraries and releases, and by nothing else.
 
 ``signatures.json`` holds messages as PyTorch 2.5.1, 2.6.0 and 2.15.0 printed them in cells of
-Python 3.12 (``*-torchdiffeq-*``: in the records of ``examples/``), of functions of two modules that
+Python 3.12 (``*-torchdiffeq-*``: of torchdiffeq 0.2.5), of functions of two modules that
 differ in names, lines and shapes; the folders of the machine are replaced.
 """
 

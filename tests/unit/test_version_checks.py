@@ -864,9 +864,3 @@ def test_the_command_judges_by_the_committed_records(
     assert "no record in" in empty.stderr
     missing = runner.invoke(app, ["version-checks", str(tmp_path / "nothing")])
     assert isinstance(missing.exception, SpecError)
-
-
-def test_the_name_of_before_names_the_command_of_today() -> None:
-    done = CliRunner().invoke(app, ["guards", "."])
-    assert isinstance(done.exception, SpecError)
-    assert str(done.exception) == "ivhl guards: this is now ivhl version-checks"

@@ -1,1 +1,0 @@
-"""What ivhl measures of ivhl-example-e3nn: each module here that has a tuple WORKLOADS."""

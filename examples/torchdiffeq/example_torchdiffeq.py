@@ -1,1 +1,0 @@
-"""torchdiffeq==0.2.5, measured by ivhl. All code under test comes from PyPI."""

@@ -1,1 +1,0 @@
-"""What ivhl measures of ivhl-example-x-transformers: each module here that has a tuple WORKLOADS."""
