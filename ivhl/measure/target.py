@@ -65,6 +65,7 @@ _IMAGE: Final = 64
 _TOKENS: Final = 32
 # Seconds of a first look, and the least and most calls of it.
 _LOOK_S: Final = 0.5
+_SETTLES_S: Final = 20.0
 _LOOKS: Final = (5, 200)
 # Bytes of a file, where memory has a limit, too: a target that prints without end fails.
 _LARGEST_FILE: Final = 1 << 30
@@ -608,8 +609,9 @@ def indicative(function: Callable[..., Any], compiled: Callable[..., Any]) -> di
         compiled: The same, compiled.
 
     Returns:
-        ``eager_s`` and ``compiled_s``, medians of a call; ``second``, what a larger batch did, or
-        ``None`` if the target takes none or none is asked for.
+        ``eager_s`` and ``compiled_s``, medians of a call; ``again``, how often equal calls compiled
+        once more, as for each value of a counter; ``second``, what a larger batch did, or ``None``
+        if the target takes none or none is asked for.
     """
     import torch  # noqa: PLC0415
 
@@ -618,13 +620,23 @@ def indicative(function: Callable[..., Any], compiled: Callable[..., Any]) -> di
         function, compiled = parts(lambda _: function), parts(lambda _: compiled)
     with nullcontext() if target().step else torch.no_grad():
         calls = _bound(function, first), _bound(compiled, first)
-        calls[1]()
+        again = _settled(calls[1])
         eager_s, compiled_s = _medians(*calls)
         larger = first._replace(arguments=tuple(map(_larger, first.arguments)))
         second = None
         if target().larger and larger != first and not first.keywords:
             second = _second_shape(function, compiled, larger)
-    return {"eager_s": eager_s, "compiled_s": compiled_s, "second": second}
+    return {"eager_s": eager_s, "compiled_s": compiled_s, "again": again, "second": second}
+
+
+def _settled(call: Callable[[], Any]) -> int:
+    """Call until nothing is compiled any more, or for some seconds; return how often it was."""
+    seen: list[int] = []
+    ends = time.perf_counter() + _SETTLES_S
+    while len(seen) <= 1 or (seen[-1] != seen[-2] and time.perf_counter() < ends):
+        call()
+        seen.append(sum(convert_frame_counts().values()))
+    return seen[-1] - seen[0]
 
 
 def _medians(*calls: Callable[[], Any]) -> list[float]:

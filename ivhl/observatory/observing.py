@@ -43,7 +43,7 @@ from ivhl.script import overlay
 from ivhl.script.cells import MARK, SHIPPED, cell_in_use, cells_folder
 from ivhl.script.overlay import UnavailableError
 from ivhl.script.trying import TargetTried, try_in
-from ivhl.script.verdict import first_line, verdict
+from ivhl.script.verdict import first_line, recompiles, verdict
 from ivhl.tracker.changes.repetition import Repetition
 
 if TYPE_CHECKING:
@@ -375,7 +375,7 @@ def _found(tried: TargetTried) -> dict[str, Any]:
             {"text": tidy(one["text"], LONGEST_MESSAGE), "count": one["count"]}
             for one in facts.get("graph_breaks", ())[:MOST_BREAKS]
         ],
-        "recompiles": sum(one["count"] for one in facts["recompiles"]) if facts else None,
+        "recompiles": recompiles(found) if facts else None,
         "second": second and {name: second.get(name) for name in ("inputs", "recompiles", "off")},
         "error": _worst(found.get("accuracy", ())),
         "compile_s": facts.get("cold_s"),

@@ -10,6 +10,8 @@ from ivhl.tracker.support.messages import dynamo_id
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ivhl.script.trying import TargetTried
     from ivhl.tracker.wording import Status
 
@@ -57,9 +59,11 @@ def first_line(tried: TargetTried) -> str:
         why = second.get("failure") or _likeness(second)
         return f"{status} with inputs {second['inputs']}: {why}"
     eager, compiled = tried.found["eager_s"], tried.found["compiled_s"]
+    again = int(tried.found.get("again", 0))  # e.g. for each value of a counter
+    more = f", {counted(again, 'recompile')} in equal calls" if again else ""
     return (
         f"works, {eager / compiled:.2f}x as fast as eager (indicative: {_time(eager)} to "
-        f"{_time(compiled)} a call)"
+        f"{_time(compiled)} a call){more}"
     )
 
 
@@ -76,6 +80,12 @@ def _time(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"  # noqa: PLR2004
 
 
+def recompiles(found: Mapping[str, Any]) -> int:
+    """Return how often code was compiled again for equal inputs."""
+    counts = (one["count"] for one in found["compile"]["recompiles"])
+    return int(sum(counts) + found.get("again", 0))
+
+
 def details(tried: TargetTried) -> list[str]:
     """Return what else is known, a line each."""
     found = tried.found
@@ -89,7 +99,7 @@ def details(tried: TargetTried) -> list[str]:
         breaks = sum(one["count"] for one in facts["graph_breaks"])
         lines.append(
             f"compiled in {seconds:.1f} s: {counted(facts['graphs'], 'graph')}, "
-            f"{counted(breaks, 'graph break')}, {counted(len(facts['recompiles']), 'recompile')}"
+            f"{counted(breaks, 'graph break')}, {counted(recompiles(found), 'recompile')}"
         )
         texts = (one["text"].splitlines()[0] for one in facts["graph_breaks"][:5])
         lines += [f"graph break: {text}" for text in texts]

@@ -121,6 +121,15 @@ class Keeps(torch.nn.Module):
         self.seen += x.mean(0)
         return y
 
+class Counts(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls, self.inner = 0, torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        self.calls += 1
+        return self.inner(x) * self.calls
+
 class Patches(torch.nn.Module):
     def __init__(self, image_size, channels=3):
         super().__init__()
@@ -457,3 +466,10 @@ def test_what_was_compiled_is_not_compiled_again_for_a_first_look(use: Any) -> N
             call()
         assert indicative(made, compiled)["second"]["recompiles"] == 1
         assert len(graphs) == 2
+
+
+def test_what_compiles_again_in_equal_calls_is_counted_and_timed_afterwards(use: Any) -> None:  # noqa: ANN401
+    use("Counts()", "8,4")
+    assert look()["again"] in {7, 8}  # up to the limit of Dynamo
+    use("images", "2,3,8,8")
+    assert look()["again"] == 0
