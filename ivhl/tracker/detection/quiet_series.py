@@ -111,7 +111,8 @@ def _spreads(differences: Array) -> Array:
     """Return `levels.spread` of each row."""
     size = np.sort(np.abs(differences), axis=1)
     trimmed = size[:, : max(1, int(0.9 * size.shape[1]))]
-    return np.maximum(1.4826 * np.median(size, axis=1), trimmed.mean(axis=1)) / math.sqrt(2)
+    spread: Array = np.maximum(1.4826 * np.median(size, axis=1), trimmed.mean(axis=1))
+    return spread / math.sqrt(2)
 
 
 def _with_errors(sd: Array, se: Array) -> Array:
