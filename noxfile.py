@@ -187,7 +187,7 @@ def gpu(session: nox.Session) -> None:
 @nox.parametrize("torch", [OLDEST_TORCH, NEWEST_TORCH])
 def long(session: nox.Session, torch: str) -> None:
     """Run what `contract` and `unit` leave out, since it compiles for minutes."""
-    install_cell(session, torch)
+    install_cell(session, torch, ".[ase,zarr]")
     folder = "tests/contract" if torch == OLDEST_TORCH else "tests/unit"
     run_tests(session, folder, *SIDE_BY_SIDE, "-m", "full")
 

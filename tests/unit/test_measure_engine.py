@@ -56,7 +56,10 @@ LIBRARY.impl("counted", torch.empty_like, "Meta")
 
 
 # These take half a minute to more than one to compile.
-LONG = ("naive-compiled", "aotinductor")
+LONG = (
+    *("naive-compiled", "aotinductor", "packed-compiled", "one-graph-fp16-compiled"),
+    *("fp16-eager", "bf16-eager", "torchscript-fp16"),
+)
 VARIANTS = [
     pytest.param(v.name, marks=[pytest.mark.full] if v.name in LONG else [])
     for v in ENERGY_FORCES.variants

@@ -405,6 +405,7 @@ def test_float16_gives_finite_forces_in_a_bucket_with_pads(name: str) -> None:
     assert np.abs(forces - expected).max() < 64 * 2.0**-11  # of 1 eV/Å
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("_dynamo")
 def test_a_molecule_that_changes_within_a_bucket_is_not_compiled_again() -> None:
     torch.compiler.reset()
@@ -428,6 +429,7 @@ def test_a_molecule_that_changes_within_a_bucket_is_not_compiled_again() -> None
     assert plain.n_compiled_graphs == 0
 
 
+@pytest.mark.full
 def test_ahead_of_time_a_bucket_is_one_graph_for_all_molecules_and_weights() -> None:
     plain = make_calculator()
 

@@ -207,7 +207,9 @@ def test_a_library_that_misbehaves_is_named_and_the_others_go_on(observatory: Pa
     assert "/home" not in (observatory / "records" / "demo.jsonl").read_text()
 
 
-def test_a_failure_names_its_places_and_a_target_after_it_works(observatory: Path) -> None:
+def test_a_failure_names_its_places_and_a_target_after_it_works(
+    observatory: Path, cell: Path
+) -> None:
     pytest.importorskip("torch")
     table(observatory, fails=of_file("fails"), good=of_file("good"))
     found, _ = ask(observatory)
@@ -222,15 +224,7 @@ def test_a_failure_names_its_places_and_a_target_after_it_works(observatory: Pat
     assert (good.second.inputs, good.second.recompiles) == ("5", 1)
     assert min(good.cpu_s, good.compile_s, good.eager_s, good.compiled_s) > 0
     assert (observatory / "locks" / f"{good.overlay}.txt").read_text().startswith("demo==1.2")
-
-
-def test_the_cache_of_a_cell_has_what_each_first_compile_needs_and_no_code_of_a_case(
-    observatory: Path, cell: Path
-) -> None:
-    pytest.importorskip("torch")
-    table(observatory, good=of_file("good"))
-    found, _ = ask(observatory)
-    assert found["good"].status == "works"
+    # The cache of the cell has what each first compile needs, and no code of a case.
     sources = [path.read_text() for path in (cell / "inductor").rglob("*.cpp")]
     assert any("2.0" in source for source in sources)  # the throwaway
     assert not any("1234.5" in source for source in sources)

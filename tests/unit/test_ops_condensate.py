@@ -248,6 +248,7 @@ def test_compiled_once_for_all_sizes_and_constants(compiled: Evolve, expected: E
             lambda phi: evolve_condensate_gp(phi, 0.7, M2, LAM, n_steps=2),
             lambda phi: by_stencil(phi, dt=0.7, rank=3, n_steps=2),
             id="fourier",
+            marks=pytest.mark.full,
         ),
     ],
 )

@@ -74,6 +74,10 @@ SHOWN_BY_NO_RECORD = {
     "from-pytorch-2130-on-a-compiled-optimizer-step-does-not-notice-that-parameters-share-memory",
     "up-to-pytorch-2110-dynamo-does-not-ask-a-bound-method-whether-it-is-true",
     "inductor-computes-an-atan2-again-for-each-use",  # on all releases alike
+    # Of libraries, whose records are in observatory/.
+    "since-pytorch-2121-an-optimizer-that-is-made-in-compiled-code-loses-what-it-set-first",
+    "inductor-does-not-compile-nonzero-and-unique-of-an-empty-tensor-that-compiled-code-makes",
+    "transformers-5240-requires-pytorch-26-and-does-not-compile-there",
     "torchscript-differentiates-a-chunk-of-which-a-part-is-unused-to-a-wrong-shape",
 }
 
