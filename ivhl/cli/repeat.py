@@ -153,7 +153,8 @@ def _repeat_observed(
     place = f"{name} in {newest.cell}"
     console.print(Text(f"{place}, recorded {newest.at[:16]} on {newest.machine}", "bold"))
     console.print(f"recorded: {newest.why or newest.status}")
-    again = observatory.again(newest, row)
+    if (again := observatory.again(newest, row)) is None:
+        return EXIT_CODES["inconclusive"]
     judged = repetition_of(newest, again)
     if as_json:
         print_json(

@@ -41,7 +41,11 @@ _COUNTS: Final = ("graphs", "breaks", "recompiles", "s")
 _TIERS: Final[dict[str, Tier]] = {"default": "default", "all": "extended", "next": "next"}
 
 
-@app.command("run", context_settings={"ignore_unknown_options": True})
+# Without -h: it would be found in any option of the script that has one dash and an h.
+_SCRIPTS: Final = {"ignore_unknown_options": True, "help_option_names": ["--help"]}
+
+
+@app.command("run", context_settings=_SCRIPTS)
 def run_command(
     *,
     script: Annotated[Path, typer.Argument(help="A Python script.")],
@@ -154,6 +158,8 @@ def expected_of(texts: Sequence[str]) -> Wanted | None:
     """Return what counts as good; ``None`` if nothing is said."""
     if not texts:
         return None
+    if "" in texts:
+        raise SpecError("--expect: must not be empty", hint="e.g. --expect 0, or a printed text")
     endings = {
         f"exit {int(text)}" if _STATUS.fullmatch(text) else text
         for text in texts

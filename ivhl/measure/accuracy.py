@@ -8,6 +8,7 @@ every output with small values, and "equal to eager" would reject a more exact o
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -68,7 +69,7 @@ class Scales:
         tolerance: For the tolerance and for eager's own error; of a parameter after a step, how far
             the step moved it.
         rounding: For roundings; of a gradient, the largest value of any gradient; of a buffer, that
-            of any buffer of its name.
+            of any buffer of its name or of its module.
         free: An RMSE that always passes; of a parameter, how far a step may be off because the
             gradients are rounded, and a few moves where rounding alone decides the direction.
         largest: An error of one element that always passes; of a parameter, a few of its moves:
@@ -643,7 +644,7 @@ def scales_of(
         name: _share_of_noise(eager[f"grad.{name}"], gradient, ROUNDINGS * rounding_of_gradients)
         for name, gradient in gradients.items()
     }
-    buffers = _largest_buffers(largest, noise)
+    buffers = _largest_buffers(exact, noise)
     scales = []
     for path, reference in exact.items():
         kind, scale, moved = _kind(path), largest[path], 0.0
@@ -652,7 +653,7 @@ def scales_of(
         parameter = path.removeprefix(f"{kind}.")
         share = noise.get(parameter)
         if kind == "model" and share is None:
-            rounding = buffers[_last_name(path)]
+            rounding = max(buffers[place] for place in _beside(path))
         if path in start:
             before = start[path].to(device="cpu")
             tolerance = _moved(reference, before)
@@ -692,20 +693,23 @@ def _kind(path: str) -> str:
     return parts[0].partition("[")[0]
 
 
-def _largest_buffers(largest: Mapping[str, float], gradients: Collection[str]) -> dict[str, float]:
-    """Return the largest value of all buffers of a name, such as ``running_mean``.
+def _largest_buffers(exact: Mapping[str, Tensor], gradients: Collection[str]) -> dict[str, float]:
+    """Return the largest value of all buffers of a name, such as ``running_mean``, or of a module.
 
     A mean of terms that cancel, as that of a second normalization, is exactly 0 in float64.
     """
-    found: dict[str, float] = {}
-    for path, value in largest.items():
-        if _kind(path) == "model" and path.removeprefix("model.") not in gradients:
-            found[_last_name(path)] = max(found.get(_last_name(path), 0.0), value)
+    found: dict[str, float] = defaultdict(float)
+    for path, tensor in exact.items():
+        is_buffer = _kind(path) == "model" and path.removeprefix("model.") not in gradients
+        for place in _beside(path) if is_buffer and is_rounded(tensor) else ():
+            found[place] = max(found[place], largest_of(tensor))
     return found
 
 
-def _last_name(path: str) -> str:
-    return path.rpartition(".")[2]
+def _beside(path: str) -> tuple[str, str]:
+    """Return the module and the name of a buffer."""
+    module, _, name = path.rpartition(".")
+    return f"{module}.", name
 
 
 def has_few(reference: Tensor) -> bool:

@@ -163,16 +163,18 @@ class Observatory:
     def _lock_file(self, name: str) -> Path:
         return self._folder / LOCKS / f"{name}.txt"
 
-    def again(self, recorded: Observed, row: Library) -> Observed:
+    def again(self, recorded: Observed, row: Library) -> Observed | None:
         """Ask again what a record says, in an environment of both its locks; nothing is kept.
+
+        Returns:
+            The second record; ``None`` if nothing can be said now, which was told.
 
         Args:
             recorded: The record.
             row: The row of its library.
 
         Raises:
-            SpecError: If the row, its file or the lock of the cell is another today, or nothing can
-                be said now.
+            SpecError: If the row, its file or the lock of the cell is another today.
         """
         cell = CellSpec(recorded.python, recorded.torch)
         lock = lock_state(SHIPPED, cell).sha256
@@ -181,9 +183,7 @@ class Observatory:
             work = LibraryInCell(
                 cell=cell, lock=lock, library=row, questions=asked, repeats=recorded
             )
-            for found in self.run([work]):
-                return found
-            raise SpecError(f"{recorded.library} in {cell.id}: no verdict now")
+            return next(self.run([work]), None)
         what = "lock of its cell" if asked else "row of its case"
         raise SpecError(
             f"{recorded.library} in {cell.id}: the {what} has changed since {recorded.at[:10]}",
@@ -226,8 +226,7 @@ class Observatory:
         for one in work:
             took = _Took()
             try:
-                name = one.repeats.overlay if one.repeats is not None else None
-                text = self._lock_file(name).read_text(encoding="utf-8") if name else None
+                text = self._recorded_lock(one.repeats)
                 with cell_in_use(one.cell, one.library.requirements, text) as place:
                     environment = self._environment_of(one, place)
                     for question in one.questions:
@@ -253,6 +252,23 @@ class Observatory:
                 text = str(error).removeprefix(f"{one.cell.id}: ")
                 self._tell(f"{one.cell.id} {one.library.name}: not run: {text}; {error.hint}")
 
+    def _recorded_lock(self, record: Observed | None) -> str | None:
+        """Return the lock of what the library of a record had added to the cell.
+
+        Raises:
+            LockError: If the file is gone, or is not the one that was written.
+        """
+        if record is None or record.overlay is None:
+            return None
+        path = self._lock_file(record.overlay)
+        data = path.read_bytes() if path.is_file() else b""
+        if _name_of(data) != record.overlay:
+            raise LockError(
+                f"locks/{path.name}: is gone, or not what was written",
+                hint="git checkout observatory/locks",
+            )
+        return data.decode()
+
     def _environment_of(self, work: LibraryInCell, place: Path) -> dict[str, str | None]:
         """Return version and lock of what the library adds to a cell, and keep that lock."""
         mark = json.loads((place / MARK).read_text(encoding="utf-8"))
@@ -261,8 +277,9 @@ class Observatory:
         if not lock.is_file():
             return {"version": version}
         data = lock.read_bytes()
-        name = hashlib.sha256(data).hexdigest()[:16]
-        write_whole(self._lock_file(name), data, self._folder)
+        name = _name_of(data)
+        if work.repeats is None:
+            write_whole(self._lock_file(name), data, self._folder)
         return {"version": version, "overlay": name}
 
     def _kept(
@@ -298,6 +315,10 @@ class Observatory:
             append(self._folder / RECORDS, record)
             self.known[record.key] = record
         return record
+
+
+def _name_of(lock: bytes) -> str:
+    return hashlib.sha256(lock).hexdigest()[:16]
 
 
 def repetition_of(recorded: Observed, again: Observed) -> Repetition:

@@ -77,7 +77,9 @@ def _likeness(second: dict[str, Any]) -> str:
 
 
 def _time(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"  # noqa: PLR2004
+    scales = ((1.0, "s"), (1e-3, "ms"), (0.0, "µs"))
+    scale, unit = next(one for one in scales if seconds >= one[0])
+    return f"{seconds / (scale or 1e-6):.3g} {unit}"
 
 
 def recompiles(found: Mapping[str, Any]) -> int:

@@ -493,6 +493,12 @@ def test_a_record_is_repeated_in_an_environment_of_both_its_locks(
     assert (observatory / "records" / "demo.jsonl").read_text() == kept
     assert "is part of 2 names" in str(run.invoke(app, ["repeat", "demo/"]).exception)
     assert "has no --commit" in str(run.invoke(app, [*words, "--commit", "HEAD"]).exception)
+    (lock,) = (observatory / "locks").iterdir()
+    lock.write_text("another==1 --hash=sha256:00\n")
+    damaged = run.invoke(app, words)
+    assert damaged.exit_code == 8
+    assert f"locks/{lock.name}: is gone, or not what was written" in damaged.output
+    assert [*(observatory / "locks").iterdir()] == [lock]
     table(observatory, a=of_file("a + 0"), b=of_file("b"))
     refused = run.invoke(app, words)
     assert "the row of its case has changed since" in str(refused.exception)

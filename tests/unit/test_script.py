@@ -36,6 +36,7 @@ from ivhl.script.matrix import ScriptRuns, Wanted
 from ivhl.script.outcome import ScriptOutcome, are_alike, noisy_numbers, not_run
 from ivhl.script.overlay import UnavailableError
 from ivhl.script.requirements import Needs, needs_of
+from ivhl.script.running import Script
 from studies.house import ROOT
 
 if TYPE_CHECKING:
@@ -244,6 +245,8 @@ def test_what_is_expected_decides_in_place_of_the_texts(monkeypatch: pytest.Monk
     assert expected_of(["SIGINT"]) == Wanted(ending="SIGINT")
     with pytest.raises(SpecError, match="two exit statuses"):
         expected_of(["0", "1"])
+    with pytest.raises(SpecError, match="must not be empty"):
+        expected_of(["0", ""])
 
 
 def test_a_reason_that_stands_in_the_table_alone_is_whole(
@@ -490,3 +493,22 @@ def test_no_stage_is_blamed_without_grounds() -> None:
     assert _blamed().why == "the script ends alike without the compiler"
     assert "flaky" in _blamed("disable", first="other").why
     assert _blamed("disable", "no eager") == ScriptBlame("", "not here")
+
+
+def test_options_that_ivhl_does_not_have_are_those_of_the_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Script] = []
+
+    class Runs:
+        def __init__(self, script: Script, *_: object) -> None:
+            seen.append(script)
+            raise SpecError("enough")
+
+    monkeypatch.setattr("ivhl.cli.run.ScriptRuns", Runs)
+    (tmp_path / "a.py").write_text("print(1)")
+    monkeypatch.chdir(tmp_path)
+    words = ["a.py", "-batch", "32", "-h", "--own=-5", "--torch", "2.15.0", "--", "--torch", "9"]
+    result = CliRunner().invoke(app, ["run", *words])
+    assert str(result.exception) == "enough", result.output
+    assert seen[0].arguments == ("-batch", "32", "-h", "--own=-5", "--torch", "9")
