@@ -77,9 +77,8 @@ def _likeness(second: dict[str, Any]) -> str:
 
 
 def _time(seconds: float) -> str:
-    scales = ((1.0, "s"), (1e-3, "ms"), (0.0, "µs"))
-    scale, unit = next(one for one in scales if seconds >= one[0])
-    return f"{seconds / (scale or 1e-6):.3g} {unit}"
+    unit, scale = ("s", 1) if seconds >= 1 else ("ms", 1e3) if seconds >= 1e-3 else ("µs", 1e6)  # noqa: PLR2004
+    return f"{seconds * scale:.3g} {unit}"
 
 
 def recompiles(found: Mapping[str, Any]) -> int:

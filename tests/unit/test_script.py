@@ -36,12 +36,13 @@ from ivhl.script.matrix import ScriptRuns, Wanted
 from ivhl.script.outcome import ScriptOutcome, are_alike, noisy_numbers, not_run
 from ivhl.script.overlay import UnavailableError
 from ivhl.script.requirements import Needs, needs_of
-from ivhl.script.running import Script
 from studies.house import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from ivhl.script.running import Script
 
 GOOD = ScriptOutcome(ending="exit 0", output="loss 0.125 of 10\n")
 CELLS = tuple(CellSpec("3.12", f"2.{minor}.0") for minor in range(13))
