@@ -167,7 +167,7 @@ class Observatory:
         """Ask again what a record says, in an environment of both its locks; nothing is kept.
 
         Returns:
-            The second record; ``None`` if nothing can be said now, which was told.
+            The second record; ``None`` after a message, if the case cannot run now.
 
         Args:
             recorded: The record.
@@ -249,8 +249,8 @@ class Observatory:
                 for question in one.questions:
                     yield self._kept(one, question, tried, took, unavailable=error.kind)
             except LockError as error:
-                text = str(error).removeprefix(f"{one.cell.id}: ")
-                self._tell(f"{one.cell.id} {one.library.name}: not run: {text}; {error.hint}")
+                text = f"{error}; {error.hint or 'try again'}".removeprefix(f"{one.cell.id}: ")
+                self._tell(f"{one.cell.id} {one.library.name}: not run: {text}")
 
     def _recorded_lock(self, record: Observed | None) -> str | None:
         """Return the lock of what the library of a record had added to the cell.

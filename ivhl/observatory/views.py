@@ -476,18 +476,17 @@ def anchor_of(python: str, torch: str) -> str:
 
 def _since(releases: Sequence[str], cells: Sequence[TableCell]) -> str:
     """Return the newest verdict and the first release of those with it; the newest come first."""
-    tried = [
-        (torch, cell.verdict.key)
-        for torch, cell in zip(releases, cells, strict=True)
-        if cell.verdict.key != "not_run"
-    ]
+    seen = [one for one in zip(releases, cells, strict=True) if one[1].verdict.key != "not_run"]
+    tried = [(torch, cell.verdict.key) for torch, cell in seen]
     if not tried:
         return ""
     same = [torch for torch, _ in takewhile(lambda one: one[1] == tried[0][1], tried)]
     word = VERDICTS[tried[0][1]][0]
     if len(same) == len(tried):  # nothing says since when
         return f"{word} in all {len(tried)} tried" if len(tried) > 1 else ""
-    return f"{word} since {same[-1]}"
+    older = tried[len(same)][0]
+    is_next = releases.index(older) == releases.index(same[-1]) + 1
+    return f"{word} since {same[-1]}" if is_next else f"{word} in {same[-1]}, not in {older}"
 
 
 def _own_line(source: Source, python: str, releases: Sequence[str]) -> LibraryLine | None:

@@ -138,7 +138,7 @@ def test_of_what_works_a_share_is_drawn_and_all_that_is_wrong_or_fails_when_comp
     assert {one.status for one in found[:-2]} == {"works"}
     assert found == drawn(records[::-1], 20, seed=1)
     assert found[:-2] != drawn(records, 20, seed=2)[:-2]
-    # What is recorded later changes nothing of what was drawn.
+    # A later record changes no earlier draw.
     later = drawn([*records, made(case="later", status="works")], 20, seed=1)
     assert [one for one in later if one.case != "later"] == found
 

@@ -151,6 +151,11 @@ def test_a_line_says_since_which_release_its_newest_verdict_holds() -> None:
     ]  # fmt: skip
     assert keras.since == ""  # nothing says since when
     assert einops.since == "works in all 2 tried"
+    # Nobody knows what the releases between these two do.
+    records.append(make_observed("roma", torch="2.12.1"))
+    records.append(make_observed("roma", torch="2.8.0", **VERDICTS["failed"]))
+    _, roma = table_view(libraries_of(records, ("timm", "roma")), source(), "3.12").lines
+    assert roma.since == "works in 2.12.1, not in 2.8.0"
     assert table.newest == "2 of 2 work, 1 not run"
 
 
