@@ -275,11 +275,12 @@ class Moved(NamedTuple):
 
 
 class ReleaseView(NamedTuple):
-    """A release beside the one before.
+    """A release, each case beside the newest older release in which it was tried.
 
     Attributes:
-        before: The release before it that was tried, or empty; ``after`` is the next one.
+        before: The release before it, or empty; ``after`` is the next one.
         tallies: Python, and how many libraries have which verdict on it.
+        beside: Number of cases that an older release has, too.
         changes: Title of each kind of change, with the cases.
     """
 
@@ -288,6 +289,7 @@ class ReleaseView(NamedTuple):
     before: str
     after: str
     tallies: tuple[tuple[str, str], ...]
+    beside: int
     changes: Mapping[str, Sequence[Moved]]
 
 
@@ -541,6 +543,7 @@ def library_view(libraries: Libraries, source: Source, row: Library) -> LibraryV
         for torch in releases
         if (records := libraries.by_cell.get((row.name, python, torch)))
     }
+    said = _spans(libraries, cells)
     newest = next((cells[one] for one in cells if one[0] == libraries.main), ())
     word = VERDICTS[verdict_of(newest).key][0]
     cell = f" with PyTorch {newest[0].torch} on Python {newest[0].python}" if newest else ""
@@ -550,8 +553,8 @@ def library_view(libraries: Libraries, source: Source, row: Library) -> LibraryV
         rank=rank_text(row.rank),
         requirements=row.requirements,
         newest=word + cell,
-        spans=tuple(_spans(cells).items()),
-        grids=tuple(_grid(libraries, row, python) for python in _spans(cells)),
+        spans=tuple(said.items()),
+        grids=tuple(_grid(libraries, row, python) for python in said),
         causes=_causes(libraries, row.name),
         cells=tuple(_cell(records, pages) for records in cells.values()),
         tries=tuple((f"{one.case} {one.ask}", _try(row, one, newest)) for one in row.questions),
@@ -560,12 +563,15 @@ def library_view(libraries: Libraries, source: Source, row: Library) -> LibraryV
     )
 
 
-def _spans(cells: Mapping[tuple[str, str], Sequence[Observed]]) -> dict[str, str]:
+def _spans(
+    libraries: Libraries, cells: Mapping[tuple[str, str], Sequence[Observed]]
+) -> dict[str, str]:
     """Return what the library is over the releases of each Python."""
     words: dict[str, dict[str, str]] = defaultdict(dict)
     for (python, torch), records in cells.items():
         words[python][torch] = VERDICTS[verdict_of(records).key][0]
-    return {python: spans_sentence(spans(found)) for python, found in words.items()}
+    releases = libraries.releases
+    return {one: spans_sentence(spans(found, releases[one])) for one, found in words.items()}
 
 
 def _grid(libraries: Libraries, row: Library, python: str) -> Grid:
@@ -700,18 +706,35 @@ def release_views(libraries: Libraries) -> tuple[ReleaseView, ...]:
     """Return a page for each release, the newest first."""
     every = sorted({t for some in libraries.releases.values() for t in some}, key=release_key)
     around = zip(["", *every], every, [*every[1:], ""], strict=False)
-    return tuple(_release(libraries, *releases) for releases in around)[::-1]
+    found = [(*one, _beside(libraries, every[number::-1])) for number, one in enumerate(around)]
+    return tuple(_release(libraries, *one) for one in found)[::-1]
 
 
-def _release(libraries: Libraries, before: str, torch: str, after: str) -> ReleaseView:
+def _beside(libraries: Libraries, releases: Sequence[str]) -> list[tuple[Observed, Observed]]:
+    """Return each case of the first release, and what it was in the next that says something."""
+    said = {key: one for key, one in libraries.by_case.items() if key_of(one) != "undecided"}
+    found = []
+    for key, record in said.items():
+        if record.torch == releases[0]:
+            older = (key._replace(cell=f"py{record.python}-torch{t}") for t in releases[1:])
+            found += [(said[one], record) for one in older if one in said][:1]
+    return found
+
+
+def _release(
+    libraries: Libraries,
+    before: str,
+    torch: str,
+    after: str,
+    beside: Sequence[tuple[Observed, Observed]],
+) -> ReleaseView:
     found: dict[tuple[str, str, str], dict[str, list[str]]] = defaultdict(
         lambda: defaultdict(list)
     )
-    for record in libraries.newest if before else ():
-        key = record.key._replace(machine="", cell=f"py{record.python}-torch{before}")
-        old = libraries.by_case.get(key)
-        if record.torch == torch and old is not None and (title := _change(old, record)):
-            words = f"{_word_of(old)} → {_word_of(record)}"
+    for old, record in beside:
+        if title := _change(old, record):
+            then = "" if old.torch == before else f" in {old.torch}"
+            words = f"{_word_of(old)}{then} → {_word_of(record)}"
             found[title, record.library, words][f"{record.case} {record.ask}"].append(
                 record.python
             )
@@ -730,6 +753,7 @@ def _release(libraries: Libraries, before: str, torch: str, after: str) -> Relea
             for python, releases in libraries.releases.items()
             if torch in releases
         ),
+        len(beside),
         {title: moved for title, moved in changes.items() if moved},
     )
 
@@ -748,8 +772,6 @@ _CHANGES: Final = (
 def _change(before: Observed, after: Observed) -> str:
     """Return the title of the change between two releases; empty if none counts."""
     old, new = key_of(before), key_of(after)
-    if "undecided" in (old, new):
-        return ""
     if (old in _ABSENT) != (new in _ABSENT):
         return "No longer installable" if new in _ABSENT else "Newly installable"
     if old in _RIGHT and new in _BAD:

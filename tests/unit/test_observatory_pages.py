@@ -346,6 +346,26 @@ def test_a_release_says_what_it_broke_and_fixed_beside_the_one_before(
         assert " → " in words
 
 
+def test_a_case_is_set_beside_the_newest_release_that_says_something_of_it() -> None:
+    records = [
+        *many(torch="2.12.1", small_step="failed", large_step="works"),
+        *many(torch="2.13.0", small_step="undecided"),
+        *many(torch="2.14.1", large_step="works"),
+        *many(torch="2.15.0", small_step="works", large_step="works"),
+    ]
+    newest, *_, oldest = release_views(libraries_of(records))
+    ((moved,),) = newest.changes.values()
+    assert moved.text == "failed in 2.12.1 → works"
+    assert (newest.before, newest.beside, oldest.beside) == ("2.14.1", 2, 0)
+
+
+def test_a_library_names_the_releases_between_that_were_not_tried() -> None:
+    records = [*many(torch="2.13.0", small_step="works"), *many(small_step="works")]
+    libraries = libraries_of([*records, make_observed(library="keras", torch="2.14.1")])
+    view = library_view(libraries, source(), libraries.rows[0])
+    assert view.spans == (("3.12", "works 2.13.0 to 2.15.0 (2.14.1 was not run)"),)
+
+
 def test_no_pair_of_verdicts_is_both_broken_and_fixed() -> None:
     """What a release breaks, the way back fixes, and nothing else."""
     opposite = {
