@@ -706,28 +706,23 @@ def release_views(libraries: Libraries) -> tuple[ReleaseView, ...]:
     """Return a page for each release, the newest first."""
     every = sorted({t for some in libraries.releases.values() for t in some}, key=release_key)
     around = zip(["", *every], every, [*every[1:], ""], strict=False)
-    found = [(*one, _beside(libraries, every[number::-1])) for number, one in enumerate(around)]
-    return tuple(_release(libraries, *one) for one in found)[::-1]
+    return tuple(_release(libraries, *releases) for releases in around)[::-1]
 
 
-def _beside(libraries: Libraries, releases: Sequence[str]) -> list[tuple[Observed, Observed]]:
-    """Return each case of the first release, and what it was in the next that says something."""
-    said = {key: one for key, one in libraries.by_case.items() if key_of(one) != "undecided"}
-    found = []
-    for key, record in said.items():
-        if record.torch == releases[0]:
-            older = (key._replace(cell=f"py{record.python}-torch{t}") for t in releases[1:])
-            found += [(said[one], record) for one in older if one in said][:1]
-    return found
+def _beside(libraries: Libraries, torch: str) -> Iterator[tuple[Observed, Observed]]:
+    """Yield what each case of a release was in the newest older one that says something of it."""
+    cases: dict[Key, list[Observed]] = defaultdict(list)
+    for key, record in libraries.by_case.items():
+        if key_of(record) != "undecided" and release_key(record.torch) <= release_key(torch):
+            cases[key._replace(cell=record.python)].append(record)
+    for records in cases.values():
+        *older, newest = sorted(records, key=lambda one: release_key(one.torch))
+        if older and newest.torch == torch:
+            yield older[-1], newest
 
 
-def _release(
-    libraries: Libraries,
-    before: str,
-    torch: str,
-    after: str,
-    beside: Sequence[tuple[Observed, Observed]],
-) -> ReleaseView:
+def _release(libraries: Libraries, before: str, torch: str, after: str) -> ReleaseView:
+    beside = [*_beside(libraries, torch)]
     found: dict[tuple[str, str, str], dict[str, list[str]]] = defaultdict(
         lambda: defaultdict(list)
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from uv import find_uv_bin
 
-from ivhl.cli.schemas import SCHEMAS
+from studies.schemas import SCHEMAS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -28,7 +28,6 @@ from ivhl.bench.experiment import Runs
 from ivhl.bench.request import Request
 from ivhl.cli import app
 from ivhl.cli.attribute import _print_effects
-from ivhl.cli.schemas import SCHEMAS
 from ivhl.errors import LockError, ResultsError, SpecError
 from ivhl.matrix.spec import load_matrix
 from ivhl.measure.flags import Flag, NoSuchFlagError, parse_flag, set_flag
@@ -56,6 +55,7 @@ from ivhl.tracker.changes.comparable import BUILDS_UNKNOWN, differences
 from ivhl.tracker.changes.compare import session_reach
 from ivhl.tracker.store.records import load_records
 from ivhl.tracker.terminal import Terminal
+from studies.schemas import SCHEMAS
 from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
 from tests.builders.project import git
 from tests.builders.records import Known, make_failure, make_record

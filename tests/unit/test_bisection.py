@@ -27,13 +27,13 @@ from ivhl.bench.experiment.evidence import PROCESSES_PER_ROUND, PROCESSES_PER_RU
 from ivhl.bench.request import Request
 from ivhl.cli import app
 from ivhl.cli.bisection import _as_dict
-from ivhl.cli.schemas import SCHEMAS
 from ivhl.errors import IvhlError, LockError, ResultsError, SpecError
 from ivhl.measure.effort import Effort
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Arm, Calibration, Counted
 from ivhl.tracker.causes.culprit import Rates, blend, chance_of, find_gaps, next_place, simulate
 from ivhl.tracker.store.spread import kind_of, shipped
+from studies.schemas import SCHEMAS
 from tests.builders.fleet import WORKLOADS, make_fleet_project
 from tests.builders.project import git, make_commits
 from tests.builders.records import make_failure, make_record

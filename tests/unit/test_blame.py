@@ -36,7 +36,6 @@ from ivhl.bench.blame import (
 from ivhl.bench.blame_report import culprit_of, write_report
 from ivhl.cli import app
 from ivhl.cli.blame import _again, _as_dict, _print
-from ivhl.cli.schemas import SCHEMAS
 from ivhl.errors import SpecError, UnknownNameError
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.spec import CellSpec
@@ -59,6 +58,7 @@ from ivhl.tracker.causes.suspects import slower, suspected, symptom_of
 from ivhl.tracker.store.spread import SHIPPED
 from ivhl.tracker.terminal import Terminal
 from ivhl.workload import Case, Variant
+from studies.schemas import SCHEMAS
 from tests.builders.fleet import make_fleet_project
 from tests.builders.project import git
 from tests.builders.records import EMPTY_WORKLOAD, make_failure, make_record

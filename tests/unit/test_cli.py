@@ -97,8 +97,8 @@ def test_a_choice_is_refused_in_plain_words(command: str) -> None:
 def test_every_module_of_commands_is_in_the_list() -> None:
     folder = Path(ivhl.cli.__file__).parent
     parts = {
-        *("__init__", "codebase", "complete", "declared", "markdown", "names", "options"),
-        *("releases", "schemas", "screen", "sides", "target"),
+        *("__init__", "codebase", "declared", "markdown", "names", "options"),
+        *("releases", "screen", "sides", "target"),
     }
     packages = {path.parent.name for path in folder.glob("*/__init__.py")}
     modules = packages | {path.stem for path in folder.glob("*.py")} - parts

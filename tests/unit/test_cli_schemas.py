@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from ivhl.cli import app
-from ivhl.cli.schemas import SCHEMAS, schema_text
+from studies.schemas import SCHEMAS, schema_text
 from tests.builders.project import git
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_the_written_schema_is_that_of_the_types(name: str) -> None:
-    """Write it anew with ``python -m ivhl.cli.schemas docs/schemas``."""
+    """Write it anew with ``python -m studies.schemas docs/schemas``."""
     assert (FOLDER / f"{name}.json").read_text(encoding="utf-8") == schema_text(name)
 
 

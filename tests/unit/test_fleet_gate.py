@@ -19,7 +19,6 @@ from ivhl.bench.experiment import Runs
 from ivhl.bench.request import Request
 from ivhl.cli import app
 from ivhl.cli.gate import GapsError
-from ivhl.cli.schemas import SCHEMAS
 from ivhl.errors import IvhlError, SpecError, UnknownNameError, WorseError
 from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.spec import CellSpec
@@ -29,6 +28,7 @@ from ivhl.tracker.changes.gate import REGRESSIONS, judge
 from ivhl.tracker.changes.kinds import KINDS
 from ivhl.tracker.store.spread import SHIPPED, Spreads
 from studies.containers import noise
+from studies.schemas import SCHEMAS
 from tests.builders.fleet import WORKLOADS, a_record, commit, make_fleet_project, write_records
 from tests.builders.project import git
 from tests.builders.records import COMMIT, Known, interval, make_failure, make_record

@@ -20,7 +20,6 @@ from typer.testing import CliRunner
 from ivhl.asv.files import OwnSuite, write_foreign, write_places
 from ivhl.cli import app
 from ivhl.cli.fleet import RefusedError
-from ivhl.cli.schemas import SCHEMAS
 from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.bring import MOST_NEW_MACHINES, Imported, import_records
 from ivhl.fleet.merge import merge_records
@@ -28,6 +27,7 @@ from ivhl.measure.alone import only_run_here
 from ivhl.records.files import append_record, record_file, write_whole
 from ivhl.records.record import RecordedObservation, Wheel, to_json
 from ivhl.tracker.store.records import load_records
+from studies.schemas import SCHEMAS
 from tests.builders.fleet import (
     a_record,
     commit,

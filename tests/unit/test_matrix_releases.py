@@ -20,12 +20,12 @@ from typer.testing import CliRunner
 
 from ivhl.cli import app
 from ivhl.cli.markdown import code
-from ivhl.cli.schemas import SCHEMAS
 from ivhl.errors import LockError
 from ivhl.matrix.project import find_root
 from ivhl.matrix.releases import find_new_releases, support_of
 from ivhl.matrix.spec import Matrix
 from ivhl.matrix.uv import run_uv
+from studies.schemas import SCHEMAS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

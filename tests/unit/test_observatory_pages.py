@@ -14,7 +14,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ivhl.asv.publish import publish
-from ivhl.cli.schemas import SCHEMAS
 from ivhl.observatory.record import Break, Observed, Second
 from ivhl.observatory.views import (
     VERDICTS as WORDS,
@@ -35,6 +34,7 @@ from ivhl.pages import build
 from ivhl.pages.build import write_pages
 from ivhl.pages.render import render
 from ivhl.records.text import visible
+from studies.schemas import SCHEMAS
 from tests.builders.observatory import (
     BREAK,
     CELLS,

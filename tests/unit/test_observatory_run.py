@@ -13,7 +13,6 @@ import pytest
 from typer.testing import CliRunner
 
 from ivhl.cli import app, observe, repeat
-from ivhl.cli.schemas import SCHEMAS
 from ivhl.errors import LockError, UnknownNameError
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import Effort
@@ -25,6 +24,7 @@ from ivhl.script.cells import MARK
 from ivhl.script.overlay import UnavailableError
 from ivhl.script.running import network_can_be_left
 from ivhl.script.trying import TargetTried
+from studies.schemas import SCHEMAS
 from tests.builders.observatory import failed, make_observed
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 
 from ivhl.bench.repetition import check_repeatable, install_lock, recorded_lock, repeat
 from ivhl.cli import app
-from ivhl.cli.schemas import SCHEMAS
 from ivhl.errors import IvhlError, LockError, ResultsError, SpecError, UnknownNameError
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.locks import ensure_lock, write_missing_sums
 from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.records.files import append_record
 from ivhl.tracker.changes.repetition import judge_repetition
+from studies.schemas import SCHEMAS
 from tests.builders.fleet import (
     a_record,
     commit,

@@ -1,6 +1,6 @@
 """The JSON that commands print for programs, as types; docs/schemas/ holds them as JSON Schema.
 
-``python -m ivhl.cli.schemas docs/schemas`` writes them. The fields of an object are a text,
+``python -m studies.schemas docs/schemas`` writes them. The fields of an object are a text,
 ``NAMES: TYPE; ...``; names without a type are texts.
 """
 
