@@ -8,6 +8,8 @@ exception. Its exit status is 1 if compiled code is wrong, 2 if it raises, else 
 ``python -m studies.checked --draw 10`` draws a tenth of what works, takes all that is wrong or fails
 where it is compiled, runs the script of each in an environment of both locks of its record, and adds
 a line to ``observatory/checked/outcomes.csv``: what was recorded, and how the script ended.
+``--signatures 10`` does so with a record of each of the ten signatures that most libraries show.
+Both agree only if PyTorch logs as many graph breaks as were recorded.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import csv
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -32,11 +35,13 @@ from ivhl.measure.target_spec import TargetError, parse_input
 from ivhl.observatory.observing import LOCKS
 from ivhl.observatory.record import read_observed
 from ivhl.observatory.rows import read_rows
+from ivhl.observatory.signatures import signatures_of
+from ivhl.observatory.views import breaks_of
 from ivhl.records.text import printable
 from ivhl.script.cells import cell_in_use
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from ivhl.observatory.record import Observed
 
@@ -56,6 +61,7 @@ import dataclasses
 import torch
 {imports}
 torch.set_num_threads(1)  # as in the record
+torch._logging.set_logs(graph_breaks=True)
 STEP = {step}
 
 
@@ -274,8 +280,10 @@ def _inputs(record: Observed) -> tuple[list[str], dict[str, str]]:
 _NAMES: Final = ("LIBRARY", "CASE", "ASK", "CELL")
 # Exit status of the script of a record with this status.
 _ENDS: Final = {"works": 0, "wrong": 1, "failed": 2}
+_BREAK: Final = re.compile(r"Graph break (?:in user code|\(user stack suppressed)")
 _HEAD: Final = (
     *("library", "version", "case", "ask", "cell", "recorded", "at", "exit", "agrees", "says"),
+    *("graph_breaks", "counted"),
 )
 
 
@@ -294,8 +302,21 @@ def drawn(records: Iterable[Observed], percent: int, seed: int) -> list[Observed
     return [*(one for draw, one in draws if draw * 100 < percent * 256), *fails]
 
 
-def run_script(record: Observed, observatory: Path) -> tuple[int, str]:
-    """Return exit status and last line of the script of a record, run where it was recorded."""
+def most_shared(records: Iterable[Observed], number: int) -> list[Observed]:
+    """Return the cheapest record of the last release of each signature that most libraries show."""
+    signatures = sorted(signatures_of(records), key=lambda one: -len(one.libraries))
+    return [
+        min((r for r in one.records if r.torch == one.last), key=lambda record: record.cpu_s)
+        for one in signatures[:number]
+    ]
+
+
+def run_script(record: Observed, observatory: Path) -> tuple[int, str, int]:
+    """Run the script of a record where it was recorded.
+
+    Returns:
+        Exit status, the line that says most, and how many graph breaks PyTorch logged.
+    """
     library = next(one for one in read_rows(observatory) if one.name == record.library)
     overlay = record.overlay and (observatory / LOCKS / f"{record.overlay}.txt").read_text("utf-8")
     cell = CellSpec(record.python, record.torch)
@@ -318,17 +339,14 @@ def run_script(record: Observed, observatory: Path) -> tuple[int, str]:
         )
     lines = [line for line in done.stdout.splitlines() if line.strip()]
     says = next((line for line in lines if " raises " in line), lines[-1] if lines else "")
-    return done.returncode, printable(says)[:200]
+    return done.returncode, printable(says)[:200], len(_BREAK.findall(done.stdout))
 
 
-def check_drawn(observatory: Path, percent: int, seed: int) -> int:
-    """Check what is drawn and has no line yet; return how many disagree."""
-    path = observatory / "checked" / "outcomes.csv"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    known = {tuple(line[name] for name in _HEAD[:7]) for line in csv.DictReader(lines)}
-    disagree = 0
-    records = read_observed(observatory / "records", lambda text: print(text, file=sys.stderr))
-    for record in drawn(records.values(), percent, seed):
+def check(
+    records: Iterable[Observed], observatory: Path, known: Container[tuple[str, ...]]
+) -> Iterator[tuple[str, ...]]:
+    """Run the script of each record that is not known; yield a line of the outcomes for each."""
+    for record in records:
         about = (
             *(record.library, record.version or "", record.case, record.ask, record.cell),
             *(record.status, record.at),
@@ -336,20 +354,29 @@ def check_drawn(observatory: Path, percent: int, seed: int) -> int:
         if about in known:
             continue
         try:
-            status, says = run_script(record, observatory)
+            status, says, breaks = run_script(record, observatory)
         except (IvhlError, subprocess.TimeoutExpired) as error:
             print(f"{' '.join(about[:5])}: not checked: {error}", file=sys.stderr)
             continue
-        agrees = status == _ENDS[record.status]
-        disagree += not agrees
+        recorded = breaks_of(record)
+        agrees = status == _ENDS[record.status] and (status != 0 or recorded == breaks)
+        yield (*about, f"{status}", "yes" if agrees else "no", says, f"{recorded}", f"{breaks}")
+
+
+def check_chosen(records: Iterable[Observed], observatory: Path) -> int:
+    """Check records that have no line yet, and add theirs; return how many disagree."""
+    path = observatory / "checked" / "outcomes.csv"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    known = {tuple(line[name] for name in _HEAD[:7]) for line in csv.DictReader(lines)}
+    disagree = 0
+    for line in check(records, observatory, known):
         with path.open("a", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             if not file.tell():
                 writer.writerow(_HEAD)
-            writer.writerow([*about, status, "yes" if agrees else "no", says])
-        print(
-            f"{' '.join(about[:6])}: exit {status}, {'agrees' if agrees else 'DISAGREES'}: {says}"
-        )
+            writer.writerow(line)
+        disagree += line[8] == "no"
+        print(", ".join(f"{name} {said}" for name, said in zip(_HEAD, line, strict=True)))
     return disagree
 
 
@@ -360,16 +387,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--draw", type=int, metavar="PERCENT")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--signatures", type=int, metavar="NUMBER")
     parser.add_argument("--observatory", type=Path, default=OBSERVATORY)
     given = parser.parse_args(argv)
-    if given.draw is not None:
-        return 1 if check_drawn(given.observatory, given.draw, given.seed) else 0
-    wanted = tuple(given.record)
-    if len(wanted) != len(_NAMES):
-        parser.error(f"name {' '.join(_NAMES)}, or --draw PERCENT")
     records = read_observed(
         given.observatory / "records", lambda text: print(text, file=sys.stderr)
     )
+    if given.draw is not None:
+        chosen = drawn(records.values(), given.draw, given.seed)
+        return 1 if check_chosen(chosen, given.observatory) else 0
+    if given.signatures is not None:
+        chosen = most_shared(records.values(), given.signatures)
+        return 1 if check_chosen(chosen, given.observatory) else 0
+    wanted = tuple(given.record)
+    if len(wanted) != len(_NAMES):
+        parser.error(f"name {' '.join(_NAMES)}, --draw PERCENT or --signatures NUMBER")
     found = [record for key, record in records.items() if key[:4] == wanted]
     if not found:
         known = ", ".join(" ".join(key[:4]) for key in records if key.library == wanted[0])

@@ -46,6 +46,7 @@ RESUMED = re.compile(r"^torch_dynamo_resume_in_(?P<name>.+)_at_\d+$")
 PLAIN = {
     "generic_jump TensorVariable()": "data-dependent branching (generic_jump TensorVariable())",
     "Data-dependent jump": "data-dependent branching",
+    "step_unsupported": "a step that cannot be resumed (step_unsupported)",
 }
 _REASON = re.compile(
     r"(?:Graph Break |^)Reason: (?:Unsupported: )?(?P<text>.*)", re.DOTALL | re.MULTILINE
@@ -192,11 +193,13 @@ class Watch(logging.Handler):
         A frame that runs eagerly as a whole counts as one. If Dynamo names no reason for such
         frames, they are counted without one.
         """
-        found = Counter(
-            at(str(one.reason), user_frame((f.filename, f.lineno, f.name) for f in one.user_stack))
-            for one in self._breaks
-        )
-        found += self._given_up
+        found = Counter(self._given_up)
+        for one in self._breaks:
+            place = user_frame((f.filename, f.lineno, f.name) for f in one.user_stack)
+            reason = str(one.reason)
+            if reason == "step_unsupported":  # only the log says what the step does not support
+                reason = self._reasons.get(place.partition(" ")[0], reason)
+            found[at(reason, place)] += 1
         total, ok = self.frames()
         if (unnamed := total - ok - self._unconverted - self._skipped) > 0:
             found["Dynamo ran a frame eagerly and named no reason"] += unnamed

@@ -25,6 +25,9 @@ pytestmark = [
 ]
 
 
+TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
+
+
 @pytest.fixture(autouse=True)
 def _forgotten() -> Iterator[None]:
     torch._dynamo.reset()
@@ -80,6 +83,12 @@ def consumes_rows(rows: Iterator[Tensor]) -> Tensor:
 
 def has_a_generator(x: Tensor) -> Tensor:
     return consumes_rows(rows_of(x)) + part(x)
+
+
+def slices_by_a_tensor(x: Tensor) -> Tensor:
+    n = torch.floor(torch.as_tensor(x.shape[0] / 2)).long()
+    y = torch.sin(x)
+    return y[..., :n]
 
 
 def refuses(x: Tensor) -> Tensor:
@@ -199,6 +208,14 @@ def test_a_function_of_which_a_part_runs_eagerly_is_compiled_with_breaks() -> No
     assert not found.not_compiled()
     assert found.graph_breaks()
     assert all(place(calls_a_loop, ".item()") in one.text for one in found.graph_breaks())
+
+
+def test_a_step_that_cannot_be_resumed_has_the_reason_that_broke_it() -> None:
+    (one,) = watch(slices_by_a_tensor, torch.rand(4)).graph_breaks()
+    # Up to 2.9 only the level DEBUG has the reason.
+    unknown = "a step that cannot be resumed" if TORCH < (2, 10) else r"Tensor\.item"
+    assert re.search(unknown, one.text), one.text
+    assert first_line(one.text).endswith(f" at {place(slices_by_a_tensor, 'return')}"), one.text
 
 
 @pytest.mark.parametrize(
