@@ -61,7 +61,7 @@ import dataclasses
 import torch
 {imports}
 torch.set_num_threads(1)  # as in the record
-torch._logging.set_logs(graph_breaks=True)
+torch._logging.set_logs(graph_breaks=True, dynamo=20)  # 20: also functions that are given up
 STEP = {step}
 
 
@@ -280,7 +280,8 @@ def _inputs(record: Observed) -> tuple[list[str], dict[str, str]]:
 _NAMES: Final = ("LIBRARY", "CASE", "ASK", "CELL")
 # Exit status of the script of a record with this status.
 _ENDS: Final = {"works": 0, "wrong": 1, "failed": 2}
-_BREAK: Final = re.compile(r"Graph break (?:in user code|\(user stack suppressed)")
+_LOGGED: Final = re.compile(r"[VIWE]\d{4} ")  # how a line of PyTorch's log begins
+_BREAK: Final = re.compile(r"Graph break (?:in user code|\(user stack suppressed)|WON'T CONVERT ")
 _HEAD: Final = (
     *("library", "version", "case", "ask", "cell", "recorded", "at", "exit", "agrees", "says"),
     *("graph_breaks", "counted"),
@@ -315,7 +316,8 @@ def run_script(record: Observed, observatory: Path) -> tuple[int, str, int]:
     """Run the script of a record where it was recorded.
 
     Returns:
-        Exit status, the line that says most, and how many graph breaks PyTorch logged.
+        Exit status, the line that says most, and how many graph breaks PyTorch logged, functions
+        that it gave up among them.
     """
     library = next(one for one in read_rows(observatory) if one.name == record.library)
     overlay = record.overlay and (observatory / LOCKS / f"{record.overlay}.txt").read_text("utf-8")
@@ -337,7 +339,7 @@ def run_script(record: Observed, observatory: Path) -> tuple[int, str, int]:
             check=False,
             timeout=1800,
         )
-    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    lines = [x for x in done.stdout.splitlines() if x.strip() and not _LOGGED.match(x)]
     says = next((line for line in lines if " raises " in line), lines[-1] if lines else "")
     return done.returncode, printable(says)[:200], len(_BREAK.findall(done.stdout))
 

@@ -118,6 +118,11 @@ class Signature:
         return self.records[-1].torch
 
     @property
+    def is_explained(self) -> bool:
+        """Whether it is a graph break on which PyTorch has a page."""
+        return self.cause.kind == "graph break" and self.cause.number != ""
+
+    @property
     def libraries(self) -> tuple[str, ...]:
         """The libraries that show it."""
         return tuple(sorted({record.library for record in self.records}))

@@ -53,7 +53,7 @@ VERDICTS: Final = {
     "failed": ("failed", "compiling, or a compiled call, raised, crashed or did not end"),
     "unsupported": ("unsupported", "PyTorch refused to compile"),
     "undecided": ("undecided", "failed before compiled code ran, or for want of memory or time"),
-    "breaks": ("graph breaks", "right, and Dynamo ended a graph so often to let Python run"),
+    "breaks": ("graph breaks", "right; so often Dynamo ended a graph, or gave up a function, to let Python run"),
     "slow": ("slower", "right, and a compiled call took 1.1x the time of an eager one, or more"),
     "works": ("works", "compiled and right; the number is eager's time over the compiled time"),
     "unavailable": ("not installable", "the library could not be installed"),
@@ -253,7 +253,7 @@ class SignatureView(NamedTuple):
         kind: Key of the verdict that it explains, and ``word`` its word.
         title: Its message in a line.
         libraries: Library, address, and where; the most downloaded first.
-        reportable: Whether PyTorch is at fault, and no report is known.
+        reportable: Whether PyTorch is at fault, and neither a report nor a page of its own is known.
     """
 
     href: str
@@ -691,7 +691,8 @@ def signature_view(libraries: Libraries, signature: Signature) -> SignatureView:
             for name, some in groups.items()
             if some
         ),
-        reportable=signature.fault == "PyTorch" and not signature.issues,
+        reportable=signature.fault == "PyTorch"
+        and not (signature.issues or signature.is_explained),
     )
 
 

@@ -440,7 +440,10 @@ def test_a_signature_is_shown_with_its_libraries_and_whether_it_is_reported() ->
     assert "Text of a report" in page
     assert "pytorch/pytorch#120233" in site[views["unsupported"].href].decode()
     assert "Fault: environment" in site[views["undecided"].href].decode()
-    assert "GB0124" in site[views["breaks"].href].decode()
+    page = site[views["breaks"].href].decode()
+    assert 'compile-graph-break-site/gb/gb0124.html" rel="noreferrer">GB0124</a>' in page
+    assert "Not reported" not in page
+    assert not views["breaks"].reportable
     assert re.search(r'data-s="\d+"', site["index.html"].decode())
 
 
