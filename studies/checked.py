@@ -25,6 +25,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -281,7 +282,7 @@ _NAMES: Final = ("LIBRARY", "CASE", "ASK", "CELL")
 # Exit status of the script of a record with this status.
 _ENDS: Final = {"works": 0, "wrong": 1, "failed": 2}
 _LOGGED: Final = re.compile(r"[VIWE]\d{4} ")  # how a line of PyTorch's log begins
-_BREAK: Final = re.compile(r"Graph break (?:in user code|\(user stack suppressed)|WON'T CONVERT ")
+_BREAK: Final = re.compile(r"Graph break \(?(?:in user|user stack)|WON'T CONVERT <?")
 _HEAD: Final = (
     *("library", "version", "case", "ask", "cell", "recorded", "at", "exit", "agrees", "says"),
     *("graph_breaks", "counted"),
@@ -341,7 +342,17 @@ def run_script(record: Observed, observatory: Path) -> tuple[int, str, int]:
         )
     lines = [x for x in done.stdout.splitlines() if x.strip() and not _LOGGED.match(x)]
     says = next((line for line in lines if " raises " in line), lines[-1] if lines else "")
-    return done.returncode, printable(says)[:200], len(_BREAK.findall(done.stdout))
+    return done.returncode, printable(says)[:200], logged_breaks(done.stdout)
+
+
+def logged_breaks(log: str) -> int:
+    """Return the number of graph breaks and of functions that PyTorch gives up, by its log.
+
+    A function that is given up after a break in it has only that one; a generator has none.
+    """
+    events = _BREAK.findall(log)
+    same = [a.startswith("G") and b == "WON'T CONVERT " for a, b in pairwise(events)]
+    return len(events) - sum(same)
 
 
 def check(

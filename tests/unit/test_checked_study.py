@@ -12,7 +12,7 @@ import pytest
 from ivhl.errors import SpecError
 from ivhl.observatory.record import append
 from studies import checked
-from studies.checked import drawn, main, script_of
+from studies.checked import drawn, logged_breaks, main, script_of
 from tests.unit.test_signatures import made
 
 if TYPE_CHECKING:
@@ -149,9 +149,9 @@ def test_what_scripts_say_is_noted_once(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "checked").mkdir()
     asked: list[str] = []
 
-    def run(record: Observed, _: Path) -> tuple[int, str]:
+    def run(record: Observed, _: Path) -> tuple[int, str, int]:
         asked.append(record.case)
-        return 0, "compiled code is as exact as eager"
+        return 0, "compiled code is as exact as eager", 0
 
     monkeypatch.setattr(checked, "run_script", run)
     for disagree in (1, 0):  # what has a line is not run again
@@ -160,3 +160,15 @@ def test_what_scripts_say_is_noted_once(tmp_path: Path, monkeypatch: pytest.Monk
     lines = (tmp_path / "checked" / "outcomes.csv").read_text(encoding="utf-8").splitlines()
     assert lines[0].startswith("library,version,case,ask,cell,recorded,at,exit,agrees,says")
     assert [line.split(",")[8] for line in lines[1:]] == ["yes", "no"]
+
+
+def test_a_function_that_is_given_up_after_a_break_has_one_graph_break() -> None:
+    log = (
+        "Graph break in user code at a.py:3\n"
+        "Graph break (user stack suppressed due to duplicate graph break) in user code at a.py:3\n"
+        "WON'T CONVERT f a.py line 1\n"
+        "WON'T CONVERT <genexpr> a.py line 7\n"
+        "Graph break in user code at a.py:9\n"
+        "WON'T CONVERT <genexpr> a.py line 7\n"
+    )
+    assert logged_breaks(log) == 5
