@@ -351,7 +351,7 @@ def logged_breaks(log: str) -> int:
     A function that is given up after a break in it has only that one; a generator has none.
     """
     events = _BREAK.findall(log)
-    same = [a.startswith("G") and b == "WON'T CONVERT " for a, b in pairwise(events)]
+    same: list[bool] = [a.startswith("G") and b == "WON'T CONVERT " for a, b in pairwise(events)]
     return len(events) - sum(same)
 
 

@@ -66,11 +66,10 @@ def try_target(
         told.print(
             "this user may not run it without the network: the target can reach the network"
         )
-    wanted = (*packages_of(target, folder), *requirements)
     results: dict[CellSpec, TargetTried] = {}
     for cell in cells:
         told.print(f"{cell.id}: {text}")
-        tried = results[cell] = _tried(cell, wanted, target, folder, effort, network=network)
+        tried = results[cell] = _tried(cell, requirements, target, folder, effort, network=network)
         if not as_json:
             console.print(f"{cell.id}: {first_line(tried)}")
             for line in (*details(tried), *(tried.output.splitlines() if logs else ())):
@@ -89,7 +88,7 @@ def try_target(
 
 def _tried(
     cell: CellSpec,
-    wanted: Sequence[str],
+    requirements: Sequence[str],
     target: Target,
     folder: Path | None,
     effort: Effort,
@@ -97,10 +96,24 @@ def _tried(
     network: bool,
 ) -> TargetTried:
     try:
-        with cell_in_use(cell, wanted) as place:
+        with cell_in_use(cell, _wanted(cell, requirements, target, folder)) as place:
             return try_in(place, target, folder, effort, network=network)
     except UnavailableError as error:
         return TargetTried({"unavailable": str(error)}, "")
+
+
+def _wanted(
+    cell: CellSpec, requirements: Sequence[str], target: Target, folder: Path | None
+) -> tuple[str, ...]:
+    """Return what a cell holds: what is asked for and, if that has no such module, its namesake."""
+    namesake, asked = packages_of(target, folder), tuple(requirements)
+    if namesake and asked:
+        with cell_in_use(cell, asked) as place:
+            top = target.module.partition(".")[0]
+            packages = f"lib/python*/site-packages/{top}"
+            if any(place.glob(packages)) or any(place.glob(f"{packages}.*")):
+                return asked
+    return (*namesake, *asked)
 
 
 def _project_for(text: str) -> Path:

@@ -8,6 +8,7 @@ itself, from its first layer, or from its signature. ``guess_of`` says which.
 from __future__ import annotations
 
 import ast
+import copy
 import importlib.util
 import inspect
 import json
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from ivhl.measure.case import Measurement, class_of
 from ivhl.measure.failures import (
+    CaseError,
     exit_error,
     frame_of,
     message_of,
@@ -41,6 +43,7 @@ from ivhl.measure.supervisor import adopt_orphans
 from ivhl.measure.target_spec import (
     MODULE,
     NAME,
+    OFF,
     SIZE,
     VARIABLE,
     Target,
@@ -51,7 +54,7 @@ from ivhl.measure.target_spec import (
 from ivhl.workload import Variant, Workload, select_cases
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import torch
 
@@ -67,6 +70,14 @@ _TOKENS: Final = 32
 _LOOK_S: Final = 0.5
 _SETTLES_S: Final = 20.0
 _LOOKS: Final = (5, 200)
+# How many calls of a model that may keep state are compared.
+_CALLS: Final = 3
+# Compiled code may be so many times as far from float64 as eager code, or that far where both round
+# to 16 bits.
+_ROUNDING: Final = 10.0
+_NARROW: Final = 0.03
+# Where all is 0.
+_TINY: Final = 1e-38
 # Bytes of a file, where memory has a limit, too: a target that prints without end fails.
 _LARGEST_FILE: Final = 1 << 30
 
@@ -206,8 +217,19 @@ def _namespace(module: Any) -> dict[str, Any]:  # noqa: ANN401  (a module)
 
 
 def make_model(size: Any) -> Any:  # noqa: ANN401, ARG001  (a model)
-    """Return the model."""
-    return make()
+    """Return the model, its lazy parameters made by a call."""
+    model = make()
+    if _is_lazy(model):
+        arguments, keywords = _drawn(guess_of())
+        _call_quietly(model, arguments, keywords)
+    return model
+
+
+def _is_lazy(model: Any) -> bool:  # noqa: ANN401
+    from torch.nn.parameter import UninitializedTensorMixin  # noqa: PLC0415
+
+    tensors = (*model.parameters(), *model.buffers())
+    return any(isinstance(tensor, UninitializedTensorMixin) for tensor in tensors)
 
 
 def make_inputs(size: Any, generator: torch.Generator) -> Any:  # noqa: ANN401, ARG001
@@ -226,12 +248,61 @@ def _arguments(guess: Guess, generator: torch.Generator) -> tuple[tuple[Any, ...
     return tuple(map(drawn, guess.arguments)), keywords
 
 
+def _call_quietly(
+    found: Callable[..., Any],
+    arguments: Sequence[Any],
+    keywords: Mapping[str, Any],
+) -> bool:
+    """Call without gradients; return whether that is not possible: the code differentiates."""
+    import torch  # noqa: PLC0415
+
+    try:
+        with torch.no_grad():
+            found(*arguments, **keywords)
+    except RuntimeError as error:
+        if "does not require grad" not in str(error):
+            raise
+        found(*arguments, **keywords)
+        return True
+    return False
+
+
+@cache
+def needs_gradients() -> bool:
+    """Return whether the code differentiates, as a force field does, so gradients stay on."""
+    arguments, keywords = _drawn(guess_of())
+    with suppress(Exception):  # the phases to come say what is wrong
+        return _call_quietly(_made(), arguments, keywords)
+    return False
+
+
+def _made() -> Any:  # noqa: ANN401
+    return make_model(0) if is_model() else make()
+
+
+@cache
+def changes_inputs() -> bool:
+    """Return whether a call writes into a tensor that it gets."""
+    import torch  # noqa: PLC0415
+
+    arguments, keywords = _drawn(guess_of())
+    tensors = [x for x in (*arguments, *keywords.values()) if isinstance(x, torch.Tensor)]
+    before = [x._version for x in tensors]  # noqa: SLF001
+    with suppress(Exception):
+        _call_quietly(_made(), arguments, keywords)
+    return before != [x._version for x in tensors]  # noqa: SLF001
+
+
 @cache
 def is_model() -> bool:
     """Return whether the target is a model."""
+    return _is_model(make())
+
+
+def _is_model(found: Any) -> bool:  # noqa: ANN401
     import torch  # noqa: PLC0415
 
-    return isinstance(make(), torch.nn.Module)
+    return isinstance(found, torch.nn.Module)
 
 
 @cache
@@ -249,7 +320,32 @@ def parts(compiler: Callable[..., Any]) -> Callable[..., Any]:
             return function(*inputs)
         return function(*inputs[:-1], **inputs[-1])
 
-    return with_gradients(call) if target().step else call
+    if target().step:
+        return with_gradients(call)
+    return with_changed_inputs(call) if changes_inputs() else call
+
+
+def with_changed_inputs(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that writes into copies of its inputs, and also returns these."""
+    from ivhl.measure.draws import clone  # noqa: PLC0415  (imports torch)
+
+    def call(*inputs: Any) -> Any:  # noqa: ANN401
+        own = clone(inputs)
+        return function(*own), own
+
+    return call
+
+
+def forward(model: Callable[..., Any], *inputs: Any, **named: Any) -> Any:  # noqa: ANN401
+    """Call a model that differentiates itself, or writes into its inputs, which are returned."""
+    import torch  # noqa: PLC0415
+
+    from ivhl.measure.draws import clone  # noqa: PLC0415  (imports torch)
+
+    own, by_name = clone((inputs, named)) if changes_inputs() else (inputs, named)
+    with nullcontext() if needs_gradients() else torch.no_grad():
+        outputs = model(*own, **by_name)
+    return (outputs, own, by_name) if changes_inputs() else outputs
 
 
 def with_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -322,15 +418,15 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401  (of this module)
     if name == "step":
         return model_step()
     if name == "WORKLOADS":
-        return _workloads()
+        return _workloads("float64")
     raise AttributeError(name)
 
 
 @cache
-def _workloads() -> tuple[Workload, ...]:
-    import torch  # noqa: PLC0415
-
+def _workloads(reference: str) -> tuple[Workload, ...]:
     common: dict[str, Any] = {
+        "reference": reference,
+        "dtype": dtype(),
         "name": NAME,
         "version": 1,
         "title": f"{target().module}:{target().expression}"[:80],
@@ -338,13 +434,24 @@ def _workloads() -> tuple[Workload, ...]:
         "default_size": SIZE,
         "make_inputs": f"{MODULE}:make_inputs",
     }
-    if isinstance(make(), torch.nn.Module):
+    if is_model():
         step = target().step
-        common |= {"eager": f"{MODULE}:step"} if step else {"passes": "forward"}
-        variant = Variant(name="compiled", compiles="model" if step else "whole")
+        own = "step" if step else "forward" if needs_gradients() or changes_inputs() else ""
+        common |= {"eager": f"{MODULE}:{own}"} if own else {"passes": "forward"}
+        variant = Variant(name="compiled", compiles="model" if own else "whole")
         return (Workload(**common, variants=(variant,), make_model=f"{MODULE}:make_model"),)
     variant = Variant(name="compiled", call=f"{MODULE}:parts", compiles="parts")
     return (Workload(**common, variants=(variant,), eager=f"{MODULE}:call"),)
+
+
+@cache
+def dtype() -> str:
+    """Return the precision of all floating parameters of a model; float32 where they differ."""
+    found = make()
+    tensors = (*found.parameters(), *found.buffers()) if _is_model(found) else ()
+    names = {str(one.dtype).removeprefix("torch.") for one in tensors if one.is_floating_point()}
+    (name,) = names if len(names) == 1 else ("float32",)
+    return name
 
 
 @cache
@@ -354,8 +461,6 @@ def guess_of() -> Guess:
     Raises:
         TargetError: If nothing shows them.
     """
-    import torch  # noqa: PLC0415
-
     if target().inputs:
         return Guess(tuple(map(parse_input, target().inputs)), {}, "as given")
     found = make()
@@ -363,8 +468,7 @@ def guess_of() -> Guess:
     for guess in _guesses(found):
         try:
             arguments, keywords = _drawn(guess)
-            with torch.no_grad():
-                found(*arguments, **keywords)
+            _call_quietly(found, arguments, keywords)
         except Exception as error:  # noqa: BLE001  (the next guess may do)
             tried.append(f"{guess} ({guess.source}): {message_of(error).splitlines()[0][:120]}")
         else:
@@ -466,6 +570,8 @@ def _positional(function: Any) -> int:  # noqa: ANN401
 def _of_signature(function: Any) -> Iterator[Guess]:  # noqa: ANN401
     """Yield a matrix, then a vector and a cube, for each argument that a function needs."""
     n = _positional(function)
+    if not n:
+        yield Guess((), {}, "its signature: it needs none")
     for shape in ((8, _WIDTH), (_WIDTH,), (_BATCH, 8, _WIDTH), (_WIDTH, _WIDTH)) if n else ():
         yield Guess((TensorLike(shape),) * n, {}, "its signature")
 
@@ -550,15 +656,15 @@ def main(argv: Sequence[str]) -> NoReturn:
     try:
         guess = guess_of()
         journal.note(inputs=str(guess), inputs_from=guess.source)
-        (case,) = select_cases(_workloads(), names=[NAME], device=job.effort.device)
         journal.note(
-            is_model=case.workload.make_model is not None,
+            is_model=is_model(),
             arguments=list(map(source_of, guess.arguments)),
             keywords={name: source_of(value) for name, value in guess.keywords.items()},
         )
-        measurement = _Tried(job, case, journal)
-        measurement.run()
-        journal.note(**indicative(*measurement.arms))
+        arms = _judged(job, journal)
+        journal.note(**indicative(*arms))
+        journal.enter("accuracy")
+        refuse_later_calls(*arms)
     except (Exception, SystemExit) as raised:  # noqa: BLE001  (every exception is a result)
         error = raised if isinstance(raised, Exception) else exit_error(raised, journal.phase)
         failed = class_of(error, journal.phase, job)
@@ -572,6 +678,75 @@ def main(argv: Sequence[str]) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(0)  # as a case does
+
+
+def _judged(job: Job, journal: Journal) -> tuple[Any, ...]:
+    """Judge the target, and return its own code and its compiled form.
+
+    Code that has no float64 form, or rounds to 16 bits in it, is judged by eager code itself.
+    """
+    if not _rounds_to_16_bits():
+        try:
+            return _arms(job, journal, "float64")
+        except Exception:
+            if journal.phase not in ("reference", "eager"):
+                raise
+    return _arms(job, journal, "tolerance")
+
+
+def _arms(job: Job, journal: Journal, reference: str) -> tuple[Any, ...]:
+    workload = _workloads(reference)[0]
+    if _rounds_to_16_bits():
+        workload = replace(workload, tolerance=_NARROW)
+    (case,) = select_cases((workload,), names=[NAME], device=job.effort.device)
+    own = replace(job, references=f"{job.references}.{reference}")
+    journal.note(reference=reference)
+    _let_compile("force_eager")
+    measurement = _Tried(own, case, journal)
+    measurement.run()
+    return measurement.arms
+
+
+def _let_compile(stance: str) -> None:
+    """Let code that is decorated with ``torch.compile`` run eagerly, or no longer."""
+    import torch  # noqa: PLC0415
+
+    if hasattr(torch.compiler, "set_stance"):  # since 2.6
+        torch.compiler.set_stance(stance)
+
+
+@cache
+def _rounds_to_16_bits() -> bool:
+    """Return whether code that gets float64 casts to 16 bits: its float64 form is no reference."""
+    import torch  # noqa: PLC0415
+    from torch.utils._python_dispatch import TorchDispatchMode  # noqa: PLC0415
+
+    seen: set[Any] = set()
+
+    class Seen(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
+        def __torch_dispatch__(
+            self,
+            func: Any,  # noqa: ANN401
+            types: Any,  # noqa: ANN401
+            args: tuple[Any, ...] = (),
+            kwargs: dict[str, Any] | None = None,
+        ) -> Any:  # noqa: ANN401
+            found = func(*args, **(kwargs or {}))
+            seen.add(getattr(found, "dtype", None))
+            return found
+
+    def double(x: Any) -> Any:  # noqa: ANN401
+        return x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+
+    if dtype() != "float32":
+        return False
+    with suppress(Exception):
+        found = _made().double() if is_model() else make()
+        arguments, keywords = _drawn(guess_of())
+        named = {name: double(x) for name, x in keywords.items()}
+        with Seen():
+            _call_quietly(found, [*map(double, arguments)], named)
+    return bool(seen & {torch.bfloat16, torch.float16})
 
 
 class _Tried(Measurement):
@@ -589,6 +764,7 @@ class _Tried(Measurement):
         self.arms: tuple[Any, ...] = ()
 
     def _compiler(self, setup: Setup) -> Callable[..., Any]:
+        _let_compile("default")
         compiler = super()._compiler(setup)
         own_cache = str(Path(self.job.journal).with_name("inductor"))
 
@@ -618,7 +794,7 @@ def indicative(function: Callable[..., Any], compiled: Callable[..., Any]) -> di
     first = guess_of()
     if not is_model():
         function, compiled = parts(lambda _: function), parts(lambda _: compiled)
-    with nullcontext() if target().step else torch.no_grad():
+    with nullcontext() if target().step or needs_gradients() else torch.no_grad():
         calls = _bound(function, first), _bound(compiled, first)
         again = _settled(calls[1])
         eager_s, compiled_s = _medians(*calls)
@@ -631,9 +807,11 @@ def indicative(function: Callable[..., Any], compiled: Callable[..., Any]) -> di
 
 def _settled(call: Callable[[], Any]) -> int:
     """Call until nothing is compiled any more, or for some seconds; return how often it was."""
-    seen: list[int] = []
+    if not is_model():  # the harness called a function with gradients
+        call()
+    seen = [sum(convert_frame_counts().values())]
     ends = time.perf_counter() + _SETTLES_S
-    while len(seen) <= 1 or (seen[-1] != seen[-2] and time.perf_counter() < ends):
+    while len(seen) == 1 or (seen[-1] != seen[-2] and time.perf_counter() < ends):
         call()
         seen.append(sum(convert_frame_counts().values()))
     return seen[-1] - seen[0]
@@ -676,7 +854,88 @@ def _second_shape(
     if varies:
         return seen
     off, unlike = distance(eager, found)
+    with suppress(Exception):  # not all code runs in float64
+        twin = copy.deepcopy(function) if is_model() else function
+        off = _beyond_rounding(off, eager, found, _compared(_exactly(twin, guess)()))
     return seen | {"off": off, "unlike": unlike}
+
+
+def _exactly(function: Callable[..., Any], guess: Guess) -> partial[Any]:
+    """Return the call of the same code, or of a copy of the model, in float64."""
+    import torch  # noqa: PLC0415
+
+    from ivhl.measure.draws import cast  # noqa: PLC0415  (imports torch)
+    from ivhl.measure.models import cast_model  # noqa: PLC0415
+
+    exact, cpu = torch.float64, torch.device("cpu")
+    if is_model():
+        cast_model(function, exact, cpu)
+    call = _bound(function, guess)
+    return partial(call.func, *cast(call.args, exact, cpu), **cast(call.keywords, exact, cpu))
+
+
+def _beyond_rounding(off: float, eager: Any, found: Any, exact: Any) -> float:  # noqa: ANN401
+    """Return how far compiled code is from eager code; 0 if it is about as near to float64."""
+    if _rounds_to_16_bits():
+        return off if off > _NARROW else 0.0
+    (own, unlike), (others, _) = (distance(exact, _widened(one)) for one in (eager, found))
+    return 0.0 if not unlike and others <= _ROUNDING * own else off
+
+
+def _widened(outcome: Any) -> Any:  # noqa: ANN401
+    """Return the leaves of an outcome in float64."""
+    import torch  # noqa: PLC0415
+
+    from ivhl.measure.draws import cast  # noqa: PLC0415  (imports torch)
+    from ivhl.measure.leaves import Leaves, leaves_of  # noqa: PLC0415
+
+    leaves = outcome if isinstance(outcome, Leaves) else leaves_of(outcome)
+    return replace(leaves, tensors=cast(leaves.tensors, torch.float64, torch.device("cpu")))
+
+
+def refuse_later_calls(function: Callable[..., Any], compiled: Callable[..., Any]) -> None:
+    """Refuse compiled code of a model that keeps state and differs from eager code in a later call.
+
+    Raises:
+        CaseError: If it does.
+    """
+    import torch  # noqa: PLC0415
+
+    if not is_model():
+        return
+    with nullcontext() if target().step or needs_gradients() else torch.no_grad():
+        try:
+            twins = [copy.deepcopy(function) for _ in range(3)]
+            eager, again = ([*_in_turn(_bound(one, guess_of()), one)] for one in twins[:2])
+            exact = eager
+            with suppress(Exception):  # not all code runs in float64
+                exact = [*_in_turn(_exactly(twins[2], guess_of()), twins[2])]
+        except Exception:  # noqa: BLE001  (what eager code cannot do is no verdict)
+            return
+        found = _in_turn(_bound(compiled, guess_of()), function)
+        for number, outcomes in enumerate(zip(eager, again, exact, found, strict=True), 1):
+            if distance(*outcomes[:2]) != (0.0, ""):
+                return
+            off, unlike = distance(outcomes[0], outcomes[3])
+            off = _beyond_rounding(off, outcomes[0], outcomes[3], outcomes[2])
+            if unlike or off > OFF:
+                raise CaseError(
+                    "wrong",
+                    f"call {number} of {_CALLS} on equal inputs is not like eager code, which keeps "
+                    f"state: {unlike or f'off by {off:.2g}'}",
+                )
+
+
+def _in_turn(call: Callable[[], Any], model: Any) -> Iterator[Any]:  # noqa: ANN401
+    """Yield copies of what equal calls return and leave in a model's buffers."""
+    import torch  # noqa: PLC0415
+
+    from ivhl.measure.leaves import leaves_of  # noqa: PLC0415  (imports torch)
+
+    for number in range(_CALLS):
+        torch.manual_seed(number)
+        outcome = _compared(call())
+        yield leaves_of((outcome, dict(model.named_buffers()))).copied()
 
 
 def _compared(outcome: Any) -> Any:  # noqa: ANN401
@@ -688,13 +947,14 @@ def _drawn(guess: Guess) -> tuple[list[Any], dict[str, Any]]:
     import torch  # noqa: PLC0415
 
     def cast(x: Any) -> Any:  # noqa: ANN401
-        return x.float() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+        is_float = isinstance(x, torch.Tensor) and x.is_floating_point()
+        return x.to(getattr(torch, dtype())) if is_float else x
 
     arguments, keywords = _arguments(guess, torch.Generator().manual_seed(1))
     return [*map(cast, arguments)], {name: cast(x) for name, x in keywords.items()}
 
 
-def _bound(function: Callable[..., Any], guess: Guess) -> Callable[[], Any]:
+def _bound(function: Callable[..., Any], guess: Guess) -> partial[Any]:
     """Return the call of a function, or of a model, on drawn inputs."""
     arguments, keywords = _drawn(guess)
     if is_model():
@@ -726,9 +986,9 @@ def distance(one: Any, other: Any) -> tuple[float, str]:  # noqa: ANN401
     import torch  # noqa: PLC0415
 
     from ivhl.measure.accuracy import as_real  # noqa: PLC0415  (imports torch)
-    from ivhl.measure.leaves import difference, leaves_of  # noqa: PLC0415
+    from ivhl.measure.leaves import Leaves, difference, leaves_of  # noqa: PLC0415
 
-    a, b = leaves_of(one), leaves_of(other)
+    a, b = (x if isinstance(x, Leaves) else leaves_of(x) for x in (one, other))
     if unlike := difference(a, b):
         return 0.0, unlike
     found = 0.0
@@ -738,7 +998,7 @@ def distance(one: Any, other: Any) -> tuple[float, str]:  # noqa: ANN401
             return 0.0, f"{path} is not finite in other places"
         x, y = x.nan_to_num(), y.nan_to_num()
         if x.numel():
-            scale = x.abs().max().clamp_min(torch.finfo(torch.float32).tiny)
+            scale = torch.maximum(x.abs().max(), y.abs().max()).clamp_min(_TINY)
             found = max(found, float((x - y).abs().max() / scale))
     return found, ""
 

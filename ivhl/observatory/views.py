@@ -53,7 +53,10 @@ VERDICTS: Final = {
     "failed": ("failed", "compiling, or a compiled call, raised, crashed or did not end"),
     "unsupported": ("unsupported", "PyTorch refused to compile"),
     "undecided": ("undecided", "failed before compiled code ran, or for want of memory or time"),
-    "breaks": ("graph breaks", "right; so often Dynamo ended a graph, or gave up a function, to let Python run"),
+    "breaks": (
+        "graph breaks",
+        "right; so often Dynamo ended a graph, or gave up a function, to let Python run",
+    ),
     "slow": ("slower", "right, and a compiled call took 1.1x the time of an eager one, or more"),
     "works": ("works", "compiled and right; the number is eager's time over the compiled time"),
     "unavailable": ("not installable", "the library could not be installed"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ivhl.measure.failures import number
+from ivhl.measure.target_spec import OFF
 from ivhl.tracker.support.compat import STATUS_OF
 from ivhl.tracker.support.messages import dynamo_id
 from ivhl.tracker.wording import counted
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
 
     from ivhl.script.trying import TargetTried
     from ivhl.tracker.wording import Status
-
-# Of the largest value: float32 code that is right differs by less.
-_OFF: Final = 1e-3
 
 
 def verdict(tried: TargetTried) -> Status:
@@ -29,7 +27,7 @@ def verdict(tried: TargetTried) -> Status:
     second = tried.found.get("second") or {}
     if "failure" in second:
         return "failed"
-    is_wrong = second.get("unlike") or second.get("off", 0.0) > _OFF
+    is_wrong = second.get("unlike") or second.get("off", 0.0) > OFF
     return "wrong" if is_wrong else "works"
 
 
@@ -73,7 +71,7 @@ def _likeness(second: dict[str, Any]) -> str:
         return "not compared: eager code gives other values in each call"
     if second["unlike"]:
         return str(second["unlike"])
-    return "like eager" if second["off"] <= _OFF else f"off by {second['off']:.2g}"
+    return "like eager" if second["off"] <= OFF else f"off by {second['off']:.2g}"
 
 
 def _time(seconds: float) -> str:
@@ -107,10 +105,10 @@ def details(tried: TargetTried) -> list[str]:
     if errors := [one for one in found.get("accuracy", ()) if one["compiled_max"] is not None]:
         worst = max(errors, key=lambda one: one["compiled_max"] / (one["scale"] or 1.0))
         errors_of = (number(worst[name]) for name in ("compiled_max", "eager_max"))
-        lines.append(
-            f"error against float64: {', eager '.join(errors_of)}, in {worst['output']} of "
-            f"{counted(len(errors), 'output')}"
-        )
+        what = "error against float64: " + ", eager ".join(errors_of)
+        if found.get("reference") == "tolerance":
+            what = f"no float64 form; from eager code: {number(worst['compiled_max'])}"
+        lines.append(f"{what}, in {worst['output']} of {counted(len(errors), 'output')}")
     if second := found.get("second"):
         again = second.get("recompiles", 0)
         lines.append(
