@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 from packaging.version import Version
 
 from ivhl.tracker.support.messages import cause_of, dynamo_id
-from ivhl.tracker.support.upstream import Issue, described
+from ivhl.tracker.support.upstream import Issue, described, known_issues
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -238,6 +238,8 @@ def _signature(name: str, cause: Cause, group: list[_Occurrence]) -> Signature:
     newest = group[-1]
     failure = newest.record.failure
     issues = {issue.url: issue for one in group for issue in described(one.message)}
+    if cause.kind == "wrong":
+        issues |= {issue.url: issue for issue in known_issues() if issue.workload == cause.place}
     return Signature(
         name,
         cause,

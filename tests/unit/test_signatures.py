@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ivhl.observatory.record import Failed, Observed
@@ -231,6 +231,13 @@ def test_an_upstream_report_is_named_where_it_is_known() -> None:
     )
     (signature,) = signatures_of([observed("complex-liba-2.15.0", failure=said)])
     assert [issue.short for issue in signature.issues] == ["pytorch/pytorch#163243"]
+    failure = {"phase": "accuracy", "class": "wrong", "exception": "", "message": "m", "where": ""}
+    wrong = [
+        made(library="zuko", case=case, status="wrong", failure=failure | {"frame": ""})
+        for case in ("other", "spline_flow")
+    ]
+    shorts = [[issue.short for issue in one.issues] for one in signatures_of(wrong)]
+    assert sorted(shorts) == [[], ["pytorch/pytorch#185702"]]
 
 
 def test_wrong_results_of_two_cases_are_never_one_signature_and_stand_first() -> None:
@@ -313,6 +320,7 @@ def test_what_ivhl_adds_to_a_message_is_no_part_of_its_cause() -> None:
 
 
 @given(st.lists(PIECES, max_size=12).map("".join))
+@example("LoweringException: Set TORCH_LOGS=x")
 def test_a_cause_of_any_text_is_its_own_cause(text: str) -> None:
     cause = cause_of(text)
     assert cause_of(cause) == cause

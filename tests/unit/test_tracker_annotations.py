@@ -60,7 +60,6 @@ SHOWN_BY_NO_RECORD = {
     "which-build-of-python-costs-more-than-which-version",  # said where builds differ
     "once-pytorch-has-compiled-id-takes-nine-times-as-long",
     "torchcompile-on-python-313",  # support gates, with links in envs/expectations.toml
-    "torchcompile-on-python-314",
     "torchcompile-on-a-free-threaded-python-314t-works-and-the-lock-is-switched-on-again",
     "from-pytorch-251-to-2141-compiled-code-changes-an-input-before-it-has-read-it-all",
     "compiled-code-overlooks-the-sign-of-a-negated-view",
@@ -75,6 +74,7 @@ SHOWN_BY_NO_RECORD = {
     "up-to-pytorch-2110-dynamo-does-not-ask-a-bound-method-whether-it-is-true",
     "inductor-computes-an-atan2-again-for-each-use",  # on all releases alike
     # Of libraries, whose records are in observatory/.
+    "pytorch-260-to-2130-silently-differentiate-a-running-sum-behind-a-softmax-wrongly",
     "since-pytorch-2121-an-optimizer-that-is-made-in-compiled-code-loses-what-it-set-first",
     "inductor-does-not-compile-nonzero-and-unique-of-an-empty-tensor-that-compiled-code-makes",
     "transformers-5240-requires-pytorch-26-and-does-not-compile-there",

@@ -107,7 +107,7 @@ def cause_of(message: str) -> str:
         text = f"{text.rstrip(': ')}: {about}"
     before = None
     while text != before:  # what is left may show more of it
-        before, text = text, _once(text)
+        before, text = text, next(iter(lines_of(_once(text))), "")  # advice is none of it
     return text
 
 
