@@ -131,7 +131,7 @@ def test_another_python_is_a_page_of_its_own(page: Page, libraries: Path) -> Non
     assert page.title().startswith("Does torch.compile work with your library on Python 3.13?")
     page.locator("#libraries thead").get_by_role("link", name="2.14.1").click()
     page.wait_for_url("**/2.14.1.html")
-    assert "beside 2.13.0" in page.locator("main").inner_text()
+    assert "Before: 2.13.0" in page.locator("main").inner_text()
 
 
 def test_the_table_is_one_stop_for_the_tab_key_and_moves_by_arrows(
