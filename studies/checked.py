@@ -307,10 +307,11 @@ def drawn(records: Iterable[Observed], percent: int, seed: int) -> list[Observed
 def most_shared(records: Iterable[Observed], number: int) -> list[Observed]:
     """Return the cheapest record of the last release of each signature that most libraries show."""
     signatures = sorted(signatures_of(records), key=lambda one: -len(one.libraries))
-    return [
+    found = [
         min((r for r in one.records if r.torch == one.last), key=lambda record: record.cpu_s)
         for one in signatures[:number]
     ]
+    return list({one.key: one for one in found}.values())
 
 
 def run_script(record: Observed, observatory: Path) -> tuple[int, str, int]:
