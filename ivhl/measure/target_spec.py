@@ -13,7 +13,7 @@ MODULE: Final = "ivhl.measure.target"
 VARIABLE: Final = "IVHL_TARGET"
 NAME: Final = "target.call"
 SIZE: Final = "given"
-# Of the largest value: float32 code that is right differs from eager code by less.
+# Correct float32 code differs from eager code by less than this share of the largest value.
 OFF: Final = 1e-3
 _INPUT: Final = re.compile(
     r"\s*(?:(?P<dtype>float|long|bool)\s+)?(?P<shape>\d+(?:\s*,\s*\d+)*|scalar)(?:\s*<\s*(?P<below>\d+))?\s*"

@@ -55,7 +55,7 @@ VERDICTS: Final = {
     "undecided": ("undecided", "failed before compiled code ran, or for want of memory or time"),
     "breaks": (
         "graph breaks",
-        "right; so often Dynamo ended a graph, or gave up a function, to let Python run",
+        "right; Dynamo ended so many graphs, or gave up functions, to let Python run",
     ),
     "slow": ("slower", "right, and a compiled call took 1.1x the time of an eager one, or more"),
     "works": ("works", "compiled and right; the number is eager's time over the compiled time"),
