@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -32,6 +37,40 @@ def use_compiler(
 def throwaway(x: Any) -> Any:  # noqa: ANN401  (torch is not imported at the top of this module)
     """Compute something trivial, to be compiled once."""
     return x * 2 + 1
+
+
+def precompile_kernel_header(shared: Path) -> None:
+    """Precompile the header of C++ kernels, which Inductor does itself in later releases.
+
+    A kernel then takes g++ half of the time, and its machine code is the same: g++ does not use
+    what was precompiled with other options or by another version.
+
+    Args:
+        shared: Folder that keeps what is precompiled for later processes.
+    """
+    from torch._inductor import codecache, cpp_builder  # noqa: PLC0415
+
+    if hasattr(codecache, "_precompile_header"):
+        return
+    flags = codecache.CppPythonBindingsCodeCache.cpp_compile_command_flags
+    flags = {"vec_isa": codecache.pick_vec_isa(), **flags}
+    if hasattr(cpp_builder, "CppTorchDeviceOptions"):  # since 2.6
+        options = cpp_builder.CppTorchDeviceOptions(device_type="cpu", **flags)
+    else:
+        options = cpp_builder.CppTorchCudaOptions(cuda=False, **flags)
+    builder = cpp_builder.CppBuilder(name="o", sources="i", BuildOption=options)
+    compiler, *words = shlex.split(builder.get_command_line())
+    linked = ("-l", "-L", "-shared")
+    options = [word for word in words[1 : words.index("-o")] if not word.startswith(linked)]
+    header = Path(codecache.cpp_prefix_path())
+    kept = shared / f"{header.name}.gch"
+    new = shared / f"{header.name}.{os.getpid()}"
+    with suppress(OSError, subprocess.CalledProcessError):  # it only saves time
+        if not kept.exists():
+            command = [compiler, "-x", "c++-header", str(header), *options, "-o", str(new)]
+            subprocess.run(command, capture_output=True, check=True)
+            new.replace(kept)
+        header.with_name(kept.name).symlink_to(kept)
 
 
 def picked_instructions() -> str | None:

@@ -36,6 +36,7 @@ from ivhl.measure.failures import (
     qualified_name,
     reported,
 )
+from ivhl.measure.first_compile import precompile_kernel_header
 from ivhl.measure.job import read_job
 from ivhl.measure.journal import Journal
 from ivhl.measure.rehearsal import print_traceback
@@ -762,9 +763,13 @@ class _Tried(Measurement):
         _let_compile("default")
         compiler = super()._compiler(setup)
         own_cache = str(Path(self.job.journal).with_name("inductor"))
+        shared = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
 
         def compile_and_keep(function: Callable[..., Any]) -> Callable[..., Any]:
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = own_cache
+            if self.job.effort.device == "cpu":
+                with suppress(Exception):  # it only saves time
+                    precompile_kernel_header(shared)
             compiled: Callable[..., Any] = compiler(function)
             self.arms = function, compiled
             return compiled

@@ -1,0 +1,60 @@
+"""The header of C++ kernels, precompiled for the releases that do not precompile it themselves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is only in the cells")
+
+from torch._inductor import codecache  # noqa: E402  (torch first)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# What each process of a trial does: it precompiles, or takes what another has precompiled.
+PROGRAM = """
+import sys
+from pathlib import Path
+import torch
+from ivhl.measure.first_compile import precompile_kernel_header
+import torch._inductor.compile_fx
+precompile_kernel_header(Path(sys.argv[1]))
+x = torch.linspace(0, 1, 64)
+print(torch.allclose(torch.compile(lambda x: x.sin() * 2 + 1)(x), x.sin() * 2 + 1))
+"""
+
+
+@pytest.mark.skipif(
+    hasattr(codecache, "_precompile_header"), reason="this release precompiles it itself"
+)
+def test_kernels_are_compiled_with_the_precompiled_header(tmp_path: Path) -> None:
+    compiler = tmp_path / "g++"
+    checks = "-Winvalid-pch -Werror=invalid-pch"
+    compiler.write_text(
+        f'#!/bin/sh\n[ "$1" = -x ] && : >{tmp_path}/made\nexec g++ {checks} "$@"\n'
+    )
+    compiler.chmod(0o755)
+    seen = []
+    for process in ("first", "second"):
+        environment = os.environ | {
+            "CXX": str(compiler),
+            "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / process),
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(tmp_path)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        seen.append((done.stdout.split()[-1], (tmp_path / "made").exists()))
+        (tmp_path / "made").unlink(missing_ok=True)
+    assert seen == [("True", True), ("True", False)]
+    assert [path.name for path in tmp_path.glob("*.gch")] == [
+        path.name for path in (tmp_path / "second").glob("*/*.gch")
+    ]
