@@ -82,7 +82,7 @@ def _walk(value: Any, path: str, found: Leaves, above: tuple[int, ...]) -> None:
         found.others[path] = value
     elif type(value).__module__ == "numpy":
         _walk(value.item() if value.ndim == 0 else torch.as_tensor(value), path, found, above)
-    elif id(value) in above or len(above) > _DEEPEST or callable(value):
+    elif id(value) in above or len(above) > _DEEPEST or _is_function(value):
         found.others[path] = type(value).__qualname__
     else:
         parts = _parts(value)
@@ -90,6 +90,11 @@ def _walk(value: Any, path: str, found: Leaves, above: tuple[int, ...]) -> None:
             found.others[path] = type(value).__qualname__
         for name, part in parts:
             _walk(part, path + name, found, (*above, id(value)))
+
+
+def _is_function(value: Any) -> bool:  # noqa: ANN401
+    # Dynamo of 2.6.0 gives a dataclass that it traced a `__call__`.
+    return callable(value) and (isinstance(value, type) or not is_dataclass(value))
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:  # noqa: ANN401

@@ -668,6 +668,11 @@ def main(argv: Sequence[str]) -> NoReturn:
         refuse_later_calls(*arms)
     except (Exception, SystemExit) as raised:  # noqa: BLE001  (every exception is a result)
         error = raised if isinstance(raised, Exception) else exit_error(raised, journal.phase)
+        if (
+            isinstance(error, TargetError) and journal.phase == "compile"
+        ):  # eager code went through
+            said = str(error).removeprefix("--step: ")
+            error = CaseError("wrong", f"of compiled code alone, {said}")
         failed = class_of(error, journal.phase, job)
         journal.note(failure=reported(error, failed, journal.phase))
         journal.note(frame=frame_of(error), own_place=own_place_of(error))

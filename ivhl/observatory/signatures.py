@@ -239,7 +239,7 @@ def _signature(name: str, cause: Cause, group: list[_Occurrence]) -> Signature:
     failure = newest.record.failure
     issues = {issue.url: issue for one in group for issue in described(one.message)}
     if cause.kind == "wrong":
-        issues |= {issue.url: issue for issue in known_issues() if issue.workload == cause.place}
+        issues |= {issue.url: issue for issue in known_issues() if issue.names(cause.place)}
     return Signature(
         name,
         cause,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -206,6 +208,22 @@ def test_an_object_is_taken_apart_by_its_attributes_even_if_it_holds_itself() ->
     found = leaves_of(Cache())
     assert list(found.tensors) == ["output.keys[0]"]
     assert found.others["output.n"] == 3
+
+
+def test_a_dataclass_is_taken_apart_even_if_it_can_be_called() -> None:
+    """Dynamo of 2.6.0 gives the output classes of diffusers, which it traces, a `__call__`."""
+
+    @dataclass
+    class Output(OrderedDict):  # type: ignore[type-arg]  # as model libraries have them
+        sample: torch.Tensor
+
+        def __post_init__(self) -> None:
+            self["sample"] = self.sample
+
+        __call__ = len
+
+    assert [*leaves_of(Output(torch.ones(2))).tensors] == ["output.sample"]
+    assert leaves_of(Output).others == {"output": "type"}
 
 
 def test_the_workloads_with_models_are_declared_without_mistakes() -> None:

@@ -164,6 +164,9 @@ TABLE = torch.arange(12.0).reshape(4, 3)
 def looks_up(x):
     return x @ TABLE
 
+def detached(x):
+    return x.detach() + 1 if torch.compiler.is_compiling() else x + 1
+
 class Patches(torch.nn.Module):
     def __init__(self, image_size, channels=3):
         super().__init__()
@@ -610,3 +613,14 @@ def test_code_without_a_float64_form_is_judged_by_eager_code(
     assert found["reference"] == "tolerance"
     assert "failure" not in found
     assert found["accuracy"][0]["passed"]
+
+
+def test_compiled_code_without_the_gradient_of_eager_code_is_wrong(
+    use: Any,  # noqa: ANN401
+    tmp_path: Path,
+) -> None:
+    use("detached", "2,4", step=True)
+    target, folder = Target("targets_of_test", "detached", ("2,4",), step=True), tmp_path
+    failure = try_in(Path(sys.prefix), target, folder, EFFORT, network=True).found["failure"]
+    assert (failure["phase"], failure["failure_class"]) == ("compile", "wrong")
+    assert "of compiled code alone, no output depends on an input" in failure["message"]

@@ -19,6 +19,7 @@ class Issue:
 
     Attributes:
         message: A regular expression that occurs in the failure's message.
+        workload: A regular expression for the whole name of a workload, or ``library: case``.
         releases: PyTorch releases that have the defect; empty for all.
     """
 
@@ -35,13 +36,17 @@ class Issue:
         *_, owner, name, _, number = self.url.split("/")
         return f"{owner}/{name}#{number}"
 
+    def names(self, workload: str) -> bool:
+        """Return whether this is a report on a workload, or on a ``library: case``."""
+        return re.fullmatch(self.workload, workload) is not None
+
     def describes(self, record: RunRecord) -> bool:
         """Return whether this is the reason of a record's failure."""
         failure = record.failure
         return (
             failure is not None
             and self.failure_class in ("", failure.failure_class)
-            and self.workload in ("", record.workload)
+            and (not self.workload or self.names(record.workload))
             and (not self.releases or record.cell.torch in self.releases)
             and (not self.message or re.search(self.message, failure.message) is not None)
         )
