@@ -126,6 +126,8 @@ def run(dtype, compiled):
         leaves = dict(function.named_parameters()) if is_model else {{}}
         leaves.update(tensors([arguments, named], "input"))
         found.update((f"grad.{{name}}", x.grad) for name, x in leaves.items() if x.grad is not None)
+    else:  # a call may write into its inputs
+        found.update(tensors([arguments, named], "input"))
     if not torch.equal(before, torch.get_rng_state()):
         print("random numbers are drawn: compiled code may draw others")
     return {{name: x.detach().cpu() for name, x in found.items()}}

@@ -668,11 +668,7 @@ def main(argv: Sequence[str]) -> NoReturn:
         refuse_later_calls(*arms)
     except (Exception, SystemExit) as raised:  # noqa: BLE001  (every exception is a result)
         error = raised if isinstance(raised, Exception) else exit_error(raised, journal.phase)
-        if (
-            isinstance(error, TargetError) and journal.phase == "compile"
-        ):  # eager code went through
-            said = str(error).removeprefix("--step: ")
-            error = CaseError("wrong", f"of compiled code alone, {said}")
+        error = _of_compiled_code(error, journal.phase)
         failed = class_of(error, journal.phase, job)
         journal.note(failure=reported(error, failed, journal.phase))
         journal.note(frame=frame_of(error), own_place=own_place_of(error))
@@ -684,6 +680,16 @@ def main(argv: Sequence[str]) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(0)  # as a case does
+
+
+def _of_compiled_code(error: Exception, phase: str) -> Exception:
+    """Return the error, as a wrong result if eager code went through."""
+    if isinstance(error, TargetError) and phase == "compile":
+        said = str(error).removeprefix("--step: ")
+        return CaseError("wrong", f"of compiled code alone, {said}")
+    if isinstance(error, CaseError) and "the variant changes its inputs" in str(error):
+        return CaseError("wrong", "compiled code changes its inputs, and eager code does not")
+    return error
 
 
 def _judged(job: Job, journal: Journal) -> tuple[Any, ...]:

@@ -39,7 +39,8 @@ def first_line(tried: TargetTried) -> str:
     failure = tried.found.get("failure")
     if failure is not None:
         kind = f"{failure['exception'].rpartition('.')[2]}: " if failure["exception"] else ""
-        message = failure["message"].partition("\n")[0]
+        # What a backend raised is in the next line.
+        message = failure["message"].replace(" raised:\n", " raised: ", 1).partition("\n")[0]
         if failure["exception"] == "ModuleNotFoundError":  # there is no project here
             message = message.partition(";")[0]
             is_package = "." not in message  # and no module of one that is there

@@ -167,6 +167,9 @@ def looks_up(x):
 def detached(x):
     return x.detach() + 1 if torch.compiler.is_compiling() else x + 1
 
+def overwrites(x):
+    return x.mul_(2) + 1 if torch.compiler.is_compiling() else 2 * x + 1
+
 class Patches(torch.nn.Module):
     def __init__(self, image_size, channels=3):
         super().__init__()
@@ -615,12 +618,23 @@ def test_code_without_a_float64_form_is_judged_by_eager_code(
     assert found["accuracy"][0]["passed"]
 
 
-def test_compiled_code_without_the_gradient_of_eager_code_is_wrong(
+@pytest.mark.parametrize(
+    ("name", "phase", "says"),
+    [
+        ("detached", "compile", "of compiled code alone, no output depends on an input"),
+        ("overwrites", "accuracy", "compiled code changes its inputs, and eager code does not"),
+    ],
+)
+def test_what_compiled_code_alone_does_is_wrong(
+    name: str,
+    phase: str,
+    says: str,
     use: Any,  # noqa: ANN401
     tmp_path: Path,
 ) -> None:
-    use("detached", "2,4", step=True)
-    target, folder = Target("targets_of_test", "detached", ("2,4",), step=True), tmp_path
+    step = name == "detached"
+    use(name, "2,4", step=step)
+    target, folder = Target("targets_of_test", name, ("2,4",), step=step), tmp_path
     failure = try_in(Path(sys.prefix), target, folder, EFFORT, network=True).found["failure"]
-    assert (failure["phase"], failure["failure_class"]) == ("compile", "wrong")
-    assert "of compiled code alone, no output depends on an input" in failure["message"]
+    assert (failure["phase"], failure["failure_class"]) == (phase, "wrong")
+    assert says in failure["message"]

@@ -72,9 +72,11 @@ SHOWN_BY_NO_RECORD = {
     "a-compiled-optimizer-step-takes-one-moment-for-the-other-once-state-is-named-in-another-order",
     "from-pytorch-2130-on-a-compiled-optimizer-step-does-not-notice-that-parameters-share-memory",
     "up-to-pytorch-2110-dynamo-does-not-ask-a-bound-method-whether-it-is-true",
-    "inductor-computes-an-atan2-again-for-each-use",  # on all releases alike
     # Of libraries, whose records are in observatory/.
     "pytorch-260-to-2130-silently-differentiate-a-running-sum-behind-a-softmax-wrongly",
+    "up-to-pytorch-271-compiled-layers-of-yolo-are-silently-wrong",
+    "in-pytorch-251-to-271-a-compiled-group-norm-writes-outside-of-its-memory",
+    "from-pytorch-251-to-2121-a-compiled-lookup-in-a-codebook-returns-wrong-indices",
     "since-pytorch-2121-an-optimizer-that-is-made-in-compiled-code-loses-what-it-set-first",
     "inductor-does-not-compile-nonzero-and-unique-of-an-empty-tensor-that-compiled-code-makes",
     "transformers-5240-requires-pytorch-26-and-does-not-compile-there",
