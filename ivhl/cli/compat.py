@@ -19,6 +19,7 @@ from ivhl.cli.declared import (
 from ivhl.cli.names import all_named, narrow, nothing_left
 from ivhl.cli.screen import check_suffix, give, screen
 from ivhl.matrix.project import find_root
+from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import (
     COMPAT_SCHEMA,
     PASSING,
@@ -105,9 +106,7 @@ def _print_grid(console: Terminal, every: Iterable[Row]) -> None:
     (machine, device), *others = rows_by_place
     rows = rows_by_place[machine, device]
     matched = matched_cases(rows)
-    cells: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in rows:
-        cells[row.torch, row.python].append(row)
+    cells = grouped_by(rows, lambda row: (row.torch, row.python))
     pythons = sorted({row.python for row in rows}, key=python_key)
     table = Columns("PyTorch", *(f"Python {python}" for python in pythons))
     for torch in sorted({row.torch for row in rows}, key=release_key):

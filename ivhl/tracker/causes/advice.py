@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from dataclasses import dataclass
 from itertools import permutations
 from typing import TYPE_CHECKING, Final
 
 from ivhl.tracker.changes.comparable import BUILDS_UNKNOWN
 from ivhl.tracker.changes.compare import compare, disturbed_cases, summarise
+from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import is_free_threaded, newest_release, python_key, release_key
 from ivhl.tracker.support.grid import cell_mean, matched_cases
 from ivhl.tracker.support.spans import cases_run, ran_enough
@@ -190,9 +190,7 @@ def _costs(
 
 def _enough(rows: Iterable[Row]) -> list[Row]:
     """Return the rows of cells in which enough cases were run for a word on the cell."""
-    cells: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        cells[row.cell].append(row)
+    cells = grouped_by(rows, lambda row: row.cell)
     most = max(map(cases_run, cells.values()), default=0)
     return [row for group in cells.values() if ran_enough(cases_run(group), most) for row in group]
 

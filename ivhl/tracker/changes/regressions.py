@@ -31,6 +31,7 @@ from ivhl.tracker.changes.kinds import (
 from ivhl.tracker.changes.series import ALONG, series_of
 from ivhl.tracker.store.facts import changed_facts, is_still_worse
 from ivhl.tracker.store.metrics import NORMAL_95, RELEVANT, SECONDS, SIDES, Metric
+from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.wording import failed_as
 
 if TYPE_CHECKING:
@@ -258,9 +259,7 @@ class _Cells:
 
     def __init__(self, every: Iterable[Series], disturbed: frozenset[int]) -> None:
         self._disturbed = disturbed
-        self._of_case: dict[tuple[CaseInCell, str], list[Series]] = defaultdict(list)
-        for series in every:
-            self._of_case[self._key(series)].append(series)
+        self._of_case = grouped_by(every, self._key)
 
     def slowed(self, suspect: _Suspect) -> float:
         """Return by how much the newest quiet run after a change was slowed alone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ivhl.records.identity import AtCommit, CaseInCell
     from ivhl.records.record import RunRecord
 
+T = TypeVar("T")
 K = TypeVar("K")
 R = TypeVar("R", bound=Dated)
 C = TypeVar("C", bound="Committed")
@@ -131,6 +133,14 @@ def _read(path: Path) -> Iterable[RunRecord | Problem]:
         return
     for line, found in records_in(data):
         yield Problem(path, line.number, found) if isinstance(found, str) else found
+
+
+def grouped_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return the items of each key, in their order; of a key that none has, an empty list."""
+    found: dict[K, list[T]] = defaultdict(list)
+    for item in items:
+        found[key(item)].append(item)
+    return found
 
 
 def newest_by(

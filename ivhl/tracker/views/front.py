@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ivhl.tracker.causes.advice import advise, compare_rows, worth_of
 from ivhl.tracker.changes.compare import disturbed_cases
+from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import is_free_threaded, newest_release, python_key, release_key
 from ivhl.tracker.support.grid import GridCell, grid_cell, matched_cases
 from ivhl.tracker.support.spans import cases_run, spans, spans_sentence, words_of_cells
@@ -176,10 +177,7 @@ def _compiled_cells(rows: Iterable[Row]) -> Mapping[tuple[str, str], Sequence[Ro
 
 def by_cell(rows: Iterable[Row]) -> Mapping[tuple[str, str], Sequence[Row]]:
     """Return the rows of each Python and release; none for others."""
-    cells: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in rows:
-        cells[row.python, row.torch].append(row)
-    return cells
+    return grouped_by(rows, lambda row: (row.python, row.torch))
 
 
 def _newest(rows: Iterable[Row]) -> str:
