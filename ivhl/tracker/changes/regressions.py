@@ -245,7 +245,7 @@ class _Suspect:
     segment: Sequence[Point]
     before: int
     place: int
-    step: _Step | None = None
+    step: _Happened | None = None
     changes: Mapping[Metric, QuantityChange] = field(default_factory=dict)
     slowed: float = 0.0
 
@@ -406,19 +406,22 @@ def _may_differ(one: Entry, other: Entry, along: Along) -> bool:
     return along != "commit" or one.sources is None or one.sources != other.sources
 
 
-class _Step(NamedTuple):
-    """A step in a long segment: the ratio of the medians around it, and its text.
+class _Happened(NamedTuple):
+    """What happened between two neighbours, or at a step in a long segment.
 
     Attributes:
+        effect: Of a step, the ratio of the medians around it.
         effect_of: What the effect is a factor of.
         metric: What tells whether it is over.
+        of_levels: See ``Change``.
     """
 
     kind: Kind
-    effect: float
-    effect_of: Metric
-    metric: Metric
-    text: str
+    reason: str
+    effect: float | None = None
+    effect_of: Metric = "speedup"
+    metric: Metric = "speedup"
+    of_levels: bool = False
 
 
 class _Search(NamedTuple):
@@ -436,7 +439,7 @@ class _Search(NamedTuple):
 
 def _steps(
     segments: Sequence[tuple[Series, Sequence[Point]]], detect: Detect, disturbed: frozenset[int]
-) -> list[dict[int, _Step]]:
+) -> list[dict[int, _Happened]]:
     """Return the steps of each segment by the index of the first point after them.
 
     Short segments have none. The seconds of compiled code are searched where every point has a
@@ -458,7 +461,7 @@ def _steps(
             have = [i for i in ran if metric in segment[i].entry.values]
             searches.append(_Search(number, metric, have))
     found = detect([_searched(segments[one.segment][1], one) for one in searches])
-    steps: list[dict[int, _Step]] = [{} for _ in segments]
+    steps: list[dict[int, _Happened]] = [{} for _ in segments]
     for search, places in zip(searches, found, strict=True):
         if places:
             series, segment = segments[search.segment]
@@ -492,14 +495,14 @@ def with_intervals(values: Sequence[float], errors: Iterable[float]) -> Searched
 
 def _steps_at(
     places: Sequence[int], search: _Search, segment: Sequence[Point], along: Along
-) -> dict[int, _Step]:
+) -> dict[int, _Happened]:
     """Return the steps of one quantity.
 
     A step at a commit that changes nothing of the case is moved to the next neighbour that does.
     """
     ran, metric = search.ran, search.metric
     values = [_value(segment[i].entry, metric) for i in ran]
-    steps: dict[int, _Step] = {}
+    steps: dict[int, _Happened] = {}
     bounds = [0, *places, len(values)]
     for left, place, right in zip(bounds, bounds[1:], bounds[2:], strict=False):
         before, after = median(values[left:place]), median(values[place:right])
@@ -524,11 +527,10 @@ def _steps_at(
                 what = f"speedup {before:.2f}x to {after:.2f}x"
             moved = ", ".join(f"{name} {ratio:.2f}x" for name, ratio in sides.items())
             text = f"{what} over {right - left} points; {moved}"
-            steps[blamed] = (
-                _Step(kind, sides["eager"], "eager", "eager", text)
-                if kind == "eager slower"
-                else _Step(kind, after / before, metric, metric, text)
-            )
+            effect, of = after / before, metric
+            if kind == "eager slower":
+                effect, of = sides["eager"], "eager"
+            steps[blamed] = _Happened(kind, text, effect, of, of, of_levels=True)
     return steps
 
 
@@ -608,22 +610,6 @@ def _is_of_the_code(one: Entry, other: Entry) -> bool:
     return failed.failure_class not in _OUTSIDE and failed.exception != "SIGKILL"
 
 
-class _Happened(NamedTuple):
-    """What happened between two neighbours.
-
-    Attributes:
-        effect_of: What the effect is a factor of.
-        metric: What tells whether it is over.
-    """
-
-    kind: Kind
-    reason: str
-    effect: float | None = None
-    effect_of: Metric = "speedup"
-    metric: Metric = "speedup"
-    of_levels: bool = False
-
-
 def _kind_of(suspect: _Suspect, before: RunRecord, after: RunRecord) -> _Happened | None:
     """Return what happened between two neighbours, if anything."""
     if failure := after.failure or before.failure:
@@ -631,9 +617,7 @@ def _kind_of(suspect: _Suspect, before: RunRecord, after: RunRecord) -> _Happene
     change = CaseChange(changed_facts(before, after), suspect.changes)
     step = suspect.step
     if step is not None and change.kind in ("unchanged", "inconclusive"):
-        return _Happened(
-            step.kind, step.text, step.effect, step.effect_of, step.metric, of_levels=True
-        )
+        return step
     # A factor of the speedup, or, where it did not move that way, of the seconds that did.
     quantity: Metric = "eager" if change.kind == "eager slower" else "speedup"
     decided = "regressed" if change.kind == "slower" else "improved"
@@ -645,7 +629,7 @@ def _kind_of(suspect: _Suspect, before: RunRecord, after: RunRecord) -> _Happene
     reason = change.reason
     if step is not None and not change.changes:
         effect, quantity, metric = step.effect, step.effect_of, step.metric
-        reason = f"{reason}; {step.text}"
+        reason = f"{reason}; {step.reason}"
     match change.kind:
         case "unchanged" | "inconclusive":
             return None
