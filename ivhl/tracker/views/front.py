@@ -91,7 +91,7 @@ def front_view(source: Source, place: Place) -> FrontView:
     pythons = sorted({row.python for row in rows}, key=python_key)
     cells = by_cell(rows)
     matrix = matrix_page(place, page.main)
-    newest = _newest(rows)
+    newest = newest_release(row.torch for row in rows if row.speedup is not None)
     advice = advise(rows, source.state.spreads, source.disturbed_keys)
     incidents = source.incidents_at(place)
     worse = [one for one in incidents if one.worse]
@@ -178,11 +178,6 @@ def _compiled_cells(rows: Iterable[Row]) -> Mapping[tuple[str, str], Sequence[Ro
 def by_cell(rows: Iterable[Row]) -> Mapping[tuple[str, str], Sequence[Row]]:
     """Return the rows of each Python and release; none for others."""
     return grouped_by(rows, lambda row: (row.python, row.torch))
-
-
-def _newest(rows: Iterable[Row]) -> str:
-    """Return the newest release with a speedup; that with the most Pythons among equals."""
-    return newest_release(row.torch for row in rows if row.speedup is not None)
 
 
 def _apart(source: Source, place: Place, torch: str) -> tuple[str, ...]:
