@@ -14,7 +14,7 @@ from ivhl.bench.experiment import Runs
 from ivhl.bench.request import Request
 from ivhl.cli import app, options
 from ivhl.cli.declared import declared, folder_to_write, results_folder, warn, warn_unread
-from ivhl.cli.names import find_case, find_cell, some, the_one
+from ivhl.cli.names import find_case, find_cell, the_one
 from ivhl.cli.screen import picked, print_json, screen
 from ivhl.errors import LockError, ResultsError, SpecError
 from ivhl.git import find_commit
@@ -36,7 +36,7 @@ from ivhl.tracker.changes.comparable import builds_beside
 from ivhl.tracker.store.index import open_index
 from ivhl.tracker.store.records import case_name, grouped_by
 from ivhl.tracker.terminal import Terminal
-from ivhl.tracker.wording import counted, shortened
+from ivhl.tracker.wording import counted, shortened, some
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

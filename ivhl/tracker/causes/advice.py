@@ -13,7 +13,7 @@ from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import is_free_threaded, newest_release, python_key, release_key
 from ivhl.tracker.support.grid import cell_mean, matched_cases
 from ivhl.tracker.support.spans import cases_run, ran_enough
-from ivhl.tracker.wording import counted, seconds, times
+from ivhl.tracker.wording import counted, seconds, some, times
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -236,7 +236,7 @@ def _cost(found: Iterable[Comparison], mean: Mean | None, other: str) -> str:
         names = [one.case.name for one in found if one.kind == kind]
         if names:
             what = of_one if len(names) == 1 else of_more
-            parts.append(f"{counted(len(names), 'case')} {what} on {other}: {_some(names)}")
+            parts.append(f"{counted(len(names), 'case')} {what} on {other}: {some(names, _NAMED)}")
     if not parts and mean is not None and mean.high < 1:
         parts.append(f"the mean speedup is {_ratio(mean)} that of {other}")
     return "; ".join(parts)
@@ -292,7 +292,7 @@ def _changed(
     )
     found = compare(before, now, "torch", spreads, (disturbed, disturbed))
     parts = [
-        f"{counted(len(names), 'case')} {what}: {_some(names)}"
+        f"{counted(len(names), 'case')} {what}: {some(names, _NAMED)}"
         for kind, what in (("fails", "fail now"), ("slower", "slower"), ("fixed", "fixed"))
         if (names := [one.case.name for one in found if one.kind == kind])
     ]
@@ -321,8 +321,3 @@ def _records(rows: Iterable[Row]) -> list[RunRecord]:
 
 def _ratio(mean: Mean) -> str:
     return f"{times(mean.ratio)} [{mean.low:.2f}, {mean.high:.2f}]"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
