@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ivhl.asv.cell import make_cell
+from ivhl.asv.configuration import settings_of_project
 from ivhl.asv.environment import copy_instrument
 from ivhl.errors import IvhlError
 from ivhl.git import copy_tree, find_commit
@@ -24,7 +25,6 @@ from ivhl.measure.alone import only_run_here, only_user_of_gpu
 from ivhl.measure.job import Job
 from ivhl.measure.launcher import case_environment, failure_of, read_journal
 from ivhl.measure.process import Ending, run_tree
-from ivhl.measure.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -149,15 +149,8 @@ def prepare(
     Raises:
         IvhlError: If the cell cannot be made, or the tree cannot be built.
     """
-    project = load_project(root)
-    settings = Settings.of_checkout(
-        root,
-        project=project.name,
-        workloads=project.workloads,
-        machine=this_machine(os.uname().nodename),
-        results=root / "results",
-        effort=effort,
-    )
+    machine = this_machine(os.uname().nodename)
+    settings = settings_of_project(load_project(root), machine, root / "results", effort)
     with console.status(f"making {cell.id}"):
         folder = make_cell(root, cell)
     with console.status(f"building for {cell.id}"):
