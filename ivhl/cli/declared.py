@@ -21,6 +21,7 @@ from ivhl.tracker.store.index import open_index
 from ivhl.tracker.support.compat import NONE_EXPECTED
 from ivhl.tracker.support.expectations import load_expectations
 from ivhl.tracker.terminal import Terminal
+from ivhl.tracker.views.project import load_state
 from ivhl.tracker.wording import counted
 from ivhl.workload import broken_benchmarks, load_workloads
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ivhl.matrix.locks import LockState
     from ivhl.matrix.spec import CellSpec, Matrix
     from ivhl.tracker.store.index import Index
+    from ivhl.tracker.views.project import State
     from ivhl.workload import Workload
 
 _NAMED: Final = 50
@@ -182,6 +184,18 @@ def stored(results: Path | None, *, every: bool = False) -> tuple[Path, Path, In
     return root, folder, index
 
 
+def stored_state(results: Path | None) -> tuple[Path, Path, State]:
+    """Return the root, the folder of the results, and the state with the newest of each case.
+
+    What cannot be read is named; there may be no record.
+    """
+    root = find_root()
+    folder = results_folder(results, root)
+    state = load_state(root, folder, history=False)
+    warn_unread(state.problems, results)
+    return root, folder, state
+
+
 def check_any(index: Index, folder: Path) -> None:
     """Refuse a folder without records.
 
@@ -224,11 +238,23 @@ def given(context: typer.Context, *, without: Sequence[str]) -> list[str]:
     return words
 
 
-def in_one_job(root: Path, context: typer.Context, slurm: Sequence[str] | None) -> int:
-    """Run the same command as a Slurm job, and return its exit code."""
+def in_one_job(
+    root: Path, context: typer.Context, executor: str, slurm: Sequence[str] | None
+) -> None:
+    """Run the same command as a Slurm job and exit, if that is its executor.
+
+    Raises:
+        SpecError: If it is not, and options of Slurm are given.
+        typer.Exit: With the exit code of the job.
+    """
+    if executor != "slurm":
+        if slurm:
+            raise SpecError("--slurm: needs --executor slurm", hint="add --executor slurm")
+        return
     from ivhl.bench.slurm import parse_options, run_on_slurm  # noqa: PLC0415  (an extra)
 
     words = [str(context.info_name), *given(context, without=("executor", "slurm"))]
-    return run_on_slurm(
+    code = run_on_slurm(
         root, words, parse_options(slurm or ()), lambda text: typer.echo(text, nl=False)
     )
+    raise typer.Exit(code)
