@@ -29,8 +29,8 @@ from ivhl.measure.effort import DEADLINE_S, PROCESSES, Effort
 from ivhl.measure.flags import parse_flag
 from ivhl.tracker.store.index import open_index
 from ivhl.tracker.store.records import case_name
-from ivhl.tracker.support.compat import NONE_EXPECTED, compat_rows
-from ivhl.tracker.support.expectations import load_expectations
+from ivhl.tracker.support.compat import compat_rows
+from ivhl.tracker.support.expectations import read_expectations
 from ivhl.tracker.support.table import ResultsTable
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, some
@@ -123,11 +123,7 @@ def bench_command(
         console.print(f"share {shard} has no work for Python {', '.join(python or ['any'])}")
         return
     index = open_index(results or root / "results")
-    expectations, unread = NONE_EXPECTED, []
-    try:
-        expectations = load_expectations(root)
-    except SpecError as error:  # what was measured is shown anyway
-        unread = str(error).splitlines()
+    expectations, unread = read_expectations(root)  # what was measured is shown anyway
     rows = _show(console, done, index, effort, expectations)
     if missing := [case for one in done for case in one.missing]:
         raise ResultsError(

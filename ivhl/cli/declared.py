@@ -18,8 +18,7 @@ from ivhl.tracker.changes.annotations import load_annotations
 from ivhl.tracker.changes.confirmations import load_confirmations
 from ivhl.tracker.changes.incidents import KnownCauses
 from ivhl.tracker.store.index import open_index
-from ivhl.tracker.support.compat import NONE_EXPECTED
-from ivhl.tracker.support.expectations import load_expectations
+from ivhl.tracker.support.expectations import read_expectations
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.views.project import load_state
 from ivhl.tracker.wording import counted
@@ -158,11 +157,8 @@ def known_changes(folder: Path, root: Path) -> KnownCauses:
     Raises:
         ResultsError: If a line of a file in the folder is none; names the line.
     """
-    expectations = NONE_EXPECTED
-    try:
-        expectations = load_expectations(root)
-    except SpecError as error:
-        warn(str(error).splitlines())
+    expectations, unread = read_expectations(root)
+    warn(unread)
     return KnownCauses(load_annotations(folder), load_confirmations(folder), expectations)
 
 
