@@ -205,6 +205,15 @@ def of_one_code(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     return tuple(runs_of_one_code(ordered, lambda run: (run.python, run.torch)).values())
 
 
+def ends_of(step: CourseStep, runs: Iterable[Entry]) -> tuple[Entry, Entry]:
+    """Return the runs before and after a step, in its first cell."""
+    by_cell = {(run.python, run.torch): run for run in runs}
+    cell = step.cells[0]
+    if step.along == "python":
+        return by_cell[step.before, cell], by_cell[step.place, cell]
+    return by_cell[cell, step.before], by_cell[cell, step.place]
+
+
 def find_steps(
     entries: Sequence[Entry],
     spreads: Spreads,
