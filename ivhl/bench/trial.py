@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -21,14 +20,13 @@ from ivhl.git import copy_tree, find_commit
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.project import load_project
 from ivhl.matrix.uv import cause_of, run_uv
+from ivhl.matrix.wheels import variables_set
 from ivhl.measure.alone import only_run_here, only_user_of_gpu
 from ivhl.measure.job import Job
 from ivhl.measure.launcher import case_environment, failure_of, read_journal
 from ivhl.measure.process import Ending, run_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rich.console import Console
 
     from ivhl.matrix.spec import CellSpec
@@ -226,7 +224,7 @@ def install_tree(root: Path, cell: Path, here: Path) -> Path:
     """
     wheels, site = here / "wheels", here / "site"
     tree = copy_tree(root, here / "tree")
-    with _pretended_version():
+    with variables_set({_VERSION_VARIABLE: os.environ.get(_VERSION_VARIABLE, "0.0.0")}):
         built = run_uv(
             [
                 *("build", "--wheel", "--no-build-isolation", "--offline"),
@@ -253,14 +251,3 @@ def install_tree(root: Path, cell: Path, here: Path) -> Path:
             hint="does requires-python allow the Python of the cell?",
         )
     return site
-
-
-@contextmanager
-def _pretended_version() -> Iterator[None]:
-    there = os.environ.get(_VERSION_VARIABLE)
-    os.environ.setdefault(_VERSION_VARIABLE, "0.0.0")
-    try:
-        yield
-    finally:
-        if there is None:
-            del os.environ[_VERSION_VARIABLE]
