@@ -31,7 +31,7 @@ from ivhl.tracker.changes.kinds import (
 from ivhl.tracker.changes.series import ALONG, series_of
 from ivhl.tracker.store.facts import changed_facts, is_still_worse
 from ivhl.tracker.store.metrics import NORMAL_95, RELEVANT, SECONDS, SIDES, Metric
-from ivhl.tracker.store.records import grouped_by
+from ivhl.tracker.store.records import grouped_by, newest_versions
 from ivhl.tracker.wording import failed_as
 
 if TYPE_CHECKING:
@@ -192,10 +192,7 @@ def _stopped(
     A series that ends quietly would never be in any list: nothing of it got worse.
     """
     position = {commit: i for i, commit in enumerate(commit_order)}
-    version: dict[str, int] = {}
-    for entry in entries:
-        case = entry.case
-        version[case.workload] = max(version.get(case.workload, 0), case.workload_version)
+    version = newest_versions(entry.case for entry in entries)
     last: dict[CaseInCell, Entry] = {}
     measured: dict[tuple[str, str, str, bool], set[int]] = defaultdict(set)
     for entry in entries:

@@ -190,7 +190,13 @@ def latest_of_cases(
     newest = newest_by(
         records, case, rank=lambda r: (position.get(r.commit, -1), recorded_rank(r), r.commit)
     )
-    version: dict[str, int] = {}
-    for one in newest:
-        version[one.workload] = max(version.get(one.workload, 0), one.workload_version)
+    version = newest_versions(newest)
     return tuple(newest[c] for c in sorted(newest) if c.workload_version == version[c.workload])
+
+
+def newest_versions(cases: Iterable[CaseInCell | RunRecord]) -> dict[str, int]:
+    """Return the newest version of each workload that was measured."""
+    version: dict[str, int] = {}
+    for one in cases:
+        version[one.workload] = max(version.get(one.workload, 0), one.workload_version)
+    return version
