@@ -15,12 +15,15 @@ from ivhl.errors import SpecError
 from ivhl.git import default_branch, top_level
 from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import read_plain
+from ivhl.measure.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ivhl.matrix.locks import LockState
-    from ivhl.measure.settings import Settings
+    from ivhl.matrix.project import Project
+    from ivhl.measure.effort import Effort
+    from ivhl.records.record import Machine
 
 # Folder of the benchmarks for asv. In a cell, asv puts its parent first on sys.path, so the parent
 # must contain nothing else.
@@ -192,6 +195,20 @@ _RULES: Final[tuple[tuple[str, Any, str], ...]] = (
     ),
     ("an integer from 0", Annotated[int, Field(ge=0)], "build_cache_size"),
 )
+
+
+def settings_of_project(
+    project: Project, machine: Machine, results: Path, effort: Effort | None = None
+) -> Settings:
+    """Return the settings of a run in the checkout of a project (``Settings.of_checkout``)."""
+    return Settings.of_checkout(
+        project.root,
+        project=project.name,
+        workloads=project.workloads,
+        machine=machine,
+        results=results,
+        effort=effort,
+    )
 
 
 def write_configuration(root: Path, settings: Settings, locks: Sequence[LockState]) -> Path:

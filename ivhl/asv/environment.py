@@ -17,6 +17,7 @@ from asv.console import log
 from asv.environment import Environment, EnvironmentUnavailable
 
 from ivhl.asv.commands import KNOWN, results_of
+from ivhl.asv.configuration import settings_of_project
 from ivhl.asv.files import write_machine
 from ivhl.asv.installed import altered_files
 from ivhl.asv.machine import asv_machine
@@ -331,22 +332,12 @@ def build_error(error: Exception) -> CellError:
 def settings_of(conf: Any, root: Path) -> Settings:  # noqa: ANN401
     """Return the settings of this run; under plain ``asv run`` make them, all by default."""
     if VARIABLE not in os.environ:
-        project = load_project(root)
         path = root / ".asv" / "settings.json"
         machine = this_machine(KNOWN.get("machine", os.uname().nodename))
         results = results_of(conf).resolve()
         if KNOWN:  # `ivhl try` makes a cell, and writes nothing into the results
             write_machine(results, machine.name, asv_machine(machine))
-        write_settings(
-            path,
-            Settings.of_checkout(
-                root,
-                project=project.name,
-                workloads=project.workloads,
-                machine=machine,
-                results=results,
-            ),
-        )
+        write_settings(path, settings_of_project(load_project(root), machine, results))
         os.environ[VARIABLE] = str(path)
     return read_settings()
 

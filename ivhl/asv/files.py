@@ -24,7 +24,7 @@ from ivhl.errors import SpecError
 from ivhl.git import commit_time_ms
 from ivhl.measure.suite import AsvOperation, is_absent, operation_of
 from ivhl.records.files import write_whole
-from ivhl.tracker.store.records import Problem, device_type, is_existing
+from ivhl.tracker.store.records import Problem, device_type, grouped_by, is_existing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -47,9 +47,7 @@ class OwnSuite:
 
     def __init__(self, records: Iterable[RunRecord], workloads: Iterable[Workload]) -> None:
         declared = {workload.name: workload for workload in workloads}
-        groups: dict[str, list[RunRecord]] = {}
-        for record in records:
-            groups.setdefault(record.workload, []).append(record)
+        groups = grouped_by(records, lambda record: record.workload)
         self.records: dict[AsvOperation, list[RunRecord]] = {}
         names = [*(name for name in declared if name in groups), *sorted({*groups} - {*declared})]
         taken: set[str] = set()

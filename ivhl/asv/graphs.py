@@ -18,6 +18,7 @@ from asv.repo import get_repo
 from ivhl.asv.files import scalar, site_params
 from ivhl.measure.suite import METRICS, values_of
 from ivhl.records.text import visible
+from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.wording import counted, short_message
 
@@ -99,9 +100,7 @@ class Graphs:
     def _write(self, operation: AsvOperation, records: Sequence[RunRecord]) -> None:
         torches = sorted({record.cell.torch for record in records}, key=release_key)
         axes = (operation.sizes, operation.variants, tuple(torches))
-        by_line: dict[GraphLine, list[RunRecord]] = defaultdict(list)
-        for record in records:
-            by_line[line_of(record)].append(record)
+        by_line = grouped_by(records, line_of)
         cell = self._cell(operation, records)
         graphs: list[int] = []
         for metric, about in METRICS.items():
@@ -239,9 +238,8 @@ class Graphs:
 
     def _failures(self, records: Iterable[RunRecord]) -> Iterator[dict[str, Any]]:
         """Yield the failed records, the last of each case and cell first."""
-        cases: dict[tuple[object, ...], list[RunRecord]] = defaultdict(list)
-        for record in sorted(records, key=self._age):
-            cases[line_of(record), record.cell.torch, record.size, record.variant].append(record)
+        ordered = sorted(records, key=self._age)
+        cases = grouped_by(ordered, lambda r: (line_of(r), r.cell.torch, r.size, r.variant))
         for now in (True, False):
             for group in cases.values():
                 for record in group[-1:] if now else group[:-1]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ivhl.asv.configuration import settings_of_project
 from ivhl.asv.files import write_machine
 from ivhl.asv.machine import asv_machine, save_machine
 from ivhl.asv.run import log_of, run_asv
@@ -33,9 +34,9 @@ from ivhl.matrix.spec import load_matrix
 from ivhl.measure.alone import only_run_here, only_user_of_gpu, only_writer
 from ivhl.measure.earlier import case_key
 from ivhl.measure.outcome import failed_everywhere
-from ivhl.measure.settings import Settings
 from ivhl.records.answers import newest_keys
 from ivhl.records.files import append_record
+from ivhl.tracker.wording import some
 from ivhl.workload import broken_benchmarks, load_workloads
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from ivhl.matrix.locks import LockState
     from ivhl.matrix.spec import CellSpec, Matrix
     from ivhl.measure.effort import Effort
+    from ivhl.measure.settings import Settings
     from ivhl.records.record import Machine, RunRecord
     from ivhl.workload import Case
 
@@ -118,14 +120,7 @@ def bench(request: Request, console: Console, executor: Executor | None = None) 
         raise UnknownNameError("Python", request.python, matrix.pythons)
     project = load_project(root)
     results = (request.results or root / "results").resolve()
-    settings = Settings.of_checkout(
-        root,
-        project=project.name,
-        workloads=project.workloads,
-        machine=machine,
-        results=results,
-        effort=request.effort,
-    )
+    settings = settings_of_project(project, machine, results, request.effort)
     cases = request.selection.choose(load_workloads(project.workloads), device)
     commit = resolve_commit(root, request.commit, project.workloads, console)
     if request.base is not None:
@@ -302,9 +297,8 @@ def resolve_commit(root: Path, name: str, workloads: str, console: Console) -> s
         console.print(f"warning: left out: {broken}", soft_wrap=True)
     # ``module:ATTRIBUTE`` comes from the installed project, which is that of a commit.
     if ":" not in workloads and (names := uncommitted_files(root, workloads)):
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         console.print(
-            f"warning: not committed: {names[0]}{more}: ivhl repeat cannot repeat their records; "
+            f"warning: not committed: {some(names, 1)}: ivhl repeat cannot repeat their records; "
             "commit first",
             soft_wrap=True,
         )
@@ -346,10 +340,14 @@ def write_record(path: Path, record: RunRecord) -> None:
     try:
         append_record(path, record)
     except OSError as error:
-        raise ResultsError(
-            f"cannot write a record to {path}: {error}",
-            hint="free disk space, then run the same command again: it continues where it stopped",
-        ) from error
+        raise _cannot_write(f"a record to {path}: {error}") from error
+
+
+def _cannot_write(what: str) -> ResultsError:
+    return ResultsError(
+        f"cannot write {what}",
+        hint="free disk space, then run the same command again: it continues where it stopped",
+    )
 
 
 def run_here(
@@ -372,10 +370,7 @@ def run_here(
     with Display(console, state) as display:
         status = run_asv(settings, locks, cases, commit=commit, watch=display.update)
     if state.cannot_write:
-        raise ResultsError(
-            f"cannot write a record: {state.cannot_write}",
-            hint="free disk space, then run the same command again: it continues where it stopped",
-        )
+        raise _cannot_write(f"a record: {state.cannot_write}")
     if status not in (0, 2) and not state.measured_something:
         log = log_of(Path(settings.root))
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()

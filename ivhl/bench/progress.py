@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rich.console import Console
 
     from ivhl.bench.state import RunState
@@ -49,12 +47,7 @@ class Display:
         self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Remove the live line."""
         self._progress.stop()
 

@@ -8,27 +8,25 @@ import re
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ivhl.asv.cell import make_cell
+from ivhl.asv.configuration import settings_of_project
 from ivhl.asv.environment import copy_instrument
 from ivhl.errors import IvhlError
 from ivhl.git import copy_tree, find_commit
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.project import load_project
 from ivhl.matrix.uv import cause_of, run_uv
+from ivhl.matrix.wheels import variables_set
 from ivhl.measure.alone import only_run_here, only_user_of_gpu
 from ivhl.measure.job import Job
 from ivhl.measure.launcher import case_environment, failure_of, read_journal
 from ivhl.measure.process import Ending, run_tree
-from ivhl.measure.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rich.console import Console
 
     from ivhl.matrix.spec import CellSpec
@@ -149,15 +147,8 @@ def prepare(
     Raises:
         IvhlError: If the cell cannot be made, or the tree cannot be built.
     """
-    project = load_project(root)
-    settings = Settings.of_checkout(
-        root,
-        project=project.name,
-        workloads=project.workloads,
-        machine=this_machine(os.uname().nodename),
-        results=root / "results",
-        effort=effort,
-    )
+    machine = this_machine(os.uname().nodename)
+    settings = settings_of_project(load_project(root), machine, root / "results", effort)
     with console.status(f"making {cell.id}"):
         folder = make_cell(root, cell)
     with console.status(f"building for {cell.id}"):
@@ -233,7 +224,7 @@ def install_tree(root: Path, cell: Path, here: Path) -> Path:
     """
     wheels, site = here / "wheels", here / "site"
     tree = copy_tree(root, here / "tree")
-    with _pretended_version():
+    with variables_set({_VERSION_VARIABLE: os.environ.get(_VERSION_VARIABLE, "0.0.0")}):
         built = run_uv(
             [
                 *("build", "--wheel", "--no-build-isolation", "--offline"),
@@ -260,14 +251,3 @@ def install_tree(root: Path, cell: Path, here: Path) -> Path:
             hint="does requires-python allow the Python of the cell?",
         )
     return site
-
-
-@contextmanager
-def _pretended_version() -> Iterator[None]:
-    there = os.environ.get(_VERSION_VARIABLE)
-    os.environ.setdefault(_VERSION_VARIABLE, "0.0.0")
-    try:
-        yield
-    finally:
-        if there is None:
-            del os.environ[_VERSION_VARIABLE]

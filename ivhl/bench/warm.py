@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from ivhl.asv.cell import find_cell, make_cell
 from ivhl.asv.environment import copy_instrument
 from ivhl.asv.installed import altered_files
 from ivhl.errors import LockError
+from ivhl.matrix.wheels import variables_set
 from ivhl.measure.process import ProcessTree
 from ivhl.measure.settings import CELL_VARIABLE, VARIABLE, write_settings
 
@@ -48,9 +49,8 @@ def warm_cells(settings: Settings, locks: Sequence[LockState], console: Console)
     path = root / ".asv" / "settings.json"
     write_settings(path, settings)
     warming: list[ProcessTree] = []
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = str(path)  # environments read their settings from there
-    try:
+    # Environments read their settings from there.
+    with variables_set({VARIABLE: str(path)}), ExitStack() as ending:
         new = [lock for lock in locks if _is_new(root, lock)]
         if len(new) < 2:  # noqa: PLR2004
             return
@@ -65,17 +65,12 @@ def warm_cells(settings: Settings, locks: Sequence[LockState], console: Console)
                 )  # fmt: skip
                 # Before any of its code runs, as in a run.
                 if not altered_files(folder, device="cpu", without=settings.project):
-                    warming.append(_warm(settings, path, lock, folder))
+                    tree = _warm(settings, path, lock, folder)
+                    ending.callback(tree.end)
+                    warming.append(tree)
         with console.status("compiling for the first time in each cell"):
             for tree in warming:
                 tree.wait(PATIENCE_S)
-    finally:
-        if before is None:
-            del os.environ[VARIABLE]
-        else:
-            os.environ[VARIABLE] = before
-        for tree in warming:
-            tree.end()
 
 
 def _is_new(root: Path, lock: LockState) -> bool:

@@ -14,7 +14,7 @@ from ivhl.matrix.locks import lock_state
 from ivhl.records.answers import is_final
 from ivhl.records.identity import case_of
 from ivhl.records.reader import records_in
-from ivhl.tracker.store.records import case_name, device_type, load_records, newest_by
+from ivhl.tracker.store.records import case_name, device_type, grouped_by, load_records, newest_by
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -135,9 +135,7 @@ def list_work(
         keys: tuple[tuple[str, ...], ...] = ((cell.id, case.name), (case.name,), ())
         return next((expected[key] for key in keys if key in expected), 1.0)
 
-    groups: dict[str, list[Case]] = {}
-    for case in cases:
-        groups.setdefault(case.workload.name, []).append(case)
+    groups = grouped_by(cases, lambda case: case.workload.name)
     return tuple(
         Work(cell, workload, tuple(group), tuple(estimate(cell, case) for case in group))
         for cell in cells

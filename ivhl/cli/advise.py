@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ivhl.cli import app, options
-from ivhl.cli.declared import matrix_beside_records, no_records, results_folder, warn_unread
+from ivhl.cli.declared import matrix_beside_records, no_records, stored_state
 from ivhl.cli.names import narrow
 from ivhl.cli.screen import picked, print_json, screen
 from ivhl.errors import ResultsError
-from ivhl.matrix.project import find_root
 from ivhl.tracker.causes.advice import advise
 from ivhl.tracker.support.spans import spans_sentence
 from ivhl.tracker.terminal import Columns
 from ivhl.tracker.views.front import supported, supported_over
-from ivhl.tracker.views.project import load_state
 from ivhl.tracker.views.source import Source
 from ivhl.tracker.wording import counted
 
@@ -39,10 +37,7 @@ def advise_command(
 
     Only what was run counts: a Python that was not is not recommended.
     """
-    root = find_root()
-    folder = results_folder(results, root)
-    state = load_state(root, folder, history=False)
-    warn_unread(state.problems, results)
+    root, folder, state = stored_state(results)
     source = Source(state)
     recorded = [row for rows in source.by_place.values() for row in rows]
     if not any(row.recorded for row in recorded):

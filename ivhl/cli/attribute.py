@@ -14,7 +14,7 @@ from ivhl.bench.experiment import Runs
 from ivhl.bench.request import Request
 from ivhl.cli import app, options
 from ivhl.cli.declared import declared, folder_to_write, results_folder, warn, warn_unread
-from ivhl.cli.names import find_case, find_cell, some, the_one
+from ivhl.cli.names import find_case, find_cell, the_one
 from ivhl.cli.screen import picked, print_json, screen
 from ivhl.errors import LockError, ResultsError, SpecError
 from ivhl.git import find_commit
@@ -34,9 +34,9 @@ from ivhl.tracker.causes.factorial import disturbed_by, factorial, recorded_corn
 from ivhl.tracker.causes.interaction import at_each_setting, is_everywhere, reported
 from ivhl.tracker.changes.comparable import builds_beside
 from ivhl.tracker.store.index import open_index
-from ivhl.tracker.store.records import case_name
+from ivhl.tracker.store.records import case_name, grouped_by
 from ivhl.tracker.terminal import Terminal
-from ivhl.tracker.wording import counted, shortened
+from ivhl.tracker.wording import counted, shortened, some
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -256,9 +256,7 @@ def _print(
     *,
     every: bool,
 ) -> None:
-    groups: dict[tuple[str, str], list[Attributed]] = {}
-    for one in found:
-        groups.setdefault((one.machine, one.device), []).append(one)
+    groups = grouped_by(found, lambda one: (one.machine, one.device))
     commits = {corner.at.commit[:8] for corner in corners}
     for (machine, device), group in groups.items():
         measured = [one for one in group if one.effects]
@@ -316,10 +314,8 @@ def _print_effects(
     local: Sequence[Effect],
     indent: str,
 ) -> None:
-    by: dict[tuple[tuple[Factor, ...], Held], list[Effect]] = {}
-    for effect in effects:
-        # What an axis does at several settings of the others is said in one line.
-        by.setdefault((effect.factors, () if effect.factors else effect.held), []).append(effect)
+    # What an axis does at several settings of the others is said in one line.
+    by = grouped_by(effects, lambda one: (one.factors, () if one.factors else one.held))
     for (names, held), group in by.items():
         styles = {_STYLES[e.word] for e in group if e.word in _STYLES}
         of_metric: dict[Metric, list[str]] = {}

@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import typer  # noqa: TC002  (it reads the annotation of the context)
 
 from ivhl.asv.publish import publish
 from ivhl.bench import bench
@@ -19,7 +19,7 @@ from ivhl.bench.request import Request
 from ivhl.bench.work import in_turns, parse_shard
 from ivhl.cli import app, options
 from ivhl.cli.declared import declared, folder_to_write, given, in_one_job
-from ivhl.cli.names import all_named, selection_of, some
+from ivhl.cli.names import all_named, selection_of
 from ivhl.errors import IvhlError, NoSpeedupError, ResultsError, SpecError
 from ivhl.git import commits_of_range
 from ivhl.image.executor import DockerExecutor
@@ -29,11 +29,11 @@ from ivhl.measure.effort import DEADLINE_S, PROCESSES, Effort
 from ivhl.measure.flags import parse_flag
 from ivhl.tracker.store.index import open_index
 from ivhl.tracker.store.records import case_name
-from ivhl.tracker.support.compat import NONE_EXPECTED, compat_rows
-from ivhl.tracker.support.expectations import load_expectations
+from ivhl.tracker.support.compat import compat_rows
+from ivhl.tracker.support.expectations import read_expectations
 from ivhl.tracker.support.table import ResultsTable
 from ivhl.tracker.terminal import Terminal
-from ivhl.tracker.wording import counted
+from ivhl.tracker.wording import counted, some
 from ivhl.workload import every_case, load_workloads
 
 if TYPE_CHECKING:
@@ -81,10 +81,7 @@ def bench_command(
     host name). --flag needs --results. Exit code 7 if every case failed.
     """
     root = find_root()
-    if executor == "slurm":
-        raise typer.Exit(in_one_job(root, context, slurm))
-    if slurm:
-        raise SpecError("--slurm: needs --executor slurm", hint="add --executor slurm")
+    in_one_job(root, context, executor, slurm)
     console = Terminal()
     workloads = declared(root) if workload or size or variant else ()
     selection = selection_of(workloads, workload, size, variant, suite)
@@ -126,11 +123,7 @@ def bench_command(
         console.print(f"share {shard} has no work for Python {', '.join(python or ['any'])}")
         return
     index = open_index(results or root / "results")
-    expectations, unread = NONE_EXPECTED, []
-    try:
-        expectations = load_expectations(root)
-    except SpecError as error:  # what was measured is shown anyway
-        unread = str(error).splitlines()
+    expectations, unread = read_expectations(root)  # what was measured is shown anyway
     rows = _show(console, done, index, effort, expectations)
     if missing := [case for one in done for case in one.missing]:
         raise ResultsError(

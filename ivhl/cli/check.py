@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ivhl.cli import app, options
 from ivhl.cli.declared import results_folder, warn_unread
-from ivhl.cli.names import all_named, some
+from ivhl.cli.names import all_named
 from ivhl.cli.screen import fold, picked, print_json, screen
 from ivhl.errors import FixedError
 from ivhl.init.check import check_project
@@ -20,7 +20,7 @@ from ivhl.records.text import printable
 from ivhl.tracker.support.expectations import EXPECTATIONS, load_expectations
 from ivhl.tracker.support.expecting import OF_THE_PROJECT, standings, unexpected
 from ivhl.tracker.views.project import load_state, rows_of
-from ivhl.tracker.wording import counted, short_message
+from ivhl.tracker.wording import counted, short_message, some
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,7 +19,7 @@ from ivhl.cli.declared import (
     results_folder,
     warn_unread,
 )
-from ivhl.cli.names import RELEASE, commands_of, narrow, recorded, some, the_one
+from ivhl.cli.names import RELEASE, commands_of, narrow, recorded, the_one
 from ivhl.cli.screen import check_suffix, fold, give, picked, screen
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.git import commits_of_same_code, find_commit
@@ -42,7 +42,7 @@ from ivhl.tracker.changes.kinds import BETTER, KINDS, WORSE
 from ivhl.tracker.store.index import open_index
 from ivhl.tracker.store.metrics import WORDS
 from ivhl.tracker.terminal import Terminal
-from ivhl.tracker.wording import counted
+from ivhl.tracker.wording import counted, some
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

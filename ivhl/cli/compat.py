@@ -10,15 +10,10 @@ import typer
 from rich.text import Text
 
 from ivhl.cli import app, options
-from ivhl.cli.declared import (
-    matrix_beside_records,
-    no_records,
-    results_folder,
-    warn_unread,
-)
+from ivhl.cli.declared import matrix_beside_records, no_records, stored_state
 from ivhl.cli.names import all_named, narrow, nothing_left
 from ivhl.cli.screen import check_suffix, give, screen
-from ivhl.matrix.project import find_root
+from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import (
     COMPAT_SCHEMA,
     PASSING,
@@ -32,7 +27,7 @@ from ivhl.tracker.support.compat import (
 from ivhl.tracker.support.grid import by_place, grid_cell, matched_cases
 from ivhl.tracker.support.table import ResultsTable
 from ivhl.tracker.terminal import Columns
-from ivhl.tracker.views.project import load_state, retired_cases, rows_of
+from ivhl.tracker.views.project import retired_cases, rows_of
 from ivhl.tracker.wording import STATUS_WORDS, STATUSES, counted
 
 if TYPE_CHECKING:
@@ -66,10 +61,7 @@ def compat_command(
     by_word = {word: name for name, word in STATUS_WORDS.items()}
     words = all_named("status", status, {*by_word, *STATUSES})
     wanted = {by_word.get(word, word) for word in words} or {*STATUSES}
-    root = find_root()
-    folder = results_folder(results, root)
-    state = load_state(root, folder, history=False)
-    warn_unread(state.problems, results)
+    root, folder, state = stored_state(results)
     matrix = matrix_beside_records(root, is_named=True)  # by the state
     found = rows_of(state)
     rows = [row for row in narrow(found, matrix, **chosen) if row.status in wanted]
@@ -105,9 +97,7 @@ def _print_grid(console: Terminal, every: Iterable[Row]) -> None:
     (machine, device), *others = rows_by_place
     rows = rows_by_place[machine, device]
     matched = matched_cases(rows)
-    cells: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in rows:
-        cells[row.torch, row.python].append(row)
+    cells = grouped_by(rows, lambda row: (row.torch, row.python))
     pythons = sorted({row.python for row in rows}, key=python_key)
     table = Columns("PyTorch", *(f"Python {python}" for python in pythons))
     for torch in sorted({row.torch for row in rows}, key=release_key):

@@ -19,7 +19,7 @@ from ivhl.records.text import printable
 from ivhl.tracker.changes.comparable import builds_beside
 from ivhl.tracker.changes.disturbed import disturbed_of, left_out
 from ivhl.tracker.changes.kinds import Between
-from ivhl.tracker.changes.steps import QUANTITIES, cases_of, find_steps, of_one_code
+from ivhl.tracker.changes.steps import QUANTITIES, cases_of, ends_of, find_steps, of_one_code
 from ivhl.tracker.store.metrics import SIDES
 from ivhl.tracker.store.records import case_name
 from ivhl.tracker.support.compat import python_key, release_key
@@ -118,14 +118,6 @@ class _Course(NamedTuple):
     runs: Sequence[Entry]
     steps: Sequence[CourseStep]
 
-    def ends(self, step: CourseStep) -> tuple[Entry, Entry]:
-        """Return the runs before and after a step, in its first cell."""
-        by_cell = {(run.python, run.torch): run for run in self.runs}
-        cell = step.cells[0]
-        if step.along == "python":
-            return by_cell[step.before, cell], by_cell[step.place, cell]
-        return by_cell[cell, step.before], by_cell[cell, step.place]
-
     def change(self, step: CourseStep) -> Between:
         """Return a step as a change, of which the cause may be known."""
         is_up = {side: found.ratio > 1 for side, found in step.sides.items() if found.moved}
@@ -140,7 +132,7 @@ class _Course(NamedTuple):
 
         Empty without a matrix, or if the locks of the runs are not in git.
         """
-        ends = self.ends(step)
+        ends = ends_of(step, self.runs)
         if matrix is None or locks is None:
             return ""
         states = [
@@ -299,7 +291,7 @@ def _print_known(
     """Print the known cause of steps of one place, and the builds of Python that differ there."""
     if cause := known.causes([course.change(step) for course, step in steps]):
         fold(console, f"known: {printable(cause)}", "cyan", indent=4)
-    pairs = [course.ends(step) for course, step in steps if step.along == "python"]
+    pairs = [ends_of(step, course.runs) for course, step in steps if step.along == "python"]
     for text in builds_beside(pairs):
         fold(console, text, indent=4)
 

@@ -18,9 +18,9 @@ from ivhl.tracker.changes.annotations import load_annotations
 from ivhl.tracker.changes.confirmations import load_confirmations
 from ivhl.tracker.changes.incidents import KnownCauses
 from ivhl.tracker.store.index import open_index
-from ivhl.tracker.support.compat import NONE_EXPECTED
-from ivhl.tracker.support.expectations import load_expectations
+from ivhl.tracker.support.expectations import read_expectations
 from ivhl.tracker.terminal import Terminal
+from ivhl.tracker.views.project import load_state
 from ivhl.tracker.wording import counted
 from ivhl.workload import broken_benchmarks, load_workloads
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ivhl.matrix.locks import LockState
     from ivhl.matrix.spec import CellSpec, Matrix
     from ivhl.tracker.store.index import Index
+    from ivhl.tracker.views.project import State
     from ivhl.workload import Workload
 
 _NAMED: Final = 50
@@ -156,11 +157,8 @@ def known_changes(folder: Path, root: Path) -> KnownCauses:
     Raises:
         ResultsError: If a line of a file in the folder is none; names the line.
     """
-    expectations = NONE_EXPECTED
-    try:
-        expectations = load_expectations(root)
-    except SpecError as error:
-        warn(str(error).splitlines())
+    expectations, unread = read_expectations(root)
+    warn(unread)
     return KnownCauses(load_annotations(folder), load_confirmations(folder), expectations)
 
 
@@ -180,6 +178,18 @@ def stored(results: Path | None, *, every: bool = False) -> tuple[Path, Path, In
     warn_unread(index.problems, results, every=every)
     check_any(index, folder)
     return root, folder, index
+
+
+def stored_state(results: Path | None) -> tuple[Path, Path, State]:
+    """Return the root, the folder of the results, and the state with the newest of each case.
+
+    What cannot be read is named; there may be no record.
+    """
+    root = find_root()
+    folder = results_folder(results, root)
+    state = load_state(root, folder, history=False)
+    warn_unread(state.problems, results)
+    return root, folder, state
 
 
 def check_any(index: Index, folder: Path) -> None:
@@ -224,11 +234,23 @@ def given(context: typer.Context, *, without: Sequence[str]) -> list[str]:
     return words
 
 
-def in_one_job(root: Path, context: typer.Context, slurm: Sequence[str] | None) -> int:
-    """Run the same command as a Slurm job, and return its exit code."""
+def in_one_job(
+    root: Path, context: typer.Context, executor: str, slurm: Sequence[str] | None
+) -> None:
+    """Run the same command as a Slurm job and exit, if that is its executor.
+
+    Raises:
+        SpecError: If it is not, and options of Slurm are given.
+        typer.Exit: With the exit code of the job.
+    """
+    if executor != "slurm":
+        if slurm:
+            raise SpecError("--slurm: needs --executor slurm", hint="add --executor slurm")
+        return
     from ivhl.bench.slurm import parse_options, run_on_slurm  # noqa: PLC0415  (an extra)
 
     words = [str(context.info_name), *given(context, without=("executor", "slurm"))]
-    return run_on_slurm(
+    code = run_on_slurm(
         root, words, parse_options(slurm or ()), lambda text: typer.echo(text, nl=False)
     )
+    raise typer.Exit(code)

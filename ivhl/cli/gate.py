@@ -87,10 +87,7 @@ def gate_command(
     8 if none is, but records are missing or cannot be compared; 0 otherwise.
     """
     root = find_root()
-    if executor == "slurm":
-        raise typer.Exit(in_one_job(root, context, slurm))
-    if slurm:
-        raise SpecError("--slurm: needs --executor slurm", hint="add --executor slurm")
+    in_one_job(root, context, executor, slurm)
     # What measures makes the folder.
     folder = folder_to_write(results if measure and results else results_folder(results, root))
     commits = _commits(root, base, commit)

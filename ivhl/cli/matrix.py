@@ -13,7 +13,7 @@ from ivhl.bench.work import cases_to_measure, parse_shard
 from ivhl.cli import app, options
 from ivhl.cli.declared import declared, interpreter_of
 from ivhl.cli.lock import COLOURS
-from ivhl.cli.names import RELEASE, all_named, find_cell, selection_of, some
+from ivhl.cli.names import RELEASE, all_named, find_cell, selection_of
 from ivhl.cli.releases import show_new_releases
 from ivhl.cli.screen import picked, print_json, screen
 from ivhl.errors import InterpreterError, ResultsError, SpecError, UnknownNameError
@@ -24,7 +24,7 @@ from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load
 from ivhl.tracker.terminal import Columns
-from ivhl.tracker.wording import counted
+from ivhl.tracker.wording import counted, some
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ivhl.bench.selection import Selection, named_case
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.spec import newest_of
+from ivhl.tracker.wording import some
 from ivhl.workload import every_case
 
 if TYPE_CHECKING:
@@ -67,12 +68,6 @@ def _only(kind: str, text: str, found: Sequence[str]) -> str:
             hint=f"name one: {some(found, _NAMED)}",
         )
     return found[0]
-
-
-def some(names: Sequence[str], most: int, between: str = ", ") -> str:
-    """Return names as a list, of which the first are named and the rest are counted."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return between.join(names[:most]) + more
 
 
 def all_named(kind: str, texts: Iterable[str] | None, known: Collection[str]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from ivhl.records.age import is_in_future
 from ivhl.records.bounds import shown
 from ivhl.records.reader import NewerSchemaError, read_record
 from ivhl.records.text import printable
+from ivhl.tracker.store.records import newest_versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -111,10 +112,7 @@ def load_known(
     Raises:
         SpecError: If this is not a git repository.
     """
-    versions: dict[str, int] = {}
-    for one in ours:
-        versions[one.workload] = max(versions.get(one.workload, 1), one.workload_version)
-    versions |= {workload.name: workload.version for workload in workloads}
+    current = {workload.name: workload.version for workload in workloads}
     well_formed = [one.record for one in offered if not first_mistake(one.record)]
     machines: dict[str, Mapping[str, Any]] = {}
     for record in sorted(well_formed, key=lambda record: record.recorded_at):
@@ -124,7 +122,7 @@ def load_known(
     folders = {name: results / name for name in machines}
     return Known(
         project=project,
-        workloads=versions,
+        workloads=newest_versions(ours) | current,
         commits=commits_there(root, {c for r in well_formed for c in (r.commit, r.same_as) if c}),
         locks={
             cell: {sha256: _pinned(text) for sha256, text in texts.items()}

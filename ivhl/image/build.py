@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ivhl.image.engine import Client, EngineError, engine_errors
-from ivhl.image.recipe import BASE_LABEL, COMMIT_LABEL, LABEL, write_context
+from ivhl.image.recipe import BASE_LABEL, LABEL, write_context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -48,7 +48,6 @@ class Image:
         lock: sha256 of its lock.
         recipe: See ``Recipe.digest``.
         base: Base image.
-        commit: See ``Recipe.commit``.
         size_bytes: Size of all layers, including shared ones.
         created: UTC, as the engine writes it.
         tags: Its names; empty if a later build took them.
@@ -59,15 +58,9 @@ class Image:
     lock: str
     recipe: str
     base: str
-    commit: str
     size_bytes: int
     created: str
     tags: tuple[str, ...]
-
-    @property
-    def short(self) -> str:
-        """The first 12 digits of the digest, which docker accepts as a name."""
-        return self.id.removeprefix("sha256:")[:12]
 
 
 def list_images(client: Client, cell: str = "") -> tuple[Image, ...]:
@@ -273,7 +266,6 @@ def _image(attributes: dict[str, Any]) -> Image:
         lock=labels.get(f"{LABEL}lock", ""),
         recipe=labels.get(f"{LABEL}recipe", ""),
         base=labels.get(BASE_LABEL, ""),
-        commit=labels.get(COMMIT_LABEL, ""),
         size_bytes=int(attributes.get("Size", 0)),
         created=str(attributes.get("Created", "")),
         tags=tuple(tag for tag in attributes.get("RepoTags") or () if tag != "<none>:<none>"),

@@ -21,7 +21,7 @@ from ivhl.matrix.locks import COMMAND, SUMS, read_sums
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix, read_plain
 from ivhl.syntax import decoded, parsed
-from ivhl.tracker.support.expectations import load_expectations
+from ivhl.tracker.support.expectations import read_expectations
 from ivhl.tracker.wording import counted
 from ivhl.workload import broken_benchmarks, load_workloads
 
@@ -60,10 +60,7 @@ def check_project(root: Path) -> Report:
         problems += check_locks(root, matrix)
     except IvhlError as error:
         problems += str(error).splitlines()
-    try:
-        load_expectations(root)
-    except IvhlError as error:
-        problems += str(error).splitlines()
+    problems += read_expectations(root)[1]
     try:
         project = load_project(root)
         problems += broken_benchmarks(project.workloads)

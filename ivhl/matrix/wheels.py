@@ -117,7 +117,7 @@ def _build(root: Path, matrix: Matrix, pin: str, python: str) -> list[Path]:
         _run(
             pin, "pip", "sync", "--python", environment, "--require-hashes", "build.txt", cwd=here
         )
-        with _variables({"SOURCE_DATE_EPOCH": _EPOCH}):
+        with variables_set({"SOURCE_DATE_EPOCH": _EPOCH}):
             _run(
                 pin, "build", "--wheel", "--no-build-isolation", "--offline", "--python",
                 environment, "--out-dir", "made", str(source), cwd=here,
@@ -144,7 +144,7 @@ def _fetch(here: Path, pin: str) -> Path:
     """Download a source distribution. uv has no command for that, so uv runs pip."""
     name = pin.partition("==")[0]
     index = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("UV_INDEX_URL")
-    with _variables({"PIP_INDEX_URL": index} if index else {}):
+    with variables_set({"PIP_INDEX_URL": index} if index else {}):
         _run(
             pin, "tool", "run", "--quiet", "pip", "download", "--quiet", "--no-deps",
             "--no-binary", name, "--dest", str(here / "source"), pin, cwd=here,
@@ -172,7 +172,8 @@ def _build_requires(source: Path) -> list[str]:
 
 
 @contextmanager
-def _variables(more: Mapping[str, str]) -> Iterator[None]:
+def variables_set(more: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables of this process for a while; then they are as before."""
     before = {name: os.environ.get(name) for name in more}
     os.environ.update(more)
     try:

@@ -16,6 +16,7 @@ from ivhl.observatory.record import every_observed
 from ivhl.observatory.rows import read_rows
 from ivhl.observatory.signatures import fault_of, signatures_of
 from ivhl.records.age import rank_of
+from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.support.spans import spans, spans_sentence
 from ivhl.tracker.views.front import by_cell
@@ -352,9 +353,8 @@ class Libraries:
             for row in self.rows
             for number, one in enumerate(row.questions)
         }
-        found: dict[tuple[str, str, str], list[Observed]] = defaultdict(list)
-        for record in sorted(self.newest, key=lambda o: order[o.library, o.case, o.ask]):
-            found[record.library, record.python, record.torch].append(record)
+        ordered = sorted(self.newest, key=lambda o: order[o.library, o.case, o.ask])
+        found = grouped_by(ordered, lambda one: (one.library, one.python, one.torch))
         return {cell: tuple(group) for cell, group in found.items()}
 
     def verdicts(self, python: str, torch: str) -> list[CellVerdict]:

@@ -237,10 +237,8 @@ def make_room(cells: Path, needed: int) -> None:
             f"{LIMIT_VARIABLE}: must be a number of gigabytes (got {text!r})",
             hint=f"e.g. {LIMIT_VARIABLE}=100",
         ) from None
-    newest_first = sorted(
-        (mark for mark in cells.glob(f"*/{MARK}")), key=lambda p: p.stat().st_mtime, reverse=True
-    )
-    for mark in newest_first:
+    marks = cells.glob(f"*/{MARK}")
+    for mark in sorted(marks, key=lambda path: path.stat().st_mtime, reverse=True):
         left -= _mark(mark.parent).get("bytes", 0)
         if left < 0:
             _remove(mark.parent)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -27,6 +28,7 @@ _BLOCK: Final = re.compile(
 )
 
 
+@dataclass(frozen=True)
 class Needs:
     """What a script needs.
 
@@ -36,22 +38,16 @@ class Needs:
         others: Requirements of other packages.
     """
 
-    def __init__(
-        self,
-        python: SpecifierSet | None = None,
-        torch: SpecifierSet | None = None,
-        others: Sequence[str] = (),
-    ) -> None:
-        self._python = python or SpecifierSet()
-        self._torch = torch or SpecifierSet()
-        self.others = tuple(others)
+    python: SpecifierSet = field(default_factory=SpecifierSet)
+    torch: SpecifierSet = field(default_factory=SpecifierSet)
+    others: tuple[str, ...] = ()
 
     def forbids(self, cell: CellSpec) -> str:
         """Return why a cell is pinned out, or nothing."""
-        if not self._python.contains(cell.python.removesuffix("t"), prereleases=True):
-            return f"pinned out: the script needs Python {self._python}"
-        if not self._torch.contains(cell.torch, prereleases=True):
-            return f"pinned out: the script needs torch{self._torch}"
+        if not self.python.contains(cell.python.removesuffix("t"), prereleases=True):
+            return f"pinned out: the script needs Python {self.python}"
+        if not self.torch.contains(cell.torch, prereleases=True):
+            return f"pinned out: the script needs torch{self.torch}"
         return ""
 
     @contextmanager
@@ -109,7 +105,7 @@ def needs_of(script: Path, more: Sequence[str] = ()) -> Needs:
         python = SpecifierSet(str(about.get("requires-python", "")))
     except InvalidSpecifier as error:
         raise SpecError(f"{script}: requires-python: {error}", hint="e.g. >=3.12") from error
-    return Needs(python, torch, others)
+    return Needs(python, torch, tuple(others))
 
 
 def _table(script: Path, block: str) -> dict[str, Any]:

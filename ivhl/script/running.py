@@ -156,8 +156,7 @@ _EXCEPTION: Final = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))
 
 def _last_error(text: str) -> tuple[str, str]:
     """Return the exception that a traceback on standard error ends with; empty without one."""
-    before, mark, after = text.rpartition("Traceback (most recent call last):\n")
-    del before
+    _, mark, after = text.rpartition("Traceback (most recent call last):\n")
     for line in after.splitlines() if mark else ():
         if line[:1].strip() and (found := _EXCEPTION.match(line)):
             return found["type"], found["message"] or ""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 from ivhl.errors import counted as counted  # noqa: PLC0414  (one of the words here)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ivhl.records.record import (
         CompileFacts,
         Failure,
@@ -241,6 +243,12 @@ def memory(value: int) -> str:
             return f"{size:.3g} {unit}"
         size /= _KILO
     return f"{size:.3g} GiB"
+
+
+def some(names: Sequence[str], most: int, between: str = ", ") -> str:
+    """Return names as a list, of which the first are named and the rest are counted."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return between.join(names[:most]) + more
 
 
 def shortened(text: str, longest: int) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.support.spans import spans, spans_sentence
 
@@ -53,10 +53,8 @@ class CellEvidence(NamedTuple):
 
 def evidence_of(rows: Iterable[Row]) -> dict[tuple[str, str], CellEvidence]:
     """Return what the records say of `torch.compile` in each cell, over all machines."""
-    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in rows:
-        if row.engine == "compile" or row.status == "unavailable":
-            groups[row.python, row.torch].append(row)
+    compiled = (row for row in rows if row.engine == "compile" or row.status == "unavailable")
+    groups = grouped_by(compiled, lambda row: (row.python, row.torch))
     found: dict[tuple[str, str], CellEvidence] = {}
     for cell, group in groups.items():
         tried = [row for row in group if row.status != "unavailable"]

@@ -18,6 +18,7 @@ from ivhl.bench.experiment.journal import ExperimentJournal, journal_of
 from ivhl.errors import SpecError
 from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.spec import CellSpec
+from ivhl.tracker.causes.blame import breaks_in
 from ivhl.tracker.store.metrics import Metric  # noqa: TC001  (pydantic reads it)
 from ivhl.tracker.store.spread import ANY_KIND, shipped
 from ivhl.tracker.wording import SHOWN_REASON, counted, short_message
@@ -241,8 +242,7 @@ def symptom_of(record: RunRecord, sought: Sought) -> Symptom:
     failed = "" if record.failure is None else record.failure.failure_class
     facts = record.compile
     if sought == "graph-break" and facts is not None and facts.frames_total is not None:
-        eager = facts.frames_total - (facts.frames_ok or 0)
-        return sum(one.count for one in facts.graph_breaks) + eager
+        return breaks_in(record)
     if sought == "wrong":
         return failed or "right"
     return failed or "works"

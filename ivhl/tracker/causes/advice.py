@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from dataclasses import dataclass
 from itertools import permutations
 from typing import TYPE_CHECKING, Final
 
 from ivhl.tracker.changes.comparable import BUILDS_UNKNOWN
 from ivhl.tracker.changes.compare import compare, disturbed_cases, summarise
+from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import is_free_threaded, newest_release, python_key, release_key
 from ivhl.tracker.support.grid import cell_mean, matched_cases
 from ivhl.tracker.support.spans import cases_run, ran_enough
-from ivhl.tracker.wording import counted, seconds, times
+from ivhl.tracker.wording import counted, seconds, some, times
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -190,9 +190,7 @@ def _costs(
 
 def _enough(rows: Iterable[Row]) -> list[Row]:
     """Return the rows of cells in which enough cases were run for a word on the cell."""
-    cells: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        cells[row.cell].append(row)
+    cells = grouped_by(rows, lambda row: row.cell)
     most = max(map(cases_run, cells.values()), default=0)
     return [row for group in cells.values() if ran_enough(cases_run(group), most) for row in group]
 
@@ -238,7 +236,7 @@ def _cost(found: Iterable[Comparison], mean: Mean | None, other: str) -> str:
         names = [one.case.name for one in found if one.kind == kind]
         if names:
             what = of_one if len(names) == 1 else of_more
-            parts.append(f"{counted(len(names), 'case')} {what} on {other}: {_some(names)}")
+            parts.append(f"{counted(len(names), 'case')} {what} on {other}: {some(names, _NAMED)}")
     if not parts and mean is not None and mean.high < 1:
         parts.append(f"the mean speedup is {_ratio(mean)} that of {other}")
     return "; ".join(parts)
@@ -294,7 +292,7 @@ def _changed(
     )
     found = compare(before, now, "torch", spreads, (disturbed, disturbed))
     parts = [
-        f"{counted(len(names), 'case')} {what}: {_some(names)}"
+        f"{counted(len(names), 'case')} {what}: {some(names, _NAMED)}"
         for kind, what in (("fails", "fail now"), ("slower", "slower"), ("fixed", "fixed"))
         if (names := [one.case.name for one in found if one.kind == kind])
     ]
@@ -323,8 +321,3 @@ def _records(rows: Iterable[Row]) -> list[RunRecord]:
 
 def _ratio(mean: Mean) -> str:
     return f"{times(mean.ratio)} [{mean.low:.2f}, {mean.high:.2f}]"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more

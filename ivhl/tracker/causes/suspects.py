@@ -9,7 +9,7 @@ from ivhl.errors import SpecError
 from ivhl.tracker.causes.blame import breaks_in, symptom_in
 from ivhl.tracker.changes.kinds import judge_changes
 from ivhl.tracker.store.metrics import measured
-from ivhl.tracker.store.records import newest_by
+from ivhl.tracker.store.records import grouped_by, newest_by
 from ivhl.tracker.support.compat import release_key
 
 if TYPE_CHECKING:
@@ -30,9 +30,7 @@ def by_release(records: Iterable[RunRecord]) -> dict[str, RunRecord]:
 
 def runs_of(index: Index, entries: Sequence[Entry]) -> list[dict[str, RunRecord]]:
     """Return the newest record of each release, of each machine at each commit by itself."""
-    runs: dict[tuple[str, str], list[RunRecord]] = {}
-    for record in index.read(entries):
-        runs.setdefault((record.machine.name, record.commit), []).append(record)
+    runs = grouped_by(index.read(entries), lambda record: (record.machine.name, record.commit))
     return [*map(by_release, runs.values())]
 
 

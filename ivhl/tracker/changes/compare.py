@@ -19,7 +19,7 @@ from ivhl.tracker.changes.comparable import Axis, differences
 from ivhl.tracker.changes.disturbed import judge_apart
 from ivhl.tracker.changes.kinds import KINDS
 from ivhl.tracker.store.metrics import NORMAL_95, student
-from ivhl.tracker.store.records import newest_by
+from ivhl.tracker.store.records import grouped_by, newest_by
 from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.wording import NOT_TIMED, counted, failed_as, marked, times
 
@@ -238,9 +238,7 @@ def _is_external(record: RunRecord, axis: Axis) -> bool:
 
 def summarise(comparisons: Iterable[Comparison]) -> tuple[Summary, ...]:
     """Return a summary per place; means are over the cases that ran on both sides only."""
-    groups: dict[tuple[str, ...], list[Comparison]] = defaultdict(list)
-    for one in comparisons:
-        groups[one.case.place].append(one)
+    groups = grouped_by(comparisons, lambda one: one.case.place)
     return tuple(
         Summary(
             place,

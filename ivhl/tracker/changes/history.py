@@ -7,7 +7,7 @@ from dataclasses import astuple
 from functools import partial
 from hashlib import sha256
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ivhl.records.identity import CaseInCell
 from ivhl.tracker.changes.regressions import Change, detect_all, find_changes
@@ -42,20 +42,16 @@ def changes_of(
         wanted: Which entries count.
     """
     along = tuple(along)
-    if not isinstance(history, Index) or spreads is not history.spreads:
-        detect = partial(steps_in, history) if isinstance(history, Index) else detect_all
+    detect = partial(steps_in, history) if isinstance(history, Index) else detect_all
+
+    def find() -> tuple[Change, ...]:
         return find_changes(history, spreads, commit_order, along, wanted=wanted, detect=detect)
+
+    if not isinstance(history, Index) or spreads is not history.spreads:
+        return find()
     numbers = array("q", (entry.id for entry in history.entries if wanted(entry)))
     asked = sha256(numbers.tobytes() + "\0".join((*along, *commit_order)).encode()).hexdigest()
-
-    def find() -> list[Any]:
-        found = find_changes(
-            history, spreads, commit_order, along, wanted=wanted,
-            detect=partial(steps_in, history),
-        )  # fmt: skip
-        return [*map(astuple, found)]
-
-    kept = history.kept(f"changes {asked}", find)
+    kept = history.kept(f"changes {asked}", lambda: [*map(astuple, find())])
     return tuple(Change(name, CaseInCell(*case), *rest) for name, case, *rest in kept)
 
 

@@ -31,6 +31,7 @@ from ivhl.tracker.changes.kinds import (
 from ivhl.tracker.changes.series import ALONG, series_of
 from ivhl.tracker.store.facts import changed_facts, is_still_worse
 from ivhl.tracker.store.metrics import NORMAL_95, RELEVANT, SECONDS, SIDES, Metric
+from ivhl.tracker.store.records import grouped_by, newest_versions
 from ivhl.tracker.wording import failed_as
 
 if TYPE_CHECKING:
@@ -191,10 +192,7 @@ def _stopped(
     A series that ends quietly would never be in any list: nothing of it got worse.
     """
     position = {commit: i for i, commit in enumerate(commit_order)}
-    version: dict[str, int] = {}
-    for entry in entries:
-        case = entry.case
-        version[case.workload] = max(version.get(case.workload, 0), case.workload_version)
+    version = newest_versions(entry.case for entry in entries)
     last: dict[CaseInCell, Entry] = {}
     measured: dict[tuple[str, str, str, bool], set[int]] = defaultdict(set)
     for entry in entries:
@@ -244,7 +242,7 @@ class _Suspect:
     segment: Sequence[Point]
     before: int
     place: int
-    step: _Step | None = None
+    step: _Happened | None = None
     changes: Mapping[Metric, QuantityChange] = field(default_factory=dict)
     slowed: float = 0.0
 
@@ -258,9 +256,7 @@ class _Cells:
 
     def __init__(self, every: Iterable[Series], disturbed: frozenset[int]) -> None:
         self._disturbed = disturbed
-        self._of_case: dict[tuple[CaseInCell, str], list[Series]] = defaultdict(list)
-        for series in every:
-            self._of_case[self._key(series)].append(series)
+        self._of_case = grouped_by(every, self._key)
 
     def slowed(self, suspect: _Suspect) -> float:
         """Return by how much the newest quiet run after a change was slowed alone."""
@@ -407,19 +403,22 @@ def _may_differ(one: Entry, other: Entry, along: Along) -> bool:
     return along != "commit" or one.sources is None or one.sources != other.sources
 
 
-class _Step(NamedTuple):
-    """A step in a long segment: the ratio of the medians around it, and its text.
+class _Happened(NamedTuple):
+    """What happened between two neighbours, or at a step in a long segment.
 
     Attributes:
+        effect: Of a step, the ratio of the medians around it.
         effect_of: What the effect is a factor of.
         metric: What tells whether it is over.
+        of_levels: See ``Change``.
     """
 
     kind: Kind
-    effect: float
-    effect_of: Metric
-    metric: Metric
-    text: str
+    reason: str
+    effect: float | None = None
+    effect_of: Metric = "speedup"
+    metric: Metric = "speedup"
+    of_levels: bool = False
 
 
 class _Search(NamedTuple):
@@ -437,7 +436,7 @@ class _Search(NamedTuple):
 
 def _steps(
     segments: Sequence[tuple[Series, Sequence[Point]]], detect: Detect, disturbed: frozenset[int]
-) -> list[dict[int, _Step]]:
+) -> list[dict[int, _Happened]]:
     """Return the steps of each segment by the index of the first point after them.
 
     Short segments have none. The seconds of compiled code are searched where every point has a
@@ -459,7 +458,7 @@ def _steps(
             have = [i for i in ran if metric in segment[i].entry.values]
             searches.append(_Search(number, metric, have))
     found = detect([_searched(segments[one.segment][1], one) for one in searches])
-    steps: list[dict[int, _Step]] = [{} for _ in segments]
+    steps: list[dict[int, _Happened]] = [{} for _ in segments]
     for search, places in zip(searches, found, strict=True):
         if places:
             series, segment = segments[search.segment]
@@ -493,14 +492,14 @@ def with_intervals(values: Sequence[float], errors: Iterable[float]) -> Searched
 
 def _steps_at(
     places: Sequence[int], search: _Search, segment: Sequence[Point], along: Along
-) -> dict[int, _Step]:
+) -> dict[int, _Happened]:
     """Return the steps of one quantity.
 
     A step at a commit that changes nothing of the case is moved to the next neighbour that does.
     """
     ran, metric = search.ran, search.metric
     values = [_value(segment[i].entry, metric) for i in ran]
-    steps: dict[int, _Step] = {}
+    steps: dict[int, _Happened] = {}
     bounds = [0, *places, len(values)]
     for left, place, right in zip(bounds, bounds[1:], bounds[2:], strict=False):
         before, after = median(values[left:place]), median(values[place:right])
@@ -525,11 +524,10 @@ def _steps_at(
                 what = f"speedup {before:.2f}x to {after:.2f}x"
             moved = ", ".join(f"{name} {ratio:.2f}x" for name, ratio in sides.items())
             text = f"{what} over {right - left} points; {moved}"
-            steps[blamed] = (
-                _Step(kind, sides["eager"], "eager", "eager", text)
-                if kind == "eager slower"
-                else _Step(kind, after / before, metric, metric, text)
-            )
+            effect, of = after / before, metric
+            if kind == "eager slower":
+                effect, of = sides["eager"], "eager"
+            steps[blamed] = _Happened(kind, text, effect, of, of, of_levels=True)
     return steps
 
 
@@ -609,22 +607,6 @@ def _is_of_the_code(one: Entry, other: Entry) -> bool:
     return failed.failure_class not in _OUTSIDE and failed.exception != "SIGKILL"
 
 
-class _Happened(NamedTuple):
-    """What happened between two neighbours.
-
-    Attributes:
-        effect_of: What the effect is a factor of.
-        metric: What tells whether it is over.
-    """
-
-    kind: Kind
-    reason: str
-    effect: float | None = None
-    effect_of: Metric = "speedup"
-    metric: Metric = "speedup"
-    of_levels: bool = False
-
-
 def _kind_of(suspect: _Suspect, before: RunRecord, after: RunRecord) -> _Happened | None:
     """Return what happened between two neighbours, if anything."""
     if failure := after.failure or before.failure:
@@ -632,9 +614,7 @@ def _kind_of(suspect: _Suspect, before: RunRecord, after: RunRecord) -> _Happene
     change = CaseChange(changed_facts(before, after), suspect.changes)
     step = suspect.step
     if step is not None and change.kind in ("unchanged", "inconclusive"):
-        return _Happened(
-            step.kind, step.text, step.effect, step.effect_of, step.metric, of_levels=True
-        )
+        return step
     # A factor of the speedup, or, where it did not move that way, of the seconds that did.
     quantity: Metric = "eager" if change.kind == "eager slower" else "speedup"
     decided = "regressed" if change.kind == "slower" else "improved"
@@ -646,7 +626,7 @@ def _kind_of(suspect: _Suspect, before: RunRecord, after: RunRecord) -> _Happene
     reason = change.reason
     if step is not None and not change.changes:
         effect, quantity, metric = step.effect, step.effect_of, step.metric
-        reason = f"{reason}; {step.text}"
+        reason = f"{reason}; {step.reason}"
     match change.kind:
         case "unchanged" | "inconclusive":
             return None

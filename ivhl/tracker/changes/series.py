@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 from ivhl.records.age import recorded_rank
 from ivhl.tracker.changes.comparable import differences
 from ivhl.tracker.store.entries import code_of
-from ivhl.tracker.store.records import newest_by
+from ivhl.tracker.store.records import grouped_by, newest_by
 from ivhl.tracker.support.compat import is_free_threaded, python_key, release_key
 
 if TYPE_CHECKING:
@@ -78,10 +78,8 @@ def series_of(
         commit_order: Commits, oldest first. Others are left out of series along commits, since
             their place is unknown; without any order, time decides.
     """
-    by_key: dict[tuple[CaseInCell, str], list[Entry]] = defaultdict(list)
-    for entry in entries:
-        if along != "python" or not is_free_threaded(entry.python):
-            by_key[entry.case, entry.dtype].append(entry)
+    asked = (one for one in entries if along != "python" or not is_free_threaded(one.python))
+    by_key = grouped_by(asked, lambda entry: (entry.case, entry.dtype))
     groups: dict[tuple[CaseInCell, str], list[Entry]] = defaultdict(list)
     for (_, dtype), part in by_key.items():
         groups[part[0].case.along(along), dtype] += part

@@ -19,6 +19,7 @@ from ivhl.tracker.changes.kinds import FALSE_ALARMS, largest_significant, probab
 from ivhl.tracker.changes.lasting import levels_of
 from ivhl.tracker.changes.series import runs_of_one_code, series_of
 from ivhl.tracker.store.metrics import RELEVANT, SIDES
+from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import python_key, release_key
 
 if TYPE_CHECKING:
@@ -194,9 +195,7 @@ class _Pooled(NamedTuple):
 
 def cases_of(entries: Iterable[Entry]) -> dict[tuple[CaseInCell, str], list[Entry]]:
     """Return the entries of each case in each dtype, over all cells of a machine, sorted by case."""
-    groups: dict[tuple[CaseInCell, str], list[Entry]] = defaultdict(list)
-    for entry in entries:
-        groups[entry.case.over_cells, entry.dtype].append(entry)
+    groups = grouped_by(entries, lambda entry: (entry.case.over_cells, entry.dtype))
     return dict(sorted(groups.items()))
 
 
@@ -204,6 +203,15 @@ def of_one_code(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     """Return the newest run of each cell, of the code that ran in most cells, then the newest."""
     ordered = sorted(entries, key=recorded_rank)
     return tuple(runs_of_one_code(ordered, lambda run: (run.python, run.torch)).values())
+
+
+def ends_of(step: CourseStep, runs: Iterable[Entry]) -> tuple[Entry, Entry]:
+    """Return the runs before and after a step, in its first cell."""
+    by_cell = {(run.python, run.torch): run for run in runs}
+    cell = step.cells[0]
+    if step.along == "python":
+        return by_cell[step.before, cell], by_cell[step.place, cell]
+    return by_cell[cell, step.before], by_cell[cell, step.place]
 
 
 def find_steps(
@@ -323,11 +331,8 @@ def _apart(
     Cells that moved in the same direction are no accident of one run. They share a step if they
     moved by the same factor, too.
     """
-    groups: dict[frozenset[tuple[Metric, bool]], list[CourseStep]] = defaultdict(list)
-    for step in moved:
-        groups[_directions(step)].append(step)
     steps = []
-    for group in groups.values():
+    for group in grouped_by(moved, _directions).values():
         shared = _step(one, tuple(cell for step in group for cell in step.cells), limits)
         if len(group) > 1 and _moves(shared) and _agree(one, shared):
             steps.append(shared)

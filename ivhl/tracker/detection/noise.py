@@ -58,15 +58,10 @@ def best_levels(x: Array, se: Array) -> list[int]:
     """
     white = Noise(_with_errors(spread(np.diff(x)), se))
     many = fit(x, white.sd, penalty(len(x))).places
-    correlated = _from_differences(x, se, _large(x, white, many))
+    correlated = noise_within(x, se, _large(x, white, many))
     factor = min(correlated.inflation(len(x)), FIT_INFLATION)
     few = fit(x, correlated.sd, penalty(len(x)) * factor).places
     return min((few, many), key=lambda places: _description(x, places))
-
-
-def noise_within(x: Array, se: Array, places: list[int]) -> Noise:
-    """Return the noise of a series with the given steps; `x` and `se` as in `best_levels`."""
-    return _from_differences(x, se, places)
 
 
 def without_modes(x: Array, se: Array, places: list[int]) -> tuple[Array, list[int]]:
@@ -107,8 +102,11 @@ def _large(x: Array, noise: Noise, places: list[int]) -> list[int]:
     return [m for m, d in zip(places, steps, strict=True) if d > LARGE * noise.typical]
 
 
-def _from_differences(x: Array, se: Array, places: list[int]) -> Noise:
-    """Estimate noise from differences of points of a regime that are up to eight apart."""
+def noise_within(x: Array, se: Array, places: list[int]) -> Noise:
+    """Return the noise of a series with the given steps; `x` and `se` as in `best_levels`.
+
+    It is estimated from differences of points of a regime that are up to eight apart.
+    """
     regime = _regimes(len(x), places)
     variogram = []
     for lag in range(1, min(2 * LAGS, len(x) - 1) + 1):
@@ -147,7 +145,7 @@ def _second_mode(x: Array, se: Array, places: list[int]) -> tuple[Array, list[in
         Both explanations are compared by description length, as in Rissanen, Automatica 14 (1978);
         the modes are a hidden Markov chain, fitted by the most probable path.
     """
-    noise = _from_differences(x, se, places)
+    noise = noise_within(x, se, places)
     guess = _guess_modes(x, se)
     if guess is None:
         return None

@@ -29,7 +29,7 @@ from ivhl.records.reader import read_record
 from ivhl.records.record import Interval
 from ivhl.tracker.store.course import point_of
 from ivhl.tracker.store.entries import Entry, HeldValues, Made, Ran, Recorded, RowFacts, Shown
-from ivhl.tracker.store.indexing import VALUES, WAIT_S, Current, Transaction, Update, code_version
+from ivhl.tracker.store.indexing import VALUES, WAIT_S, Current, Update, code_version, transaction
 from ivhl.tracker.store.metrics import METRICS, Measured, Speed
 from ivhl.tracker.store.records import Problem
 from ivhl.tracker.store.spread import Spreads
@@ -451,7 +451,7 @@ class Index:
             (self._asked(q, lasts=lasts), lasts, json.dumps(one)) for q, one in answers.items()
         ]
         # Not kept where another process writes.
-        with suppress(sqlite3.Error), Transaction(self._db):
+        with suppress(sqlite3.Error), transaction(self._db):
             self._db.executemany("INSERT OR REPLACE INTO answer VALUES (?, ?, ?)", rows)
 
     def _asked(self, question: str, *, lasts: bool) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import contextmanager
 from functools import cache, lru_cache
 from hashlib import sha256
 from operator import attrgetter
@@ -146,12 +147,12 @@ class Update:
         """
         version = int(code_version()[:8], 16) >> 1
         if not self._is_current(version):
-            with Transaction(self._db):
+            with transaction(self._db):
                 if not self._is_current(version):
                     self._create(version)
         found = {one.path: one for one in self._found()}
         if self._changed(found) or self._dated_otherwise("LIMIT 1"):
-            with Transaction(self._db):
+            with transaction(self._db):
                 self._take(found, self._changed(found))
         token, state = self._db.execute("SELECT token, state FROM about").fetchone()
         if not self._is_current(version):
@@ -275,22 +276,16 @@ class Update:
         return touched
 
 
-class Transaction:
-    """Writes all or nothing; waits for another process that writes."""
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-
-    def __enter__(self) -> None:
-        self._db.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            if kind is None:
-                self._db.execute("COMMIT")
-        finally:
-            if self._db.in_transaction:  # a reader did not let it be written in time
-                self._db.execute("ROLLBACK")
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """Write all or nothing; wait for another process that writes."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    finally:
+        if db.in_transaction:  # a reader did not let it be written in time
+            db.execute("ROLLBACK")
 
 
 class _Ids:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ivhl.records.identity import AtCommit, CaseInCell
     from ivhl.records.record import RunRecord
 
+T = TypeVar("T")
 K = TypeVar("K")
 R = TypeVar("R", bound=Dated)
 C = TypeVar("C", bound="Committed")
@@ -133,6 +135,14 @@ def _read(path: Path) -> Iterable[RunRecord | Problem]:
         yield Problem(path, line.number, found) if isinstance(found, str) else found
 
 
+def grouped_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return the items of each key, in their order; of a key that none has, an empty list."""
+    found: dict[K, list[T]] = defaultdict(list)
+    for item in items:
+        found[key(item)].append(item)
+    return found
+
+
 def newest_by(
     records: Iterable[R],
     key: Callable[[R], K],
@@ -180,7 +190,13 @@ def latest_of_cases(
     newest = newest_by(
         records, case, rank=lambda r: (position.get(r.commit, -1), recorded_rank(r), r.commit)
     )
-    version: dict[str, int] = {}
-    for one in newest:
-        version[one.workload] = max(version.get(one.workload, 0), one.workload_version)
+    version = newest_versions(newest)
     return tuple(newest[c] for c in sorted(newest) if c.workload_version == version[c.workload])
+
+
+def newest_versions(cases: Iterable[CaseInCell | RunRecord]) -> dict[str, int]:
+    """Return the newest version of each workload that was measured."""
+    version: dict[str, int] = {}
+    for one in cases:
+        version[one.workload] = max(version.get(one.workload, 0), one.workload_version)
+    return version

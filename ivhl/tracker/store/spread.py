@@ -128,7 +128,7 @@ class Spread:
     def scale(self, *runs: Run, metric: Metric = "speedup") -> float:
         """Return the scale of the difference of two runs; see ``factor``."""
         scales = [
-            _scale(self.tau, within(run, metric, calibrated=self.calibrated)) for run in runs
+            math.hypot(self.tau, within(run, metric, calibrated=self.calibrated)) for run in runs
         ]
         return math.hypot(scales[0], scales[-1])
 
@@ -375,8 +375,8 @@ def _quantiles(pairs: Iterable[tuple[Pair, float, int]]) -> Scores:
     """
     predictions, verdicts = [], []
     for pair, tau, predicted in pairs:
-        known = _scale(tau, pair.within[1 - predicted])
-        other = _scale(tau, pair.within[predicted])
+        known = math.hypot(tau, pair.within[1 - predicted])
+        other = math.hypot(tau, pair.within[predicted])
         predictions.append(abs(pair.difference) / (math.hypot(known, known) or 1.0))
         verdicts.append(abs(pair.difference) / (math.hypot(known, other) or 1.0))
     predictions.sort()
@@ -427,18 +427,9 @@ def pair_of(one: Entry, other: Entry, metric: Metric) -> Pair | None:
     apart = difference(one, other, metric)
     if apart is None:
         return None
-    return Pair(
-        difference=apart,
-        within=(
-            within(one, metric, calibrated=is_calibrated(one, other, metric)),
-            within(other, metric, calibrated=is_calibrated(one, other, metric)),
-        ),
-        runs=(one.recorded_at, other.recorded_at),
-    )
-
-
-def _scale(tau: float, own: float) -> float:
-    return math.hypot(tau, own)
+    calibrated = is_calibrated(one, other, metric)
+    first, second = (within(run, metric, calibrated=calibrated) for run in (one, other))
+    return Pair(apart, (first, second), (one.recorded_at, other.recorded_at))
 
 
 def _quantile(scores: Sequence[float], confidence: float) -> float:

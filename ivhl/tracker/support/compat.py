@@ -14,7 +14,7 @@ from packaging.version import Version
 from ivhl.records.identity import CaseInCell, case_of
 from ivhl.records.record import RunRecord
 from ivhl.tracker.store.entries import Entry, Recorded, recorded
-from ivhl.tracker.store.records import latest_of_cases
+from ivhl.tracker.store.records import grouped_by, latest_of_cases
 from ivhl.tracker.store.spread import CONFIDENCE, SHIPPED, VERDICT_CONFIDENCE, Spreads
 from ivhl.tracker.support.expectations import Expectation, Expectations
 from ivhl.tracker.wording import STATUS_WORDS, Status, counted, marks_with, times
@@ -522,9 +522,7 @@ def support(rows: Iterable[Row]) -> tuple[Support, ...]:
 
     Ignores cases that were not run, and failures that PyTorch did not cause.
     """
-    groups: dict[tuple[CaseInCell, str], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row.series, row.python), []).append(row)
+    groups = grouped_by(rows, lambda row: (row.series, row.python))
     return tuple(
         _support(series, python, group)
         for (series, python), group in sorted(

@@ -16,6 +16,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from ivhl.errors import SpecError
 from ivhl.matrix.spec import read_toml, validated
 from ivhl.records.identity import type_of
 from ivhl.records.record import FailureClass  # noqa: TC001  (pydantic reads it)
@@ -179,6 +180,14 @@ def load_expectations(root: Path) -> Expectations:
     if not path.exists():
         return Expectations()
     return Expectations(validated(_File, read_toml(path, _HINT), EXPECTATIONS.name, _HINT).failure)
+
+
+def read_expectations(root: Path) -> tuple[Expectations, list[str]]:
+    """Return the known failures; if they cannot be read, none, and the mistakes, a line each."""
+    try:
+        return load_expectations(root), []
+    except SpecError as error:
+        return Expectations(), str(error).splitlines()
 
 
 def never_covering(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.wording import STATUS_WORDS, STATUSES, times
 
 if TYPE_CHECKING:
@@ -48,9 +49,7 @@ class GridCell:
 
 def by_place(rows: Iterable[Row]) -> Mapping[tuple[str, str], tuple[Row, ...]]:
     """Return the rows of each machine and device, that with the most complete records first."""
-    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in rows:
-        groups[row.machine, row.device].append(row)
+    groups = grouped_by(rows, lambda row: (row.machine, row.device))
 
     def rank(place: tuple[str, str]) -> tuple[int, str, tuple[str, str]]:
         measured = [row for row in groups[place] if row.recorded is not None]

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.cells import cell_len, chop_cells
-from rich.segment import Segment
+from rich.segment import Segment, Segments
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
@@ -32,7 +32,7 @@ from ivhl.tracker.wording import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
@@ -122,19 +122,8 @@ def _blocks(rows: Sequence[Row], reasons: dict[str, int], width: int) -> Rendera
             label = Segment(f"  {one.size} {one.variant}")
             lines += _folded([label, *found], label_width, entry_width)
         lines.append([])
-    return _Lines(lines)
-
-
-class _Lines:
-    """Lines whose widths are known: a table or a text would measure and wrap every one again."""
-
-    def __init__(self, lines: Iterable[Iterable[Segment]]) -> None:
-        self._lines = lines
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line in self._lines:
-            yield from line
-            yield Segment.line()
+    # Their widths are known: a table or a text would measure and wrap every line again.
+    return Segments(segment for line in lines for segment in (*line, Segment.line()))
 
 
 _NOTHING: Final = Segment("")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ivhl.tracker.changes.comparable import builds_beside, differences
 from ivhl.tracker.changes.disturbed import left_out
-from ivhl.tracker.changes.steps import QUANTITIES, cases_of, find_steps, of_one_code
+from ivhl.tracker.changes.steps import QUANTITIES, cases_of, ends_of, find_steps, of_one_code
 from ivhl.tracker.store.course import CURVES, FIELDS, HASH, curve_values, short, short_all
 from ivhl.tracker.store.facts import warnings_of
 from ivhl.tracker.support.compat import format_speedup, python_key, release_key
@@ -216,12 +216,8 @@ def _steps(source: Source, rows: Iterable[Row]) -> Iterator[StepView]:
     entries = chain.from_iterable(source.course(row) for row in rows if not row.existing)
     for subject in cases_of(entries).values():
         runs = of_one_code(subject)
-        at = {(run.python, run.torch): run for run in runs}
         for step in find_steps(runs, source.state.spreads, disturbed=source.disturbed):
-            builds: list[str] = []
-            if step.along == "python":
-                pair = at[step.before, step.cells[0]], at[step.place, step.cells[0]]
-                builds = builds_beside([pair])
+            builds = builds_beside([ends_of(step, runs)] if step.along == "python" else ())
             what = "PyTorch" if step.along == "torch" else "Python"
             on = "Python" if step.along == "torch" else "PyTorch"
             yield StepView(

@@ -14,6 +14,7 @@ from ivhl.matrix.project import MATRIX
 from ivhl.matrix.spec import CellSpec, Matrix, load_matrix
 from ivhl.records.age import recorded_rank
 from ivhl.tracker.store.facts import warnings_of
+from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.views.source import Source, beside, environment_page
 from ivhl.tracker.wording import STATUS_WORDS, STATUSES, short_message
@@ -93,9 +94,7 @@ def environment_views(source: Source) -> tuple[EnvironmentView, ...]:
     cells: dict[str, tuple[str, str]] = {row.cell: (row.python, row.torch) for row in source.rows}
     ordered = sorted(cells, key=lambda c: (python_key(cells[c][0]), release_key(cells[c][1]), c))
     locks = _locks(source, cells)
-    records: dict[str, list[RunRecord]] = defaultdict(list)
-    for record in source.state.records:
-        records[record.cell.id].append(record)
+    records = grouped_by(source.state.records, lambda record: record.cell.id)
     counts: dict[str, Counter[Status]] = defaultdict(Counter)
     releases: dict[str, list[str]] = defaultdict(list)
     pythons: dict[str, list[str]] = defaultdict(list)

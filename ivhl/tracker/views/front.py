@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ivhl.tracker.causes.advice import advise, compare_rows, worth_of
 from ivhl.tracker.changes.compare import disturbed_cases
+from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import is_free_threaded, newest_release, python_key, release_key
 from ivhl.tracker.support.grid import GridCell, grid_cell, matched_cases
 from ivhl.tracker.support.spans import cases_run, spans, spans_sentence, words_of_cells
@@ -90,7 +91,7 @@ def front_view(source: Source, place: Place) -> FrontView:
     pythons = sorted({row.python for row in rows}, key=python_key)
     cells = by_cell(rows)
     matrix = matrix_page(place, page.main)
-    newest = _newest(rows)
+    newest = newest_release(row.torch for row in rows if row.speedup is not None)
     advice = advise(rows, source.state.spreads, source.disturbed_keys)
     incidents = source.incidents_at(place)
     worse = [one for one in incidents if one.worse]
@@ -176,15 +177,7 @@ def _compiled_cells(rows: Iterable[Row]) -> Mapping[tuple[str, str], Sequence[Ro
 
 def by_cell(rows: Iterable[Row]) -> Mapping[tuple[str, str], Sequence[Row]]:
     """Return the rows of each Python and release; none for others."""
-    cells: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in rows:
-        cells[row.python, row.torch].append(row)
-    return cells
-
-
-def _newest(rows: Iterable[Row]) -> str:
-    """Return the newest release with a speedup; that with the most Pythons among equals."""
-    return newest_release(row.torch for row in rows if row.speedup is not None)
+    return grouped_by(rows, lambda row: (row.python, row.torch))
 
 
 def _apart(source: Source, place: Place, torch: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from ivhl.tracker.changes.comparable import differences
+from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.support.spans import spans_of, spans_sentence
 from ivhl.tracker.views.project import retired_cases
@@ -166,9 +167,7 @@ def _view(
     rows = source.by_place.get(place, ())
     ids = {cell for *_, cell in columns}
     known = source.releases(rows)
-    by_series: dict[CaseInCell, list[Row]] = {}
-    for row in rows:
-        by_series.setdefault(row.series, []).append(row)
+    by_series = grouped_by(rows, lambda row: row.series)
     ordered = sorted(by_series, key=source.case_order)
     groups = []
     for name, cases in groupby(ordered, key=lambda series: series.workload):

@@ -15,7 +15,7 @@ from ivhl.tracker.store.index import open_index
 from ivhl.tracker.store.records import case_name
 from ivhl.tracker.store.spread import SHIPPED, Spreads
 from ivhl.tracker.support.compat import NONE_EXPECTED, compat_rows, declared_cases, is_declared
-from ivhl.tracker.support.expectations import load_expectations
+from ivhl.tracker.support.expectations import read_expectations
 from ivhl.workload import broken_benchmarks, core_cases, load_workloads
 
 if TYPE_CHECKING:
@@ -101,15 +101,13 @@ def load_state(root: Path, results: Path, *, history: bool = True) -> State:
     problems = [str(problem.seen_from(results.parent)) for problem in index.problems]
     found = index.every() if history else index.newest(order)
     name, workloads, repository = _project(root, problems)
-    matrix, expectations = None, NONE_EXPECTED
+    matrix = None
     try:
         matrix = load_matrix(root / MATRIX)
     except SpecError as error:
         problems.append(str(error))
-    try:
-        expectations = load_expectations(root)
-    except SpecError as error:
-        problems += str(error).splitlines()
+    expectations, unread = read_expectations(root)
+    problems += unread
     cells = _cells(matrix, found) if matrix else _NO_CELLS
     unavailable = _unavailable(root, cells, problems)
     return State(

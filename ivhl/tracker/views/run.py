@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
 from ivhl.instrument import describe_instrument
 from ivhl.records.record import Phase
+from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.views.source import Place, Source, environment_page, run_page
 from ivhl.tracker.wording import QUICK_MEANING, memory, seconds
@@ -105,9 +106,7 @@ class _Run(NamedTuple):
 def run_view(source: Source, line: RunLine) -> RunView:
     """Return the page of a run."""
     runs = [_Run(*one) for one in zip(line.entries, source.history.ran(line.entries), strict=True)]
-    cells: dict[tuple[str, str, str], list[_Run]] = defaultdict(list)
-    for run in runs:
-        cells[run.entry.python, run.entry.torch, run.entry.case.cell].append(run)
+    cells = grouped_by(runs, lambda run: (run.entry.python, run.entry.torch, run.entry.case.cell))
     machine = max(runs, key=lambda run: run.entry.recorded_at).ran.held
     return RunView(
         line=line,

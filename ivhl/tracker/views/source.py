@@ -22,6 +22,7 @@ from ivhl.tracker.changes.incidents import KnownCauses
 from ivhl.tracker.changes.regressions import incidents_of
 from ivhl.tracker.changes.series import series_of
 from ivhl.tracker.store.memory_history import MemoryHistory
+from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import Row, declared_cases, is_declared, python_key, release_key
 from ivhl.tracker.support.grid import by_place
 from ivhl.tracker.views.project import rows_of
@@ -205,9 +206,7 @@ class Source:
     @cached_property
     def by_series(self) -> Mapping[CaseInCell, tuple[Row, ...]]:
         """The rows of each case in each place, in the order of ``rows``."""
-        groups: dict[CaseInCell, list[Row]] = defaultdict(list)
-        for row in self.rows:
-            groups[row.series].append(row)
+        groups = grouped_by(self.rows, lambda row: row.series)
         return {series: tuple(rows) for series, rows in groups.items()}
 
     @cached_property
@@ -241,9 +240,7 @@ class Source:
     def _by_key(self) -> Mapping[CaseInCell, tuple[Entry, ...]]:
         """The runs of each case in each cell, oldest commit first."""
         position = {commit: i for i, commit in enumerate(self.state.commit_order)}
-        groups: dict[CaseInCell, list[Entry]] = defaultdict(list)
-        for entry in self.history.entries:
-            groups[entry.case].append(entry)
+        groups = grouped_by(self.history.entries, lambda entry: entry.case)
         return {key: _in_order(group, position) for key, group in groups.items()}
 
     def course(self, row: Row) -> tuple[Entry, ...]:
@@ -316,9 +313,7 @@ class Source:
     def _incidents_of(self) -> Mapping[CaseInCell, tuple[Incident, ...]]:
         found: dict[CaseInCell, list[Incident]] = defaultdict(list)
         for incident in self.incidents:
-            groups: dict[CaseInCell, list[Change]] = defaultdict(list)
-            for change in incident.changes:
-                groups[change.case.row].append(change)
+            groups = grouped_by(incident.changes, lambda change: change.case.row)
             for series, changes in groups.items():
                 found[series].append(incident._replace(changes=tuple(changes)))
         return {series: tuple(group) for series, group in found.items()}
