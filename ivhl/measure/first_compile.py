@@ -40,7 +40,7 @@ def throwaway(x: Any) -> Any:  # noqa: ANN401  (torch is not imported at the top
 
 
 def precompile_kernel_header(shared: Path) -> None:
-    """Precompile the header of C++ kernels, which Inductor does itself in later releases.
+    """Precompile the header of C++ kernels, which Inductor does itself since 2.8.
 
     A kernel then takes g++ half of the time, and its machine code is the same: g++ does not use
     what was precompiled with other options or by another version.
