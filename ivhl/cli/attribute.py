@@ -314,7 +314,7 @@ def _print_effects(
     local: Sequence[Effect],
     indent: str,
 ) -> None:
-    # What an axis does at several settings of the others is said in one line.
+    # One line has the effects of an axis at all settings of the other axes.
     by = grouped_by(effects, lambda one: (one.factors, () if one.factors else one.held))
     for (names, held), group in by.items():
         styles = {_STYLES[e.word] for e in group if e.word in _STYLES}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,30 +46,33 @@ def precompile_kernel_header(shared: Path) -> None:
 
     Args:
         shared: Folder that keeps what is precompiled for later processes.
+
+    Raises:
+        OSError: If the header cannot be kept; also other types if Inductor lacks what is used here.
+        subprocess.CalledProcessError: If the compiler refuses.
     """
     from torch._inductor import codecache, cpp_builder  # noqa: PLC0415
 
     if hasattr(codecache, "_precompile_header"):
         return
-    flags = codecache.CppPythonBindingsCodeCache.cpp_compile_command_flags
-    flags = {"vec_isa": codecache.pick_vec_isa(), **flags}
+    asked = codecache.CppPythonBindingsCodeCache.cpp_compile_command_flags
+    asked = {"vec_isa": codecache.pick_vec_isa(), **asked}
     if hasattr(cpp_builder, "CppTorchDeviceOptions"):  # since 2.6
-        options = cpp_builder.CppTorchDeviceOptions(device_type="cpu", **flags)
+        options = cpp_builder.CppTorchDeviceOptions(device_type="cpu", **asked)
     else:
-        options = cpp_builder.CppTorchCudaOptions(cuda=False, **flags)
+        options = cpp_builder.CppTorchCudaOptions(cuda=False, **asked)
     builder = cpp_builder.CppBuilder(name="o", sources="i", BuildOption=options)
     compiler, *words = shlex.split(builder.get_command_line())
     linked = ("-l", "-L", "-shared")
-    options = [word for word in words[1 : words.index("-o")] if not word.startswith(linked)]
+    flags = [word for word in words[1 : words.index("-o")] if not word.startswith(linked)]
     header = Path(codecache.cpp_prefix_path())
     kept = shared / f"{header.name}.gch"
     new = shared / f"{header.name}.{os.getpid()}"
-    with suppress(OSError, subprocess.CalledProcessError):  # it only saves time
-        if not kept.exists():
-            command = [compiler, "-x", "c++-header", str(header), *options, "-o", str(new)]
-            subprocess.run(command, capture_output=True, check=True)
-            new.replace(kept)
-        header.with_name(kept.name).symlink_to(kept)
+    if not kept.exists():
+        command = [compiler, "-x", "c++-header", str(header), *flags, "-o", str(new)]
+        subprocess.run(command, capture_output=True, check=True)
+        new.replace(kept)
+    header.with_name(kept.name).symlink_to(kept)
 
 
 def picked_instructions() -> str | None:

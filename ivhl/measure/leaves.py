@@ -93,7 +93,7 @@ def _walk(value: Any, path: str, found: Leaves, above: tuple[int, ...]) -> None:
 
 
 def _is_function(value: Any) -> bool:  # noqa: ANN401
-    # Dynamo of 2.6.0 gives a dataclass that it traced a `__call__`.
+    # Dynamo of 2.6.0 gives the output classes of diffusers, which are dataclasses, a `__call__`.
     return callable(value) and (isinstance(value, type) or not is_dataclass(value))
 
 

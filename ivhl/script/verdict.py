@@ -39,7 +39,7 @@ def first_line(tried: TargetTried) -> str:
     failure = tried.found.get("failure")
     if failure is not None:
         kind = f"{failure['exception'].rpartition('.')[2]}: " if failure["exception"] else ""
-        # What a backend raised is in the next line.
+        # The next line has the error that a backend raised.
         message = failure["message"].replace(" raised:\n", " raised: ", 1).partition("\n")[0]
         if failure["exception"] == "ModuleNotFoundError":  # there is no project here
             message = message.partition(";")[0]

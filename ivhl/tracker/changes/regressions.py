@@ -407,7 +407,7 @@ class _Happened(NamedTuple):
     """What happened between two neighbours, or at a step in a long segment.
 
     Attributes:
-        effect: Of a step, the ratio of the medians around it.
+        effect: Ratio of the medians after and before a step.
         effect_of: What the effect is a factor of.
         metric: What tells whether it is over.
         of_levels: See ``Change``.
