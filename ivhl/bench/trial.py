@@ -192,7 +192,6 @@ def job_of(
         process=1,
         journal=str(journal),
         references=str(here / "references.pt"),
-        skip_isa_check=False,
     )
 
 

@@ -15,7 +15,7 @@ from ivhl.matrix.project import find_root, load_project
 from ivhl.script.cells import cell_in_use, shipped_matrix
 from ivhl.script.overlay import UnavailableError
 from ivhl.script.running import network_can_be_left
-from ivhl.script.trying import TargetTried, packages_of, read_target, try_in
+from ivhl.script.trying import TargetTried, Trials, packages_of, read_target
 from ivhl.script.verdict import details, first_line, verdict
 from ivhl.tracker.terminal import Terminal
 
@@ -96,8 +96,11 @@ def _tried(
     network: bool,
 ) -> TargetTried:
     try:
-        with cell_in_use(cell, _wanted(cell, requirements, target, folder)) as place:
-            return try_in(place, target, folder, effort, network=network)
+        with (
+            cell_in_use(cell, _wanted(cell, requirements, target, folder)) as place,
+            Trials(place, folder, effort, network=network) as trials,
+        ):
+            return trials.run(target, effort.deadline_s)
     except UnavailableError as error:
         return TargetTried({"unavailable": str(error)}, "")
 

@@ -25,7 +25,7 @@ from ivhl.measure.failures import (
     message_of,
     reported,
 )
-from ivhl.measure.first_compile import picked_instructions, use_compiler
+from ivhl.measure.first_compile import use_compiler
 from ivhl.measure.imports import import_torch, import_workload
 from ivhl.measure.job import Job, case_of, read_job
 from ivhl.measure.journal import Journal
@@ -101,8 +101,7 @@ class Measurement:
         setup = import_torch(self.job, self.case, self.journal)
         if self.job.stage == "seed":
             self.journal.enter("compile")
-            use_compiler(skip_isa_check=self.job.skip_isa_check, device=self.job.effort.device)
-            self.journal.note(isa=picked_instructions())
+            use_compiler(device=self.job.effort.device)
             return
         if self.job.stage == "import":
             import_workload(setup)

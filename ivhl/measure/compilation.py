@@ -180,11 +180,8 @@ class Compilation:
             compiler = hot.compiler
         # Other engines do not use Dynamo, which may not even support this Python.
         # One-time costs count as no compile time; a verdict has none, and may fail before them.
-        warms = job.effort.is_timed or job.skip_isa_check
-        if engine == "hotpath" or (engine in DYNAMO_ENGINES and warms):
-            use_compiler(
-                skip_isa_check=job.skip_isa_check, device=job.effort.device, compiler=warm_up
-            )
+        if engine == "hotpath" or (engine in DYNAMO_ENGINES and job.effort.is_timed):
+            use_compiler(device=job.effort.device, compiler=warm_up)
         if engine in DYNAMO_ENGINES:
             if job.stage != "size":
                 self._setup.torch._dynamo.reset()  # noqa: SLF001

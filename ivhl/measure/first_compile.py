@@ -5,16 +5,28 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+# Inductor's check of a set of vector instructions: whether what was compiled for it can be loaded.
+_LOADS: Final = """
+from ctypes import CDLL
+try:
+    CDLL({torch!r})
+    CDLL("__lib_path__")
+except OSError:
+    import torch
+    CDLL("__lib_path__")
+"""
+
+
 def use_compiler(
     *,
-    skip_isa_check: bool,
     device: str = "cpu",
     compiler: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
 ) -> None:
@@ -25,10 +37,7 @@ def use_compiler(
     """
     import torch  # noqa: PLC0415
 
-    if skip_isa_check:
-        from torch._inductor import config  # noqa: PLC0415
-
-        config.cpp.vec_isa_ok = True
+    check_instructions_without_torch()
     compiled = compiler(throwaway) if compiler else torch.compile(throwaway, dynamic=False)
     compiled(torch.ones(64, device=device))
 
@@ -36,6 +45,24 @@ def use_compiler(
 def throwaway(x: Any) -> Any:  # noqa: ANN401  (torch is not imported at the top of this module)
     """Compute something trivial, to be compiled once."""
     return x * 2 + 1
+
+
+def check_instructions_without_torch() -> None:
+    """Let Inductor check vector instructions as it does since 2.13, without an import of torch.
+
+    Before, each process that compiles starts one that imports torch, 2 s, for each set of
+    instructions that the processor has.
+    """
+    import torch  # noqa: PLC0415
+
+    with suppress(Exception):  # it only saves time
+        try:
+            from torch._inductor.cpu_vec_isa import VecISA  # noqa: PLC0415  (since 2.5)
+        except ImportError:
+            from torch._inductor.codecache import VecISA  # noqa: PLC0415
+        if VecISA._avx_py_load.startswith("\nimport torch\n"):  # noqa: SLF001
+            library = Path(torch.__file__).with_name("lib") / "libtorch.so"
+            VecISA._avx_py_load = _LOADS.format(torch=str(library))  # noqa: SLF001
 
 
 def precompile_kernel_header(shared: Path) -> None:
@@ -73,12 +100,3 @@ def precompile_kernel_header(shared: Path) -> None:
         subprocess.run(command, capture_output=True, check=True)
         new.replace(kept)
     header.with_name(kept.name).symlink_to(kept)
-
-
-def picked_instructions() -> str | None:
-    """Return the vector instructions that Inductor picked; ``None`` before PyTorch 2.5."""
-    try:
-        from torch._inductor.cpu_vec_isa import pick_vec_isa  # noqa: PLC0415  (since 2.5)
-    except ImportError:
-        return None
-    return str(pick_vec_isa())

@@ -33,7 +33,6 @@ class Job:
         turns: File of the turns (``ivhl.measure.turns``); empty if processes run one at a time.
         mode: Mode requested in place of the declared ones; the variant's name includes it.
         version: Version of the workload that the parent expects.
-        skip_isa_check: Whether to skip Inductor's check that the vector instructions work.
     """
 
     project: str
@@ -44,7 +43,6 @@ class Job:
     effort: Effort
     stage: str
     journal: str
-    skip_isa_check: bool
     process: int = 0
     seed: int = 0
     secret: int = 0

@@ -22,7 +22,7 @@ from ivhl.machine.memory import memory_limit, oom_kills
 from ivhl.measure import cache
 from ivhl.measure.earlier import sources_of
 from ivhl.measure.effort import PROCESSES
-from ivhl.measure.launcher import Launcher, Seed, run_stage
+from ivhl.measure.launcher import Launcher, launcher_of, run_stage
 from ivhl.measure.outcome import installed_packages
 from ivhl.measure.shared import (
     LIMIT_BYTES,
@@ -67,9 +67,9 @@ class Lanes:
             self._gpu_bytes = free_bytes()
             self.n = max(1, min(self.n, self._gpu_bytes // (2 * CONTEXT_BYTES)))
         self.n = min(self.n, n_cases or self.n)
-        self._launchers = [Launcher(run, folder / "lane-0")]
+        self._launchers = [launcher_of(run, folder / "lane-0")]
         self._launchers += [
-            Launcher(run, folder / f"lane-{number}", self._launchers[0].cache)
+            launcher_of(run, folder / f"lane-{number}", self._launchers[0].cache)
             for number in range(1, max(self.n, PROCESSES))
         ]
         self._free: queue.SimpleQueue[Launcher] = queue.SimpleQueue()
@@ -81,20 +81,18 @@ class Lanes:
         """The launcher that makes the seed."""
         return self._launchers[0]
 
-    def compile(self, cases: Sequence[Case], seed: Seed) -> list[CompiledCase]:
+    def compile(self, cases: Sequence[Case]) -> list[CompiledCase]:
         """Compile cases in parallel; return them in the given order."""
-        done = {case.name: compiled for case, compiled in self.compile_each(cases, seed)}
+        done = {case.name: compiled for case, compiled in self.compile_each(cases)}
         return [done[case.name] for case in cases]
 
-    def compile_each(
-        self, cases: Sequence[Case], seed: Seed
-    ) -> Iterator[tuple[Case, CompiledCase]]:
+    def compile_each(self, cases: Sequence[Case]) -> Iterator[tuple[Case, CompiledCase]]:
         """Compile cases in parallel; yield each as it ends, those that must be alone at the end."""
         before = oom_kills()
         alone, small = [], {}
         for case in cases:
             if self.leaves_room(case) and not self.is_tuned(case):
-                small[self._pool.submit(self._compile, case, seed)] = case
+                small[self._pool.submit(self._compile, case)] = case
             else:
                 alone.append(case)
         for future in as_completed(small):
@@ -105,7 +103,7 @@ class Lanes:
             else:
                 yield small[future], compiled
         for case in sorted(alone, key=cases.index):
-            yield case, compile_case(self._run, case, seed, self.first)
+            yield case, compile_case(self._run, case, self.first)
 
     def leaves_room(self, case: Case) -> bool:
         """Return whether memory has room for one such case per lane, by its declared cost."""
@@ -159,16 +157,16 @@ class Lanes:
         launcher = self._idle.get()
         try:
             return run_stage(
-                self._run, timing.case, timing.folder, timing.stage, timing.seed, launcher,
+                self._run, timing.case, timing.folder, timing.stage, launcher,
                 process=number, turns=turns, taking=taking,
             )  # fmt: skip
         finally:
             self._idle.put(launcher)
 
-    def _compile(self, case: Case, seed: Seed) -> CompiledCase:
+    def _compile(self, case: Case) -> CompiledCase:
         launcher = self._free.get()
         try:
-            return compile_case(self._run, case, seed, launcher)
+            return compile_case(self._run, case, launcher)
         finally:
             self._free.put(launcher)
 
@@ -187,7 +185,6 @@ class Timing:
     case: Case
     folder: Path
     stage: str
-    seed: Seed
 
     @property
     def leaves_room(self) -> bool:
@@ -263,15 +260,13 @@ class CompiledCase:
         self.folder.cleanup()
 
 
-def make_seed(run: Run, case: Case, lanes: Lanes) -> Seed:
+def make_seed(run: Run, case: Case, lanes: Lanes) -> None:
     """Get all lanes ready: compile a throwaway, once per cell, which takes 10 to 20 s.
 
     On the CPU, what it leaves on disk is kept from run to run; each nursery compiles it by itself,
-    and what is forked from it knows all that it has found out. Where there is none, Inductor up to
-    2.6 also starts two processes that import torch, 5 s in every process that compiles, to see
-    whether the vector instructions work. It is told that they do, if then it picks the same ones as
-    by itself. On a GPU a process of its own compiles it, for Triton's launcher above all. When all
-    this fails, each case fails the same way, with a record of its own.
+    and what is forked from it knows all that it has found out. Where there is none, and on a GPU, a
+    process of its own compiles it, on a GPU for Triton's launcher above all. When all this fails,
+    each case fails the same way, with a record of its own.
 
     A verdict on a single case does without: the one process imports what the case needs.
     """
@@ -282,26 +277,14 @@ def make_seed(run: Run, case: Case, lanes: Lanes) -> Seed:
     if on_cpu and not run.effort.cold and take_throwaway(run, launcher):
         launcher.may_fork = run.effort.is_timed or lanes.n > 1
         lanes.begin()
-        return Seed(cache=launcher.cache, skip_isa_check=False)
+        return
     new = lacks_bytecode()
     lanes.begin()
     lanes.wait()
     if on_cpu and keep_throwaway(run, launcher, new=new):
-        return Seed(cache=launcher.cache, skip_isa_check=False)
+        return
     launcher.cache.mkdir(parents=True, exist_ok=True)
-    if not on_cpu:
-        seed = Seed(cache=launcher.cache, skip_isa_check=False)
-        run_stage(run, case, folder, "seed", seed, launcher)
-        return seed
-    isa = []
-    for skip in (False, True):
-        seed = Seed(cache=launcher.cache, skip_isa_check=skip)
-        findings, _, _ = run_stage(run, case, folder, "seed", seed, launcher, process=int(skip))
-        isa.append(findings.get("isa"))
-        if isa[0] is None:
-            break
-    same = isa[0] is not None and isa[0] == isa[-1]
-    return Seed(cache=launcher.cache, skip_isa_check=same)
+    run_stage(run, case, folder, "seed", launcher)
 
 
 def take_throwaway(run: Run, launcher: Launcher) -> bool:
@@ -366,14 +349,13 @@ def _key_of_checks(run: Run) -> str:
     return cache.key_of({"seed": "checks", "compiler": compiler_version()} | about)
 
 
-def compile_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> CompiledCase:
+def compile_case(run: Run, case: Case, launcher: Launcher) -> CompiledCase:
     """Compile one case in its own process with its own cache, and judge its outputs.
 
     Args:
         run: Settings of the run.
         case: Case to compile.
-        seed: Cache to start from; it is copied.
-        launcher: Starts the process.
+        launcher: Starts the process; its cache, which only has what every case needs, is copied.
     """
     began = time.monotonic()
     load = os.getloadavg()[0]
@@ -388,7 +370,7 @@ def compile_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> Compil
         kept = None if run.effort.cold else cache.fetch(Path(run.cache), key, here)
         failure = None
         if kept is not None and not run.effort.is_timed:
-            found, failure, _ = run_stage(run, case, here, "time", seed, launcher)
+            found, failure, _ = run_stage(run, case, here, "time", launcher)
             kept |= found
         elif kept is not None and "asked_at" in kept:
             # A verdict has compiled it and shows no seconds: this record is the first that does.
@@ -402,11 +384,11 @@ def compile_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> Compil
         if failure is not None:  # perhaps the cached code is the cause
             cache.drop(Path(run.cache), key)
             folder.cleanup()
-            return compile_case(run, case, seed, launcher)
-    shutil.copytree(seed.cache, here / "inductor")
-    if (triton := seed.cache.with_name("triton")).is_dir():  # of the throwaway on a GPU
+            return compile_case(run, case, launcher)
+    shutil.copytree(launcher.cache, here / "inductor")
+    if (triton := launcher.cache.with_name("triton")).is_dir():  # of the throwaway on a GPU
         shutil.copytree(triton, here / "triton")
-    findings, failure, seconds = run_stage(run, case, here, "compile", seed, launcher)
+    findings, failure, seconds = run_stage(run, case, here, "compile", launcher)
     # What was compiled in a process of its own paid for more than it would have in a fork.
     if failure is None and key is not None and (run.effort.is_timed or launcher.may_fork):
         now = datetime.now(UTC).isoformat(timespec="seconds")

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -22,8 +22,9 @@ from ivhl.measure.process import Ending, Nursery, NurseryError, beginning, run_l
 from ivhl.records.record import Failure, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from ivhl.measure.effort import Effort
     from ivhl.measure.run import Run
     from ivhl.records.record import FailureClass
     from ivhl.workload import Case
@@ -60,32 +61,32 @@ KEPT_VARIABLES = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Seed:
-    """The compile cache from which every case of a cell starts.
-
-    Attributes:
-        cache: Inductor's cache with only precompiled headers and the throwaway.
-        skip_isa_check: Whether to skip Inductor's check that the vector instructions work.
-    """
-
-    cache: Path
-    skip_isa_check: bool
-
-
 class Launcher:
     """Starts the processes of cases: forked from a nursery, which has used the compiler, or new.
 
     Args:
-        run: What the cases have in common.
+        effort: How they are measured.
+        environment: The whole environment of a nursery.
         folder: Where the nursery's output and caches go.
-        cache: Inductor's cache that the nursery uses, from which those of the cases are copied.
-            Several may share one; Inductor has locks for that. ``None`` means one of its own.
+        cache: Inductor's cache that the nursery uses. Several may share one; Inductor has locks for
+            that. ``None`` means one of its own.
+        python: Python of the cell, with what it is run by.
+        module: Runs a job.
     """
 
-    def __init__(self, run: Run, folder: Path, cache: Path | None = None) -> None:
-        self._run = run
+    def __init__(
+        self,
+        effort: Effort,
+        environment: dict[str, str],
+        folder: Path,
+        cache: Path | None = None,
+        *,
+        python: Sequence[str] = (sys.executable,),
+        module: str = "ivhl.measure.case",
+    ) -> None:
+        self._effort, self._environment = effort, environment
         self._folder = folder
+        self._python, self._module = python, module
         self.cache = cache or folder / "inductor"
         self.may_fork = sys.platform == "linux"
         self._nursery: Nursery | None = None
@@ -93,21 +94,26 @@ class Launcher:
         self._closed = False
 
     def launch(
-        self, job: Job, *, environment: dict[str, str], output: Path, deadline_s: float
+        self,
+        job: Job,
+        *,
+        environment: dict[str, str],
+        output: Path,
+        deadline_s: float,
+        folder: Path | None = None,
     ) -> Ending:
-        """Run one process of a case, and return how it ended."""
+        """Run one process of a case, in a folder if one is given, and return how it ended."""
         nursery = self.start()
-        argument = json.dumps(asdict(job))
-        limit = self._run.effort.memory_limit or memory_limit()
         run: Callable[..., Ending] = run_limited if nursery is None else nursery.run
-        words = [sys.executable, "-m"] if nursery is None else []
+        words = [*self._python, "-m"] if nursery is None else []
         try:
             return run(
-                [*words, "ivhl.measure.case", argument],
+                [*words, self._module, json.dumps(asdict(job))],
                 environment=environment,
                 output=output,
                 deadline_s=deadline_s,
-                memory_limit=limit,
+                memory_limit=self._effort.memory_limit or memory_limit(),
+                folder=folder,
             )
         except NurseryError:
             # The nursery was killed, and its child with it. A retry in the same folder would find
@@ -124,7 +130,7 @@ class Launcher:
 
     def _start(self) -> None:
         # It is not to start Inductor's worker processes while it imports.
-        environment = case_environment(self._run, self._folder) | {
+        environment = self._environment | {
             "TORCHINDUCTOR_CACHE_DIR": str(self.cache),
             "TORCH_WARM_POOL": "0",
             # Asks NVML for the number of GPUs, and not the driver, which does not survive a fork.
@@ -132,9 +138,11 @@ class Launcher:
         }
         self._folder.mkdir(exist_ok=True)
         nursery = Nursery(
+            self._python,
+            self._module,
             environment=environment,
             output=self._folder / "nursery.txt",
-            device=self._run.effort.device,
+            device=self._effort.device,
         )
         self._nursery = nursery  # before it is ready, so that it can be closed
         if self._closed:
@@ -158,12 +166,16 @@ class Launcher:
         self.restart()
 
 
-def run_stage(  # noqa: PLR0917  (as above)
+def launcher_of(run: Run, folder: Path, cache: Path | None = None) -> Launcher:
+    """Return what starts the processes of a run's cases; see ``Launcher``."""
+    return Launcher(run.effort, case_environment(run, folder), folder, cache)
+
+
+def run_stage(
     run: Run,
     case: Case,
     folder: Path,
     stage: str,
-    seed: Seed,
     launcher: Launcher,
     *,
     process: int = 0,
@@ -189,7 +201,6 @@ def run_stage(  # noqa: PLR0917  (as above)
         journal="",
         references=str(folder / "references.pt"),
         turns=str(turns or ""),
-        skip_isa_check=seed.skip_isa_check,
         mode=case.mode,
         version=case.workload.version,
         seed=secrets.randbits(62),

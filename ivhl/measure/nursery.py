@@ -18,17 +18,24 @@ import importlib
 import json
 import os
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from ivhl.measure import case
 from ivhl.measure.first_compile import use_compiler
 from ivhl.measure.supervisor import adopt_orphans, end_descendants
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 def main(argv: list[str]) -> int:
-    """Serve orders until the pipe is closed; in a child, run the case. ``argv[1]`` is the device."""
+    """Serve orders until the pipe is closed; in a child, run the case.
+
+    ``argv[1]`` is the device, ``argv[2]`` the module whose ``main`` runs a case.
+    """
+    run = importlib.import_module(argv[2]).main
     # A case that is killed cannot end what it started; its orphans become children of this process.
     adopt_orphans()
     answers = os.dup(sys.stdout.fileno())
@@ -38,7 +45,7 @@ def main(argv: list[str]) -> int:
     with suppress(Exception):
         importlib.import_module("torch._inductor.compile_fx")
         if argv[1] == "cpu":
-            use_compiler(skip_isa_check=False)
+            use_compiler()
     threads = len(list(Path("/proc/self/task").iterdir()))
     answer(answers, threads=threads if argv[1] == "cpu" or may_use_cuda() else 0)
     for line in sys.stdin:
@@ -46,7 +53,7 @@ def main(argv: list[str]) -> int:
         pid = os.fork()
         if pid == 0:
             os.close(answers)
-            become(order)
+            become(order, run)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         end_descendants()
         answer(answers, status=status)
@@ -64,7 +71,7 @@ def may_use_cuda() -> bool:
     return os.waitpid(pid, 0)[1] == 0
 
 
-def become(order: dict[str, Any]) -> NoReturn:
+def become(order: dict[str, Any], run: Callable[[list[str]], NoReturn]) -> NoReturn:
     """Turn this fork into the process of a case: own group, environment and output file."""
     os.setpgid(0, 0)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -77,7 +84,10 @@ def become(order: dict[str, Any]) -> NoReturn:
     with suppress(Exception):
         # These caches hold paths in the nursery's folder.
         importlib.import_module("torch._inductor.utils").clear_inductor_caches()
-    case.main(order["arguments"])
+    tempfile.tempdir = None
+    if order["folder"]:
+        os.chdir(order["folder"])
+    run(order["arguments"])
 
 
 def answer(pipe: int, **content: int) -> None:

@@ -263,17 +263,25 @@ class Nursery:
     """The parent's handle of an ``ivhl.measure.nursery`` process. Any thread may ``close`` it.
 
     Args:
+        python: Python of the cell, with what it is run by.
+        module: Its ``main`` runs a case.
         environment: The whole environment in which it imports.
         output: File that gets its stderr.
         device: Device of the cases, ``cpu`` or ``cuda``.
     """
 
     def __init__(
-        self, *, environment: Mapping[str, str], output: Path, device: str = "cpu"
+        self,
+        python: Sequence[str] = (sys.executable,),
+        module: str = "ivhl.measure.case",
+        *,
+        environment: Mapping[str, str],
+        output: Path,
+        device: str = "cpu",
     ) -> None:
         with output.open("wb") as sink:
             self.tree = ProcessTree(
-                [sys.executable, "-m", "ivhl.measure.nursery", device],
+                [*python, "-m", "ivhl.measure.nursery", device, module],
                 env=dict(environment),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -305,18 +313,20 @@ class Nursery:
         output: Path,
         deadline_s: float,
         memory_limit: int,
+        folder: Path | None = None,
     ) -> Ending:
         """Run a case in a forked process, as ``run_limited`` runs a command.
 
         Where the nursery does not report the end of a case that was killed, it is closed.
 
         Args:
-            command: Arguments of ``ivhl.measure.case``, with its name first.
+            command: Arguments of the module, with its name first.
             environment: The whole environment.
             output: File that gets stdout and stderr.
             deadline_s: Wall seconds after which the case is killed.
             memory_limit: Bytes of memory of its processes, shared pages once, above which it is
                 killed.
+            folder: Its current folder, if another one than the nursery's.
 
         Raises:
             NurseryError: If the nursery died; the case died with it.
@@ -325,6 +335,7 @@ class Nursery:
             "arguments": list(command),
             "environment": dict(environment),
             "output": str(output),
+            "folder": str(folder or ""),
         }
         try:
             self._orders.write(json.dumps(order).encode() + b"\n")  # type: ignore[union-attr]

@@ -31,7 +31,7 @@ from ivhl.measure.lanes import (
     make_seed,
     time_in_turns,
 )
-from ivhl.measure.launcher import Launcher, Seed, run_stage
+from ivhl.measure.launcher import launcher_of, run_stage
 from ivhl.measure.outcome import checked_record
 from ivhl.measure.shared import lacks_bytecode
 from ivhl.records.answers import cold_seconds, newest_keys, read_records
@@ -189,10 +189,9 @@ def _measure(
             cases = _without_unimportable(run, cases, Path(folder), stability, on_event)
         if not cases:
             return
-        commits = [
-            Commit(one, lanes, make_seed(one, cases[0], lanes))
-            for one, lanes in zip(runs, every, strict=True)
-        ]
+        commits = [Commit(one, lanes) for one, lanes in zip(runs, every, strict=True)]
+        for commit in commits:
+            make_seed(commit.run, cases[0], commit.lanes)
         measure = _time if run.effort.is_timed else _ask
         measure(commits, cases, stability, on_event, begun=begun)
 
@@ -206,7 +205,7 @@ def _time(
     begun: bool,
 ) -> None:
     """Compile cases in batches, time them, and write their records."""
-    run, lanes, _ = commits[0]
+    run, lanes = commits[0]
     longest_first = _longest_first(run, cases)
     # What compiles alone comes last: by then, all others have their records.
     tuned = [case for case in cases if lanes.is_tuned(case)]
@@ -246,8 +245,8 @@ def _ask(
     """Write the record of each case as soon as it is known whether it works."""
     del begun
     on_event("started", cases[0], None)
-    for run, lanes, seed in commits:
-        for case, compiled in lanes.compile_each(_longest_first(run, cases), seed):
+    for run, lanes in commits:
+        for case, compiled in lanes.compile_each(_longest_first(run, cases)):
             with compiled:
                 record = _record_of(run, case, compiled, (), stability)
             append_record(run.record_file, record)
@@ -260,7 +259,7 @@ def _compile_all(
     """Return of each case, by name, what compiling it at each commit gave."""
     found: dict[str, list[CompiledCase]] = {case.name: [] for case in cases}
     for commit in commits:
-        for case, compiled in zip(cases, commit.lanes.compile(cases, commit.seed), strict=True):
+        for case, compiled in zip(cases, commit.lanes.compile(cases), strict=True):
             found[case.name].append(compiled)
     return found
 
@@ -313,10 +312,9 @@ def _modules_of(case: Case) -> tuple[str, ...]:
 def _import(run: Run, case: Case, folder: Path) -> Stage:
     """Import the modules of a case in a process of its own."""
     folder.mkdir()
-    launcher = Launcher(run, folder / "lane")
+    launcher = launcher_of(run, folder / "lane")
     launcher.may_fork = False
-    seed = Seed(cache=folder / "inductor", skip_isa_check=False)
-    return run_stage(run, case, folder, "import", seed, launcher)
+    return run_stage(run, case, folder, "import", launcher)
 
 
 class Commit(NamedTuple):
@@ -325,12 +323,10 @@ class Commit(NamedTuple):
     Attributes:
         run: Settings of the run.
         lanes: Starts the processes.
-        seed: Cache from which the cell's cases start.
     """
 
     run: Run
     lanes: Lanes
-    seed: Seed
 
 
 def measure_cases(
@@ -356,7 +352,7 @@ def measure_cases(
             if records[number].failure is not None and one.key is not None:
                 # The cached code may have caused the failure: drop it and compile again.
                 cache.drop(Path(commit.run.cache or ""), one.key)
-                with compile_case(commit.run, case, commit.seed, commit.lanes.first) as fresh:
+                with compile_case(commit.run, case, commit.lanes.first) as fresh:
                     ((again,),) = time_cases([commit], [case], [[fresh]], stability)
                 records[number] = again
         yield records
@@ -386,9 +382,7 @@ def time_cases(
         for number, (commit, one) in enumerate(zip(commits, of_case, strict=True)):
             if one.failure is None or one.failure.phase not in BEFORE_TIMING:
                 stage = "time" if one.failure is None else "eager"
-                timings[place, number] = Timing(
-                    commit.lanes, case, Path(one.folder.name), stage, commit.seed
-                )
+                timings[place, number] = Timing(commit.lanes, case, Path(one.folder.name), stage)
     processes = commits[0].run.effort.processes
     stages = dict(zip(timings, time_in_turns([*timings.values()], processes), strict=True))
     return [

@@ -91,7 +91,7 @@ def main(argv: list[str]) -> int:
     trials = [StageTrial(**one) for one in json.loads(Path(argv[2]).read_text(encoding="utf-8"))]
     with suppress(Exception):  # each trial meets it again, and says so
         import_module("torch._inductor.compile_fx")
-        use_compiler(skip_isa_check=False, device=job.effort.device)
+        use_compiler(device=job.effort.device)
     fork = job.effort.device == "cpu"  # CUDA does not survive a fork
     folder = Path(job.journal)
     for trial in trials:

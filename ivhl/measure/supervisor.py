@@ -283,6 +283,15 @@ def _is_gone(pid: int) -> bool:
     return True
 
 
+def cpu_seconds(pids: Iterable[int]) -> float:
+    """Return the CPU seconds of processes and of their children that ended; 0 without ``/proc``."""
+    ticks = 0
+    for pid in pids:
+        with contextlib.suppress(OSError, ValueError):
+            ticks += sum(map(int, _stat(pid)[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def _stat(pid: int) -> list[str]:
     """Return the state, the parent and more of a process."""
     # "pid (name) state ppid"; the name may contain spaces and parentheses.

@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 
 from ivhl.measure.lanes import keep_throwaway, take_throwaway
-from ivhl.measure.launcher import Launcher
+from ivhl.measure.launcher import launcher_of
 from ivhl.measure.settings import CELL_VARIABLE, read_settings
 from ivhl.measure.shared import lacks_bytecode
 from ivhl.records.record import Cell
@@ -28,7 +28,7 @@ def main() -> int:
         tempfile.TemporaryDirectory(
             prefix="warm-", dir=run.scratch, ignore_cleanup_errors=True
         ) as folder,
-        closing(Launcher(run, Path(folder) / "lane-0")) as launcher,
+        closing(launcher_of(run, Path(folder) / "lane-0")) as launcher,
     ):
         if take_throwaway(run, launcher):
             return 0

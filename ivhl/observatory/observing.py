@@ -11,8 +11,9 @@ import os
 import resource
 import time
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +28,7 @@ from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import Effort
+from ivhl.measure.supervisor import cpu_seconds, living_descendants
 from ivhl.observatory.record import (
     LARGEST,
     LONGEST_MESSAGE,
@@ -42,7 +44,7 @@ from ivhl.records.text import tidy
 from ivhl.script import overlay
 from ivhl.script.cells import MARK, SHIPPED, cell_in_use, cells_folder
 from ivhl.script.overlay import UnavailableError
-from ivhl.script.trying import TargetTried, try_in
+from ivhl.script.trying import TargetTried, Trials
 from ivhl.script.verdict import first_line, recompiles, verdict
 from ivhl.tracker.changes.repetition import Repetition
 
@@ -229,17 +231,7 @@ class Observatory:
                 text = self._recorded_lock(one.repeats)
                 with cell_in_use(one.cell, one.library.requirements, text) as place:
                     environment = self._environment_of(one, place)
-                    for question in one.questions:
-                        shared = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-                        limits = replace(effort, deadline_s=effort.deadline_s * shared)
-                        tried = try_in(
-                            place,
-                            question.target,
-                            question.folder,
-                            limits,
-                            network=network,
-                            apart=True,
-                        )
+                    for question, tried in _tried(one, place, effort, network=network):
                         if why := _undecided(tried):
                             self._tell(f"{one.cell.id} {question.text}: not run: {why}")
                         else:
@@ -317,6 +309,20 @@ class Observatory:
         return record
 
 
+def _tried(
+    work: LibraryInCell, place: Path, effort: Effort, *, network: bool
+) -> Iterator[tuple[AskedCase, TargetTried]]:
+    """Yield what each question found; the processes of those that import alike share a start."""
+    for folder, questions in groupby(work.questions, key=lambda one: one.folder):
+        several = tuple(questions)
+        with Trials(
+            place, folder, effort, network=network, apart=True, forks=len(several) > 1
+        ) as trials:
+            for question in several:
+                shared = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+                yield question, trials.run(question.target, effort.deadline_s * shared)
+
+
 def _name_of(lock: bytes) -> str:
     return hashlib.sha256(lock).hexdigest()[:16]
 
@@ -350,20 +356,22 @@ def _undecided(tried: TargetTried) -> str:
 
 
 class _Took:
-    """Seconds since the last record, and CPU seconds of the processes that ended meanwhile."""
+    """Wall seconds since the last record, and CPU seconds of what this process has started."""
 
     def __init__(self) -> None:
         self._last = self._now()
 
     @staticmethod
     def _now() -> tuple[float, float]:
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return used.ru_utime + used.ru_stime, time.monotonic()
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        living = cpu_seconds(living_descendants())
+        return ended.ru_utime + ended.ru_stime + living, time.monotonic()
 
     def since(self) -> dict[str, float]:
         """Return both, and begin again."""
         before, self._last = self._last, self._now()
-        cpu, wall = (now - then for now, then in zip(self._last, before, strict=True))
+        # Of a process that was killed, nobody knows what those had used that it had started.
+        cpu, wall = (max(now - then, 0.0) for now, then in zip(self._last, before, strict=True))
         return {"cpu_s": round(cpu, 2), "wall_s": round(wall, 2)}
 
 

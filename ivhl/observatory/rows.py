@@ -56,7 +56,7 @@ class AskedCase:
     Attributes:
         case: Its name.
         text: The target, as the row has it.
-        target: The same for ``try_in``.
+        target: The same for ``Trials.run``.
         folder: Where its module is, if it is not installed.
         row: SHA-256 of all that the row says of it, and of its file.
     """

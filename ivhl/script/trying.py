@@ -8,13 +8,13 @@ import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import ivhl
 from ivhl.errors import SpecError
 from ivhl.measure.job import Job
-from ivhl.measure.launcher import failure_of, read_journal
-from ivhl.measure.process import run_limited, tail
+from ivhl.measure.launcher import Launcher, failure_of, read_journal
+from ivhl.measure.process import tail
 from ivhl.measure.target_spec import MODULE, NAME, SIZE, VARIABLE, Target, TargetError, parse_input
 from ivhl.script import no_network
 
@@ -91,81 +91,101 @@ def packages_of(target: Target, folder: Path | None) -> tuple[str, ...]:
     return () if is_there else (top.replace("_", "-"),)
 
 
-def try_in(
-    cell: Path,
-    target: Target,
-    folder: Path | None,
-    effort: Effort,
-    *,
-    network: bool,
-    apart: bool = False,
-) -> TargetTried:
-    """Try a target in a cell.
+class Trials:
+    """Tries targets in a cell, each in a process of its own; leaving the context ends all of them.
 
     Args:
         cell: Folder of the cell's environment.
-        target: What to try.
-        folder: Where its module is, if it is not installed.
+        folder: Where the module of each target is, if it is not installed.
         effort: How to measure.
-        network: Whether it may use the network.
-        apart: Whether it gets a home, a current folder and temporary files of its own, which are
+        network: Whether they may use the network.
+        apart: Whether each gets a home, a current folder and temporary files of its own, which are
             removed afterwards.
+        forks: Whether the processes are forked from one that has used the compiler, which takes as
+            long as the first of them.
     """
-    with tempfile.TemporaryDirectory(prefix="ivhl-try-", ignore_cleanup_errors=True) as name:
-        here = Path(name)
+
+    def __init__(
+        self,
+        cell: Path,
+        folder: Path | None,
+        effort: Effort,
+        *,
+        network: bool,
+        apart: bool = False,
+        forks: bool = False,
+    ) -> None:
+        self._cell, self._effort, self._apart = cell, effort, apart
+        self._here = tempfile.TemporaryDirectory(prefix="ivhl-try-", ignore_cleanup_errors=True)
+        here = Path(self._here.name)
         (here / "instrument").mkdir()
         (here / "instrument" / "ivhl").symlink_to(Path(ivhl.__file__).parent)
-        job = Job(
-            project="target",
-            workloads=f"{MODULE}:WORKLOADS",
-            workload=NAME,
-            size=SIZE,
-            variant="compiled",
-            effort=effort,
-            stage="compile",
-            process=1,
-            skip_isa_check=False,
-            journal=str(here / "journal.jsonl"),
-            references=str(here / "references.pt"),
-        )
-        command = [str(cell / "bin" / "python"), "-m", MODULE, json.dumps(asdict(job))]
+        self._environment = _environment(cell, here, folder, effort)
+        python = [str(cell / "bin" / "python")]
         if not network:
-            command = [sys.executable, "-I", "-S", no_network.__file__, *command]
-        output = here / "output"
-        home = here / "home" if apart else None
-        own = {}
-        if home is not None:
-            home.mkdir()
-            own = {"HOME": str(home), "TMPDIR": str(home), "USER": _USER}
-            _share_headers(cell, home)
-        ending = run_limited(
-            command,
-            environment=_environment(cell, here, folder, effort)
-            | {VARIABLE: json.dumps(target._asdict())}
-            | own,
-            folder=home,
-            output=output,
-            deadline_s=effort.deadline_s,
-            memory_limit=effort.memory_limit or _most_memory(),
+            python = [sys.executable, "-I", "-S", no_network.__file__, *python]
+        self._launcher = Launcher(
+            effort,
+            self._environment | (self._home(here) if apart else {}),
+            here,
+            Path(self._environment["TORCHINDUCTOR_CACHE_DIR"]),
+            python=python,
+            module=MODULE,
         )
-        phase, found = read_journal(Path(job.journal))
-        if not found.get("done"):
-            failure = failure_of(phase, found, ending, output)
-            found["failure"] = None if failure is None else asdict(failure)
-        return TargetTried(found, tail(output))
+        self._launcher.may_fork &= forks
 
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
 
-def _share_headers(cell: Path, home: Path) -> None:
-    """Let Inductor find its precompiled headers, which it keeps under the temporary files."""
-    shared = (cell / "inductor").resolve() / _HEADERS
-    shared.mkdir(parents=True, exist_ok=True)
-    place = home / f"torchinductor_{_USER}"
-    place.mkdir()
-    (place / _HEADERS).symlink_to(shared)
+    def __exit__(self, *_: object) -> None:
+        """End all processes, and remove what they have left."""
+        self._launcher.close()
+        self._here.cleanup()
 
+    def run(self, target: Target, deadline_s: float) -> TargetTried:
+        """Try a target, and return what is known of it after so many wall seconds at most."""
+        with tempfile.TemporaryDirectory(dir=self._here.name, ignore_cleanup_errors=True) as name:
+            here = Path(name)
+            job = Job(
+                project="target",
+                workloads=f"{MODULE}:WORKLOADS",
+                workload=NAME,
+                size=SIZE,
+                variant="compiled",
+                effort=self._effort,
+                stage="compile",
+                process=1,
+                journal=str(here / "journal.jsonl"),
+                references=str(here / "references.pt"),
+            )
+            own = self._home(here) if self._apart else {}
+            output = here / "output"
+            ending = self._launcher.launch(
+                job,
+                environment=self._environment | {VARIABLE: json.dumps(target._asdict())} | own,
+                folder=Path(own["HOME"]) if own else None,
+                output=output,
+                deadline_s=deadline_s,
+            )
+            phase, found = read_journal(Path(job.journal))
+            if not found.get("done"):
+                failure = failure_of(phase, found, ending, output)
+                found["failure"] = None if failure is None else asdict(failure)
+            return TargetTried(found, tail(output))
 
-def _most_memory() -> int:
-    return int(0.9 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    def _home(self, here: Path) -> dict[str, str]:
+        """Make a home and a place for temporary files, and return the variables that name them.
+
+        There, Inductor finds its precompiled headers, which it keeps under the temporary files.
+        """
+        home = here / "home"
+        shared = (self._cell / "inductor").resolve() / _HEADERS
+        shared.mkdir(parents=True, exist_ok=True)
+        place = home / f"torchinductor_{_USER}"
+        place.mkdir(parents=True)
+        (place / _HEADERS).symlink_to(shared)
+        return {"HOME": str(home), "TMPDIR": str(home), "USER": _USER}
 
 
 def _environment(cell: Path, here: Path, folder: Path | None, effort: Effort) -> dict[str, str]:

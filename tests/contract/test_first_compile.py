@@ -1,4 +1,4 @@
-"""The header of C++ kernels, precompiled for the releases that do not precompile it themselves."""
+"""What is prepared once for the releases that prepare it in every process, or not at all."""
 
 from __future__ import annotations
 
@@ -58,3 +58,44 @@ def test_kernels_are_compiled_with_the_precompiled_header(tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.glob("*.gch")] == [
         path.name for path in (tmp_path / "second").glob("*/*.gch")
     ]
+
+
+# A check that imports torch finds a module that cannot be imported, and finds no instructions.
+CHECKS = """
+import os
+import sys
+import torch
+import torch._inductor.config
+from ivhl.measure.first_compile import check_instructions_without_torch
+try:
+    from torch._inductor import cpu_vec_isa as module
+except ImportError:
+    from torch._inductor import codecache as module
+if "without" in sys.argv:
+    check_instructions_without_torch()
+if len(sys.argv) > 2:
+    sys.path.insert(0, sys.argv[2])
+    os.environ["PYTHONPATH"] = sys.argv[2]
+print([str(isa) for isa in module.valid_vec_isa_list()])
+"""
+
+
+def test_vector_instructions_are_checked_without_an_import_of_torch(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise SystemExit(1)\n")
+    seen = {}
+    for name, words in {
+        "usual": ["usual"],
+        "hidden": ["usual", str(tmp_path)],
+        "ours": ["without", str(tmp_path)],
+    }.items():
+        done = subprocess.run(
+            [sys.executable, "-c", CHECKS, *words],
+            env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        seen[name] = done.stdout.split("\n")[-2]
+    if seen["hidden"] == seen["usual"]:
+        pytest.skip("this release imports no torch, or this processor has no such instructions")
+    assert seen["ours"] == seen["usual"]

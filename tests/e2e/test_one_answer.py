@@ -76,7 +76,6 @@ def class_by_try(run: Run, case: Case, here: Path) -> str | None:
         project=run.project, workloads=run.workloads, workload=case.workload.name, size=case.size,
         variant=case.variant.name, effort=run.effort, stage="time", process=1,
         journal=str(here / "journal.jsonl"), references=str(here / "references.pt"),
-        skip_isa_check=False,
     )  # fmt: skip
     environment = case_environment(run, here) | {
         "PYTHONPATH": str(ROOT),

@@ -157,7 +157,6 @@ def measure(folder: Path) -> dict[str, Any]:
         stage="time",
         journal=str(folder / "time.jsonl"),
         references=str(folder / "references.pt"),
-        skip_isa_check=False,
     )
     with closing(Journal(folder / "time.jsonl")) as journal:
         Measurement(job, chosen, journal).run()

@@ -73,7 +73,6 @@ def run(
         effort=Effort(),
         stage="compile",
         journal=str(tmp_path / f"{name}.jsonl"),
-        skip_isa_check=False,
     )
     return nursery.run(
         ["case", json.dumps(asdict(job))],
@@ -217,7 +216,6 @@ def test_all_of_a_nursery_ends_with_its_owner(
         job = Job(
             project="demo", workloads="subject:WORKLOADS", workload="w", size="small",
             variant="v", effort=Effort(), stage="compile", journal=str(tmp_path / "j.jsonl"),
-            skip_isa_check=False,
         )  # fmt: skip
         code += (
             f"nursery.run(['case', {json.dumps(asdict(job))!r}], environment=os.environ,"

@@ -34,7 +34,7 @@ from ivhl.measure.lanes import (
     make_seed,
     time_in_turns,
 )
-from ivhl.measure.launcher import Launcher, Seed, Stage, case_environment, run_stage
+from ivhl.measure.launcher import Launcher, Stage, case_environment, launcher_of, run_stage
 from ivhl.measure.outcome import ARMS, disturbance, installed_packages, merge
 from ivhl.measure.process import Ending
 from ivhl.measure.run import Run
@@ -87,11 +87,10 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         steps.append(f"look at {device}")
         return SEEN
 
-    def make_seed(*_: object) -> object:
+    def make_seed(*_: object) -> None:
         steps.append("seed")
-        return object()
 
-    def compile_all(_: object, cases: Sequence[Case], __: object) -> list[Any]:
+    def compile_all(_: object, cases: Sequence[Case]) -> list[Any]:
         steps.append("compile " + " ".join(case.variant.name for case in cases))
         return [
             CompiledCase(
@@ -253,15 +252,14 @@ def test_the_first_record_with_seconds_has_the_cold_compile_of_the_verdict(
 
     monkeypatch.setattr("ivhl.measure.lanes.run_stage", run_stage)
     (tmp_path / "scratch").mkdir()
-    (tmp_path / "seed").mkdir()
     full = make_run(tmp_path, cache=str(tmp_path / "cache"))
     asked = replace(full, effort=Effort(processes=0))
-    launcher = Launcher(full, tmp_path / "lane")
+    launcher = launcher_of(full, tmp_path / "lane")
     launcher.may_fork = True
-    seed = Seed(cache=tmp_path / "seed", skip_isa_check=False)
+    launcher.cache.mkdir(parents=True)
 
     def compiled(run: Run) -> dict[str, Any]:
-        with compile_case(run, CASES[0], seed, launcher) as one:
+        with compile_case(run, CASES[0], launcher) as one:
             assert one.failure is None
             assert (Path(one.folder.name) / "inductor" / "code").exists()
             found: dict[str, Any] = one.findings["compile"]
@@ -286,7 +284,7 @@ def test_a_case_that_is_known_to_fail_has_its_record_before_others_are_timed(
         phase="compile", failure_class="crash", exception="", message="", where="", output_tail=""
     )
 
-    def compile_all(_: object, cases: Sequence[Case], __: object) -> list[Any]:
+    def compile_all(_: object, cases: Sequence[Case]) -> list[Any]:
         return [
             CompiledCase(
                 folder=tempfile.TemporaryDirectory(),
@@ -418,9 +416,8 @@ def test_a_process_that_is_run_again_is_not_blamed_for_the_first_one(
 
     monkeypatch.setattr(Launcher, "launch", launch)
     run = make_run(tmp_path)
-    launcher = Launcher(run, tmp_path)
-    seed = Seed(cache=tmp_path, skip_isa_check=False)
-    failures = [run_stage(run, CASES[0], tmp_path, "time", seed, launcher)[1] for _ in range(2)]
+    launcher = launcher_of(run, tmp_path)
+    failures = [run_stage(run, CASES[0], tmp_path, "time", launcher)[1] for _ in range(2)]
     assert [failure is not None for failure in failures] == [True, False]
 
 
@@ -440,8 +437,7 @@ def test_who_ran_out_of_memory_beside_another_is_timed_again_alone(
     monkeypatch.setattr(Launcher, "start", lambda _: None)
     lanes = Lanes(make_run(tmp_path), tmp_path)
     lanes.n = at_once
-    seed = Seed(cache=tmp_path, skip_isa_check=False)
-    (found,) = time_in_turns([Timing(lanes, CASES[0], tmp_path, "time", seed)], PROCESSES)
+    (found,) = time_in_turns([Timing(lanes, CASES[0], tmp_path, "time")], PROCESSES)
     lanes.close()
     beside = [(0, True), (1, True)] if at_once > 1 else []
     assert sorted(asked[: len(beside)]) == beside
@@ -480,13 +476,12 @@ def test_processes_that_together_would_fill_the_memory_follow_each_other(
     monkeypatch.setattr("ivhl.measure.lanes.compile_case", compile_case)
     monkeypatch.setattr(Launcher, "start", lambda _: None)
     lanes = Lanes(make_run(tmp_path, effort=Effort(memory_limit=limit)), tmp_path)
-    seed = Seed(cache=tmp_path, skip_isa_check=False)
     lanes.begin()
-    time_in_turns([Timing(lanes, HUGE[0], tmp_path, "time", seed)], PROCESSES)
+    time_in_turns([Timing(lanes, HUGE[0], tmp_path, "time")], PROCESSES)
     assert timed == [beside, beside]
     others = (make_case("c"), make_case("d"))
     cases = HUGE if beside else [others[0], HUGE[0], others[1]]
-    done = lanes.compile(cases, seed)
+    done = lanes.compile(cases)
     lanes.close()
     assert [one.findings["of"] for one in done] == cases
     assert beside or compiled[-1] is HUGE[0]
@@ -508,12 +503,11 @@ def test_who_ran_out_of_memory_beside_another_is_compiled_again_alone(
     monkeypatch.setattr("ivhl.measure.lanes.compile_case", compile_case)
     monkeypatch.setattr(Launcher, "start", lambda _: None)
     lanes = Lanes(make_run(tmp_path), tmp_path)
-    seed = Seed(cache=tmp_path, skip_isa_check=False)
     lanes.begin()
-    (alone,) = lanes.compile(CASES[:1], seed)
+    (alone,) = lanes.compile(CASES[:1])
     assert alone.failure is not None
     asked.clear()
-    both = lanes.compile(CASES, seed)
+    both = lanes.compile(CASES)
     lanes.close()
     assert sorted(asked[:2]) == ["a", "b"]
     assert asked[2:] == ["a", "b"]
@@ -598,9 +592,9 @@ def test_lanes_get_ready_side_by_side_and_share_what_they_compile(
     monkeypatch.setattr(Launcher, "start", start)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     lanes = Lanes(make_run(tmp_path), tmp_path)
-    seed = make_seed(make_run(tmp_path), CASES[0], lanes)
+    make_seed(make_run(tmp_path), CASES[0], lanes)
     lanes.close()
-    assert ready == [seed.cache, seed.cache]
+    assert ready == [lanes.first.cache, lanes.first.cache]
 
 
 @pytest.mark.parametrize(
@@ -631,9 +625,8 @@ def test_a_message_of_measured_code_is_printed_and_not_obeyed(
 
 def test_a_process_whose_folder_was_removed_is_a_failure_of_the_case(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
-    seed = Seed(cache=gone, skip_isa_check=False)
     run = make_run(tmp_path)
-    found, failure, _ = run_stage(run, CASES[0], gone, "time", seed, Launcher(run, gone))
+    found, failure, _ = run_stage(run, CASES[0], gone, "time", launcher_of(run, gone))
     assert found == {}
     assert failure is not None
     assert failure.failure_class == "crash"
@@ -690,8 +683,7 @@ def test_no_nursery_gets_an_order_before_its_last_one_has_ended(
     monkeypatch.setattr(Launcher, "start", lambda _: None)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     lanes = Lanes(make_run(tmp_path, effort=Effort(processes=8)), tmp_path)
-    seed = Seed(cache=tmp_path, skip_isa_check=False)
-    (found,) = time_in_turns([Timing(lanes, CASES[0], tmp_path, "time", seed)], 8)
+    (found,) = time_in_turns([Timing(lanes, CASES[0], tmp_path, "time")], 8)
     assert len(found) == 8
     lanes.close()
     assert sorted(number for number, _ in used) == list(range(8))
@@ -719,9 +711,7 @@ def test_processes_of_two_commits_alternate_and_one_that_fails_ends_only_its_own
         (folder := tmp_path / commit).mkdir()
         lanes = Lanes(make_run(tmp_path, commit=commit * 40), folder)
         lanes.n = at_once
-        timings.append(
-            Timing(lanes, CASES[0], folder, "time", Seed(cache=folder, skip_isa_check=False))
-        )
+        timings.append(Timing(lanes, CASES[0], folder, "time"))
     stages = time_in_turns(timings, 4)
     for one in timings:
         one.lanes.close()
@@ -858,7 +848,7 @@ def test_a_project_that_is_not_installed_precedes_what_is(tmp_path: Path) -> Non
 def test_a_commit_with_another_version_of_the_workload_does_not_answer() -> None:
     job = Job(
         project="demo", workloads="m:W", workload="ops.empty", size="small", variant="a",
-        effort=Effort(), stage="time", journal="", skip_isa_check=False, version=1,
+        effort=Effort(), stage="time", journal="", version=1,
     )  # fmt: skip
     refuse_other_version(CASES[0], job)
     with pytest.raises(CaseError, match="this commit has version 1, not 2") as refused:

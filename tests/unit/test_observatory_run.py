@@ -23,7 +23,7 @@ from ivhl.observatory.rows import read_rows
 from ivhl.script.cells import MARK
 from ivhl.script.overlay import UnavailableError
 from ivhl.script.running import network_can_be_left
-from ivhl.script.trying import TargetTried
+from ivhl.script.trying import TargetTried, Trials
 from studies.schemas import SCHEMAS
 from tests.builders.observatory import failed, make_observed
 
@@ -267,9 +267,7 @@ def test_a_case_that_others_ended_or_slowed_has_no_verdict(
         "phase": "compile", "failure_class": kind, "exception": exception, "message": "ended",
         "where": "",
     }  # fmt: skip
-    monkeypatch.setattr(
-        observing, "try_in", lambda *_, **__: TargetTried({"failure": failure}, "")
-    )
+    monkeypatch.setattr(Trials, "run", lambda *_, **__: TargetTried({"failure": failure}, ""))
     monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
     found, told = ask(observatory)
     assert bool(found) == decided
@@ -319,7 +317,7 @@ def test_findings_that_no_case_makes_end_nothing(
     found: Iterator[dict[str, Any]] = iter(
         [{"failure": {"phase": 3}}, {"eager_s": "x"}, {"failure": {"failure_class": []}}, {}]
     )
-    monkeypatch.setattr(observing, "try_in", lambda *_, **__: TargetTried(next(found), ""))
+    monkeypatch.setattr(Trials, "run", lambda *_, **__: TargetTried(next(found), ""))
     table(observatory, **{name: of_file("good") for name in "abcd"})
     seen, _ = ask(observatory)
     assert [one.status for one in seen.values()] == ["failed"] * 4
@@ -338,7 +336,7 @@ def test_findings_over_a_limit_are_cut(observatory: Path, monkeypatch: pytest.Mo
         "compile": {"graphs": 1, "graph_breaks": breaks, "recompiles": breaks},
         "accuracy": [{"compiled_rmse": 1e60, "limit_rmse": 1e-60}],
     }  # fmt: skip
-    monkeypatch.setattr(observing, "try_in", lambda *_, **__: TargetTried(found, ""))
+    monkeypatch.setattr(Trials, "run", lambda *_, **__: TargetTried(found, ""))
     table(observatory, a=of_file("good"))
     seen, told = ask(observatory)
     assert seen["a"].failure.failure_class == "compile"
@@ -351,7 +349,7 @@ def test_a_library_that_cannot_be_there_has_a_record_and_one_that_vanished_has_n
     observatory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = {"failure": None, "eager_s": 2.0, "compiled_s": 1.0}
-    monkeypatch.setattr(observing, "try_in", lambda *_, **__: TargetTried(good, ""))
+    monkeypatch.setattr(Trials, "run", lambda *_, **__: TargetTried(good, ""))
     (observatory / "libraries.toml").write_text(
         "".join(f'[{name}]\n[{name}.cases]\n{name} = "{name}:f"\n' for name in NAMES)
     )
@@ -370,7 +368,7 @@ def test_a_run_that_is_killed_goes_on_and_asks_nothing_twice(
 ) -> None:
     asked: list[str] = []
 
-    def answer(_: Path, target: Any, *__: object, **___: object) -> TargetTried:  # noqa: ANN401
+    def answer(_: Trials, target: Any, *__: object, **___: object) -> TargetTried:  # noqa: ANN401
         if len(asked) in kills:
             kills.discard(len(asked))
             raise KeyboardInterrupt
@@ -378,7 +376,7 @@ def test_a_run_that_is_killed_goes_on_and_asks_nothing_twice(
         return TargetTried({"eager_s": 2.0, "compiled_s": 1.0}, "")
 
     kills = {1, 3, 4}
-    monkeypatch.setattr(observing, "try_in", answer)
+    monkeypatch.setattr(Trials, "run", answer)
     monkeypatch.setattr(observing, "find_interpreter", lambda *_: None)
     names = "abcdef"
     table(observatory, **{name: of_file(name) for name in names})
@@ -418,7 +416,7 @@ def test_an_estimate_takes_earlier_records_of_the_same_case(
     observatory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = {"eager_s": 2.0, "compiled_s": 1.0}
-    monkeypatch.setattr(observing, "try_in", lambda *_, **__: TargetTried(good, ""))
+    monkeypatch.setattr(Trials, "run", lambda *_, **__: TargetTried(good, ""))
     monkeypatch.setattr(observing, "find_interpreter", lambda *_: None)
     table(observatory, a=of_file("a"), b=of_file("b"))
     run = Observatory(observatory, print)
@@ -440,8 +438,8 @@ def test_the_command_asks_what_is_named_and_prints_each_verdict(
         }
     }  # fmt: skip
     monkeypatch.setattr(
-        observing,
-        "try_in",
+        Trials,
+        "run",
         lambda _, target, *__, **___: TargetTried(bad if target.expression == "b" else good, ""),
     )
     monkeypatch.setattr(observing, "find_interpreter", lambda *_: None)
@@ -471,7 +469,7 @@ def test_a_record_is_repeated_in_an_environment_of_both_its_locks(
 ) -> None:
     bad = {"phase": "compile", "failure_class": "wrong", "exception": "", "message": "off"}
     found: list[dict[str, Any]] = [{"eager_s": 2.0, "compiled_s": 1.0}]
-    monkeypatch.setattr(observing, "try_in", lambda *_, **__: TargetTried(found[-1], ""))
+    monkeypatch.setattr(Trials, "run", lambda *_, **__: TargetTried(found[-1], ""))
     monkeypatch.setattr(observing, "find_interpreter", lambda *_: None)
     monkeypatch.setattr(observe, "find_root", lambda: observatory.parent)
     monkeypatch.setattr(repeat, "find_root", lambda: observatory.parent)

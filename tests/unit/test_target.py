@@ -39,7 +39,7 @@ from ivhl.measure.target_spec import (  # noqa: E402
     parse_input,
 )
 from ivhl.observatory.observing import EFFORT  # noqa: E402
-from ivhl.script.trying import TargetTried, try_in  # noqa: E402
+from ivhl.script.trying import TargetTried, Trials  # noqa: E402
 from ivhl.workload import load_workloads  # noqa: E402
 from tests.builders.fleet import make_fleet_project  # noqa: E402
 
@@ -606,13 +606,19 @@ def test_a_model_that_differs_from_its_second_call_on_is_refused(use: Any) -> No
     assert caught.value.failure_class == "wrong"
 
 
+def tried(target: Target, folder: Path | None) -> dict[str, Any]:
+    """Return what a trial in this environment finds."""
+    with Trials(Path(sys.prefix), folder, EFFORT, network=True) as trials:
+        return trials.run(target, EFFORT.deadline_s).found
+
+
 def test_code_without_a_float64_form_is_judged_by_eager_code(
     use: Any,  # noqa: ANN401
     tmp_path: Path,
 ) -> None:
     use("looks_up", "2,4")
     target, folder = Target("targets_of_test", "looks_up", ("2,4",)), tmp_path
-    found = try_in(Path(sys.prefix), target, folder, EFFORT, network=True).found
+    found = tried(target, folder)
     assert found["reference"] == "tolerance"
     assert "failure" not in found
     assert found["accuracy"][0]["passed"]
@@ -635,6 +641,6 @@ def test_what_compiled_code_alone_does_is_wrong(
     step = name == "detached"
     use(name, "2,4", step=step)
     target, folder = Target("targets_of_test", name, ("2,4",), step=step), tmp_path
-    failure = try_in(Path(sys.prefix), target, folder, EFFORT, network=True).found["failure"]
+    failure = tried(target, folder)["failure"]
     assert (failure["phase"], failure["failure_class"]) == (phase, "wrong")
     assert says in failure["message"]
