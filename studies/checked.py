@@ -284,7 +284,9 @@ _NAMES: Final = ("LIBRARY", "CASE", "ASK", "CELL")
 # Exit status of the script of a record with this status.
 _ENDS: Final = {"works": 0, "wrong": 1, "failed": 2}
 _LOGGED: Final = re.compile(r"[VIWE]\d{4} ")  # how a line of PyTorch's log begins
-_BREAK: Final = re.compile(r"Graph break \(?(?:in user|user stack)|WON'T CONVERT <?")
+_BREAK: Final = re.compile(
+    r"Graph break (?:\([^)\n]*suppressed[^)\n]*\) )?in user|WON'T CONVERT <?"
+)
 _HEAD: Final = (
     *("library", "version", "case", "ask", "cell", "recorded", "at", "exit", "agrees", "says"),
     *("graph_breaks", "counted"),
