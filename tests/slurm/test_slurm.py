@@ -6,6 +6,7 @@ import getpass
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -236,6 +237,28 @@ def long_job(folder: Path, then: str = "") -> None:
         f"import time\nopen({str(folder / 'begun')!r}, 'w').close()\n{then}\ntime.sleep(600)\n",
         encoding="utf-8",
     )
+
+
+@pytest.mark.usefixtures("cluster")
+def test_an_array_of_jobs_shares_the_libraries_of_the_observatory(tmp_path: Path) -> None:
+    text = (ROOT / "observatory" / "README.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^\$ (sbatch .*)$", text, re.MULTILINE)
+    sbatch, *words, wrapped = shlex.split(line.replace("8", "2"))
+    output = f"--output={tmp_path}/%a"
+    subprocess.run(
+        [sbatch, "--wait", output, *words, f"{wrapped} --force --dry-run"], cwd=ROOT, check=True
+    )
+    every = subprocess.run(
+        [*shlex.split(wrapped.partition(" --shard")[0]), "--force", "--dry-run"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=True,
+    )
+    shares = [(tmp_path / number).read_text(encoding="utf-8") for number in "12"]
+    runs = [int(said.partition(" runs")[0]) for said in (*shares, every.stdout)]
+    assert runs[0] + runs[1] == runs[2]
+    assert min(runs) > 0
 
 
 @pytest.mark.usefixtures("cluster")
