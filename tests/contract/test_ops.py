@@ -124,12 +124,23 @@ CASES: dict[str, tuple[Operation, Operation, tuple[torch.Tensor, ...]]] = {
     ),
 }
 
+# Each takes 6 to 30 s to compile.
+LONG = frozenset(
+    {"field", "vortex", "phase", "potential", "euler", "gp-stencil", "gp-fourier", "gru"}
+)
+
 
 def outputs_of(found: Any) -> list[torch.Tensor]:  # noqa: ANN401  (a tensor or some)
     return [found] if isinstance(found, torch.Tensor) else list(found)
 
 
-@pytest.mark.parametrize(("public", "formula", "inputs"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    ("public", "formula", "inputs"),
+    [
+        pytest.param(*case, id=name, marks=pytest.mark.full if name in LONG else [])
+        for name, case in CASES.items()
+    ],
+)
 def test_public_operation_compiles_and_is_the_formula(
     public: Operation, formula: Operation, inputs: tuple[torch.Tensor, ...]
 ) -> None:
@@ -220,6 +231,7 @@ def test_public_stencil_rolls_around_axes_that_are_shorter_than_its_reach() -> N
             torch.testing.assert_close(found, expected, rtol=0.0, atol=1e-12)
 
 
+@pytest.mark.full
 def test_gradient_of_a_stencil_that_is_longer_than_an_axis_is_that_of_eager_code() -> None:
     # The backward pass of a roll rolls the other way, by more than there is again.
     torch._dynamo.reset()
@@ -237,6 +249,7 @@ def test_gradient_of_a_stencil_that_is_longer_than_an_axis_is_that_of_eager_code
     torch.testing.assert_close(*slopes)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
 def test_public_gradient_of_the_stencil_is_that_of_the_transforms(dtype: torch.dtype) -> None:
     # Compiled by 2.5.1 or 2.6.0 for any shape, it would be NaN.

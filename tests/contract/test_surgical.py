@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize(
-    ("plan", "kind"), [("pointwise", "linear"), ("whole", "linear"), ("sdpa", "fp8")]
+    ("plan", "kind"),
+    [
+        pytest.param("pointwise", "linear", marks=pytest.mark.full),
+        ("whole", "linear"),
+        pytest.param("sdpa", "fp8", marks=pytest.mark.full),
+    ],
 )
 def test_a_planned_stack_compiles_and_gives_what_eager_code_gives(
     plan: str, kind: LinearKind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -74,6 +75,7 @@ LONG = frozenset(
         ("surgical.stack_gradient", "naive-compiled"),
     }
 )
+SLOW = re.compile(r"rollout\.|surgical\.|.*_gradient$|ops\.(condensate_potential|gp_evolve)$")
 # With one thread, these releases lose additions of index_add (docs/findings.md).
 LOSING_ADDITIONS = ("2.5.", "2.6.")
 
@@ -87,7 +89,8 @@ CPU_VARIANTS = [
 cpu_variants = pytest.mark.parametrize(
     ("workload", "variant"), [pytest.param(w, v, id=f"{w.name}-{v.name}") for w, v in CPU_VARIANTS]
 )
-# For each change the variants that `bench` measures; the others each night.
+# For each change the variants that `bench` measures, without gradients and what takes as long to
+# compile; the others each night.
 compiled_variants = pytest.mark.parametrize(
     ("workload", "variant"),
     [
@@ -95,7 +98,7 @@ compiled_variants = pytest.mark.parametrize(
             w,
             v,
             id=f"{w.name}-{v.name}",
-            marks=[] if v.name == core_variant(w) else [pytest.mark.full],
+            marks=pytest.mark.full if v.name != core_variant(w) or SLOW.match(w.name) else [],
         )
         for w, v in CPU_VARIANTS
     ],

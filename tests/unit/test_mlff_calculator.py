@@ -517,6 +517,7 @@ def test_weights_that_change_afterwards_change_nothing() -> None:
     assert atoms.get_potential_energy() == pytest.approx(energy, abs=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not COMPILES_EDGES, reason="edges are compiled from PyTorch 2.15 on")
 def test_lists_of_edges_are_one_graph_for_all_lengths() -> None:
     torch.compiler.reset()

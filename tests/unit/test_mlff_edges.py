@@ -319,7 +319,8 @@ def test_training_on_forces_and_virials_has_the_right_gradient() -> None:
     tuple(map(int, torch.__version__.split(".")[:2])) < (2, 15),
     reason="PyTorch 2.5.1 and 2.6.0 compile it to wrong energies; the calculator does not",
 )
-@pytest.mark.parametrize("n_molecules", [1, pytest.param(2, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("n_molecules", [1, 2])
 def test_the_one_graph_form_compiles_whole(n_molecules: int) -> None:
     torch.compiler.reset()
     numbers, positions, cell = make_crystal()

@@ -312,6 +312,7 @@ def test_the_naive_form_is_ours_to_the_last_label() -> None:
     assert torch.equal(sweep_eagerly(lattices, words, 0.5), cdt_sweep_masked(lattices, words, 0.5))
 
 
+@pytest.mark.full
 def test_compiled_is_eager_for_every_size_without_compiling_again() -> None:
     counters = torch._dynamo.utils.counters
     counters.clear()  # of the tests before

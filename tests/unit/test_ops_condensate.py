@@ -227,11 +227,13 @@ def test_compiled_once_for_all_sizes_and_constants(compiled: Evolve, expected: E
             lambda phi: compute_condensate_potential(phi, M2, LAM),
             lambda phi: potential_of(phi, M2, LAM, 3),
             id="potential",
+            marks=pytest.mark.full,
         ),
         pytest.param(
             lambda phi: compute_condensate_energy(phi, M2, LAM),
             lambda phi: energy_of(phi, M2, LAM, 3),
             id="energy",
+            marks=pytest.mark.full,
         ),
         pytest.param(
             lambda phi: evolve_condensate_euler(phi, 0.1, M2, LAM),

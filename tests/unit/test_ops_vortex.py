@@ -268,6 +268,7 @@ def test_whole_charges_of_any_dtype_and_odd_strides_give_the_same() -> None:
     assert all(torch.equal(a, b) for a, b in zip(odd, before, strict=True))
 
 
+@pytest.mark.full
 @needs_dynamo
 def test_compiled_gradient_is_that_of_eager() -> None:
     gradients = []

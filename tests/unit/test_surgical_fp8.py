@@ -410,7 +410,13 @@ def compiled_for(function: Callable[..., Any], *_: object) -> Callable[..., Any]
     margin=st.integers(0, 1),
     seed=st.integers(0, 9),
 )
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.float32,
+        *(pytest.param(t, marks=pytest.mark.full) for t in (torch.bfloat16, torch.float16)),
+    ],
+)
 def test_compiled_code_rounds_to_the_bits_of_eager_code(  # noqa: PLR0917
     dtype: torch.dtype,
     size: float,
