@@ -27,7 +27,7 @@ from ivhl.bench.experiment.evidence import (
 )
 from ivhl.git import clone_at, find_commit
 from ivhl.tracker.store.metrics import WORDS, measured, student
-from ivhl.tracker.store.records import load_records
+from studies.stored import load_records
 from studies.tables.layout import markdown
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ from ivhl.cli.screen import check_suffix
 from ivhl.errors import IvhlError, ResultsError
 from ivhl.records.identity import key_of
 from ivhl.tracker.store.metrics import JUDGED, NORMAL_95, is_calibrated
-from ivhl.tracker.store.records import load_records
 from ivhl.tracker.store.spread import (
     ENOUGH_PAIRS,
     Pair,
@@ -38,6 +37,7 @@ from ivhl.tracker.store.spread import (
 )
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
+from studies.stored import load_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -14,7 +14,8 @@ from ivhl.matrix.locks import lock_state
 from ivhl.records.answers import is_final
 from ivhl.records.identity import case_of
 from ivhl.records.reader import records_in
-from ivhl.tracker.store.records import case_name, device_type, grouped_by, load_records, newest_by
+from ivhl.tracker.store.index import open_index
+from ivhl.tracker.store.records import case_name, device_type, grouped_by, newest_by
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -258,7 +259,8 @@ def cases_to_measure(
     if shard is not None:
         work = take_shard(work, shard)
     if stale:
-        records = load_records(root / "results").records
+        index = open_index(root / "results")
+        records = index.read(index.entries)
         work = leave_out_measured(
             work,
             records,

@@ -14,8 +14,9 @@ from ivhl.fleet.sources import Refused, read_sources
 from ivhl.matrix.project import load_project
 from ivhl.measure.alone import only_run_here, only_writer
 from ivhl.records.files import record_file
+from ivhl.tracker.store.index import open_index
 from ivhl.tracker.store.provenance import digest_of, keep_provenance, load_provenance
-from ivhl.tracker.store.records import device_type, is_existing, load_records
+from ivhl.tracker.store.records import device_type, is_existing
 from ivhl.tracker.wording import counted
 from ivhl.workload import load_workloads
 
@@ -88,7 +89,7 @@ def import_records(
             root,
             project=project.name,
             workloads=load_workloads(project.workloads),
-            ours=load_records(results).records,
+            ours=(entry.case for entry in open_index(results).entries),
             results=results,
             offered=offered,
         )

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ivhl.fleet.sources import SourceLine
+    from ivhl.records.identity import CaseInCell
     from ivhl.records.record import RunRecord
     from ivhl.workload import Workload
 
@@ -93,7 +94,7 @@ def load_known(
     *,
     project: str,
     workloads: Sequence[Workload],
-    ours: Iterable[RunRecord],
+    ours: Iterable[CaseInCell],
     results: Path,
     offered: Sequence[Offered],
 ) -> Known:
@@ -105,7 +106,7 @@ def load_known(
         root: Root of the project.
         project: Name of the project.
         workloads: Its current workloads.
-        ours: The records in the results. A workload that only they have is retired.
+        ours: The cases in the results. A workload that only they have is retired.
         results: Folder of the results.
         offered: Records of other machines, not checked yet.
 

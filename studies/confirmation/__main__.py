@@ -17,11 +17,11 @@ from ivhl.bench.experiment.evidence import WEIGHED
 from ivhl.bench.request import Request
 from ivhl.tracker.changes.kinds import judge_changes
 from ivhl.tracker.store.metrics import differences_in_turns
-from ivhl.tracker.store.records import load_records
 from ivhl.tracker.store.spread import SHIPPED
 from ivhl.tracker.terminal import Terminal
 from studies.confirmation.project import OPERATIONS, Commits, make_project
 from studies.confirmation.report import STORED
+from studies.stored import load_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

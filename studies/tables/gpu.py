@@ -7,9 +7,10 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from ivhl.tracker.store.records import device_type, latest_per_case, load_records
+from ivhl.tracker.store.records import device_type
 from ivhl.workload import every_case, load_workloads
 from studies.roofline import Ceilings, fraction_of_limit
+from studies.stored import latest_per_case, load_records
 from studies.tables.layout import markdown, once
 
 if TYPE_CHECKING:

@@ -18,10 +18,11 @@ from ivhl.records.files import record_file
 from ivhl.tracker.changes.disturbed import disturbed_of
 from ivhl.tracker.store.memory_history import MemoryHistory
 from ivhl.tracker.store.metrics import DISTURBED, WORDS, Metric, difference
-from ivhl.tracker.store.records import is_existing, latest_per_case, load_records
+from ivhl.tracker.store.records import is_existing
 from ivhl.tracker.store.spread import repeats
 from ivhl.tracker.support.compat import release_key
 from ivhl.workload import load_workloads
+from studies.stored import latest_per_case, load_records
 from studies.tables.layout import markdown, once
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from ivhl.records.text import visible
 from ivhl.tracker.changes.annotations import Annotation, annotate
 from ivhl.tracker.changes.confirmations import Confirmation, keep_confirmations
 from ivhl.tracker.store.provenance import Provenance, digest_of, keep_provenance
-from ivhl.tracker.store.records import load_records
 from ivhl.tracker.support import upstream
 from ivhl.tracker.support.upstream import Issue
+from studies.stored import load_records
 from tests.builders.project import BENCHMARK, make_project
 from tests.builders.records import UNSEEN
 

@@ -37,8 +37,8 @@ from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import Effort
 from ivhl.measure.settings import Settings
-from ivhl.tracker.store.records import load_records
 from ivhl.workload import Case, load_workloads, select_cases
+from studies.stored import load_records
 from tests.docker.conftest import PYTHON, ROOT, Daemon
 from tests.docker.engine import docker
 

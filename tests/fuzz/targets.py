@@ -40,11 +40,11 @@ from ivhl.tracker.changes.regressions import find_changes
 from ivhl.tracker.store.entries import recorded
 from ivhl.tracker.store.index import Index
 from ivhl.tracker.store.memory_history import MemoryHistory
-from ivhl.tracker.store.records import Loaded, load_records
 from ivhl.tracker.store.spread import Spreads
 from ivhl.tracker.views.broken import without_broken
 from ivhl.tracker.views.project import State, rows_of
 from ivhl.workload import Case, Variant, Workload, load_workloads
+from studies.stored import Loaded, load_records
 from tests.builders.fleet import make_fleet_project
 from tests.builders.records import COMMIT, EMPTY_WORKLOAD, make_failure, make_record
 

@@ -22,10 +22,10 @@ from ivhl.cli import app
 from ivhl.errors import ResultsError
 from ivhl.measure.suite import operation_of
 from ivhl.records.files import append_record, record_file
-from ivhl.tracker.store.records import load_records
 from ivhl.tracker.views.project import load_state
 from ivhl.tracker.views.source import Source
 from ivhl.workload import load_workloads
+from studies.stored import load_records
 from tests.builders.project import BENCHMARK, git, make_project
 from tests.builders.records import make_failure, make_record
 

@@ -23,8 +23,8 @@ from ivhl.errors import ResultsError, explained
 from ivhl.pages.build import MADE_FROM
 from ivhl.records.files import append_record, record_file
 from ivhl.tracker.changes.annotations import Annotation, annotate
-from ivhl.tracker.store.records import load_records
 from ivhl.tracker.views.facts import fact_groups
+from studies.stored import load_records
 from tests.builders.project import git, make_commits, make_project, write_asv_results
 from tests.builders.records import interval, make_failure, make_record
 

@@ -53,9 +53,9 @@ from ivhl.tracker.causes.factorial import disturbed_by
 from ivhl.tracker.causes.interaction import reported
 from ivhl.tracker.changes.comparable import BUILDS_UNKNOWN, differences
 from ivhl.tracker.changes.compare import session_reach
-from ivhl.tracker.store.records import load_records
 from ivhl.tracker.terminal import Terminal
 from studies.schemas import SCHEMAS
+from studies.stored import load_records
 from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
 from tests.builders.project import git
 from tests.builders.records import Known, make_failure, make_record

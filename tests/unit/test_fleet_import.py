@@ -26,8 +26,8 @@ from ivhl.fleet.merge import merge_records
 from ivhl.measure.alone import only_run_here
 from ivhl.records.files import append_record, record_file, write_whole
 from ivhl.records.record import RecordedObservation, Wheel, to_json
-from ivhl.tracker.store.records import load_records
 from studies.schemas import SCHEMAS
+from studies.stored import load_records
 from tests.builders.fleet import (
     a_record,
     commit,

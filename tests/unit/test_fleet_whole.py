@@ -26,8 +26,8 @@ from ivhl.measure.lanes import CompiledCase
 from ivhl.measure.launcher import Launcher
 from ivhl.measure.settings import Settings
 from ivhl.records.record import to_json
-from ivhl.tracker.store.records import load_records
 from ivhl.workload import select_cases
+from studies.stored import load_records
 from tests.builders.fleet import (
     CELLS,
     WORKLOADS,

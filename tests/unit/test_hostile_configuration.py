@@ -21,8 +21,8 @@ from ivhl.init.source import read_source
 from ivhl.matrix.locks import SUMS, changed_locks
 from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import load_matrix
-from ivhl.tracker.store.records import load_records
 from ivhl.workload import Variant, Workload, load_workloads
+from studies.stored import load_records
 from tests.builders.fleet import a_record, make_fleet_project, write_records
 from tests.builders.project import git, make_commits
 from tests.builders.records import EMPTY_WORKLOAD

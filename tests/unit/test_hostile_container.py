@@ -28,7 +28,7 @@ from ivhl.image.engine import EngineError
 from ivhl.image.executor import DockerExecutor, _Cell, run_label
 from ivhl.measure.settings import Settings
 from ivhl.records.record import Machine, to_json
-from ivhl.tracker.store.records import load_records
+from studies.stored import load_records
 from tests.builders.records import make_failure, make_record
 
 if TYPE_CHECKING:

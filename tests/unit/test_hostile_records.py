@@ -36,11 +36,12 @@ from ivhl.records.record import to_json
 from ivhl.tracker.changes.annotations import Annotation, annotate, load_annotations
 from ivhl.tracker.changes.regressions import find_changes
 from ivhl.tracker.store.index import Index, open_index
-from ivhl.tracker.store.records import latest_per_case, load_records, newest_by
+from ivhl.tracker.store.records import newest_by
 from ivhl.tracker.views import broken, case
 from ivhl.tracker.views.broken import without_broken
 from ivhl.tracker.views.facts import fact_groups
 from ivhl.tracker.views.project import load_state
+from studies.stored import latest_per_case, load_records
 from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
 from tests.builders.project import git, make_project
 from tests.builders.records import make_failure, make_record

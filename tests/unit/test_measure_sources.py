@@ -24,9 +24,9 @@ from ivhl.measure.sources import (
     _Project,
     _Reach,
 )
-from ivhl.tracker.store.records import load_records
 from ivhl.workload import Case, Variant, Workload, load_workloads
 from studies.house import LIBRARIES
+from studies.stored import load_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -24,7 +24,7 @@ from ivhl.records.lines import LARGEST, LONGEST_LINE, MOST_LINES, MOST_NAMED
 from ivhl.records.reader import NewerSchemaError, read_record, records_in
 from ivhl.records.record import RunRecord, to_json
 from ivhl.tracker.store.index import Index
-from ivhl.tracker.store.records import load_records
+from studies.stored import load_records
 from tests.builders.records import make_failure, make_record
 from tests.fuzz.targets import changed_json
 

@@ -17,13 +17,8 @@ from ivhl.records.files import append_record, record_file
 from ivhl.records.identity import case_of, key_of
 from ivhl.records.reader import read_record
 from ivhl.records.record import RunRecord, to_json
-from ivhl.tracker.store.records import (
-    Loaded,
-    device_type,
-    is_existing,
-    latest_per_case,
-    load_records,
-)
+from ivhl.tracker.store.records import device_type, is_existing
+from studies.stored import Loaded, latest_per_case, load_records
 from tests.builders.records import COMMIT, make_failure, make_record, verdict
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from ivhl.cli import app
 from ivhl.errors import SpecError
 from ivhl.records.files import record_file
 from ivhl.tracker.store.index import open_index
-from ivhl.tracker.store.records import load_records
+from studies.stored import load_records
 from tests.builders.fleet import make_fleet_project, write_records
 from tests.builders.records import make_record
 

@@ -28,9 +28,9 @@ from ivhl.tracker.store.course import point_of
 from ivhl.tracker.store.entries import entry_of, ran_of, row_facts_of
 from ivhl.tracker.store.index import index_file, open_index
 from ivhl.tracker.store.metrics import JUDGED, difference
-from ivhl.tracker.store.records import latest_per_case, load_records
 from ivhl.tracker.store.spread import Spreads
 from ivhl.tracker.support.compat import compat_json, compat_rows
+from studies.stored import latest_per_case, load_records
 from tests.builders.fleet import write_records
 from tests.builders.records import make_failure, make_record
 
@@ -56,7 +56,6 @@ def same_as_records(results: Path) -> None:
     """Assert that the index and the records themselves say the same."""
     loaded, index = load_records(results), open_index(results)
     assert bare(index.entries) == bare(map(entry_of, loaded.records))
-    assert bare(index.replaced) == bare(map(entry_of, loaded.replaced))
     assert sorted(map(str, index.problems)) == sorted(map(str, loaded.problems))
     assert sorted(map(to_json, index.read(index.entries))) == sorted(map(to_json, loaded.records))
     order = sorted({record.commit for record in loaded.records})[1:]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ivhl.observatory.record import read_observed
-from ivhl.tracker.store.records import load_records
 from ivhl.tracker.support.upstream import Issue, issues_of, known_issues
+from studies.stored import load_records
 from tests.builders.records import make_failure, make_record
 
 RESULTS = Path(__file__).parents[2] / "results"

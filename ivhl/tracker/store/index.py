@@ -239,12 +239,6 @@ class Index:
         with collector_paused(), self._reading():
             return self._entries("latest")
 
-    @cached_property
-    def replaced(self) -> tuple[Entry, ...]:
-        """Earlier entries of these keys: other runs of the same case."""
-        with self._reading():
-            return self._entries("NOT latest")
-
     def _entries(self, condition: str, *parameters: str) -> tuple[Entry, ...]:
         """Return the entries of the runs for which a condition in SQL holds.
 

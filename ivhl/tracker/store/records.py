@@ -1,24 +1,19 @@
-"""Read the records. An unreadable one is reported as a ``Problem``; all others are returned."""
+"""Group records and choose the newest; ``Problem`` is what cannot be read."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ivhl.errors import ResultsError
 from ivhl.records.age import Dated, recorded_rank
-from ivhl.records.identity import case_of, key_of, type_of
-from ivhl.records.lines import read_plain
-from ivhl.records.reader import records_in
-from ivhl.tracker.store.reading import records_files
+from ivhl.records.identity import type_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from ivhl.records.identity import AtCommit, CaseInCell
+    from ivhl.records.identity import CaseInCell
     from ivhl.records.record import RunRecord
 
 T = TypeVar("T")
@@ -64,20 +59,6 @@ class Problem:
         return f"{place}: {self.rule}"
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """The readable records and the problems.
-
-    Attributes:
-        records: The latest record of each key.
-        replaced: Earlier records of these keys: other runs of the same case.
-    """
-
-    records: tuple[RunRecord, ...]
-    problems: tuple[Problem, ...]
-    replaced: tuple[RunRecord, ...] = ()
-
-
 def device_type(record: RunRecord) -> str:
     """Return ``cpu`` or ``cuda``, without the GPU's name: the machine identifies the GPU."""
     return type_of(record.conditions.device)
@@ -86,53 +67,6 @@ def device_type(record: RunRecord) -> str:
 def is_existing(record: RunRecord) -> bool:
     """Return whether it was measured in an existing environment, which no lock describes."""
     return record.cell.lock_sha256 is None
-
-
-def load_records(results: Path) -> Loaded:
-    """Return the records under ``results``, the latest of each key, sorted by key.
-
-    Within a file the later line wins, because files are append-only. Between files (results merged
-    from another checkout) the later time wins. The order of the file system has no influence.
-
-    Args:
-        results: Folder with ``<machine>/records/*.jsonl``; a missing folder has no records.
-    """
-    problems: list[Problem] = []
-    latest: dict[AtCommit, tuple[tuple[tuple[bool, str], str], RunRecord]] = {}
-    replaced: list[RunRecord] = []
-    paths, unreadable = records_files(results)
-    problems += (Problem(folder, None, rule) for folder, rule in unreadable)
-    for path in paths:
-        in_file: dict[AtCommit, RunRecord] = {}
-        for found in _read(path):
-            if isinstance(found, Problem):
-                problems.append(found)
-            else:
-                key = key_of(found)
-                if key in in_file:
-                    replaced.append(in_file[key])
-                in_file[key] = found
-        for key, record in in_file.items():
-            rank = (recorded_rank(record), path.as_posix())
-            if key in latest:
-                replaced.append(min((rank, record), latest[key], key=itemgetter(0))[1])
-            if key not in latest or rank > latest[key][0]:
-                latest[key] = (rank, record)
-    return Loaded(
-        records=tuple(latest[key][1] for key in sorted(latest)),
-        problems=tuple(problems),
-        replaced=tuple(replaced),
-    )
-
-
-def _read(path: Path) -> Iterable[RunRecord | Problem]:
-    try:
-        data = read_plain(path)
-    except ResultsError as error:
-        yield Problem(path, None, str(error))
-        return
-    for line, found in records_in(data):
-        yield Problem(path, line.number, found) if isinstance(found, str) else found
 
 
 def grouped_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
@@ -163,13 +97,6 @@ def newest_by(
         if known is None or rank(known) <= rank(record):
             found[one] = record
     return found
-
-
-def latest_per_case(
-    records: Iterable[RunRecord], commit_order: Sequence[str] = ()
-) -> tuple[RunRecord, ...]:
-    """Return ``latest_of_cases`` of records."""
-    return latest_of_cases(records, case_of, commit_order)
 
 
 def latest_of_cases(
