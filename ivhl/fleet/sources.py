@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import stat
 from dataclasses import dataclass
@@ -17,30 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ENDING = ".jsonl"
-EXPORT = "ivhl.benchmarks/1"
-_HEAD = 200  # the schema is within the first bytes of an export
 _MIB = 2**20
-# Of an export, which is read as one document: JSON takes twenty times its bytes. One has 0.2 MiB.
-_LARGEST_EXPORT = 8 * _MIB
-
-
-@dataclass(frozen=True, slots=True)
-class ImportLimits:
-    """Limits of one source; those of one file are those of every file of records.
-
-    Attributes:
-        files: Entries of a folder, including other files.
-        file_bytes: Size of one file.
-        total_bytes: Size of all files of a source.
-        line_bytes: Size of one record.
-        lines: Lines of one file that are not blank.
-    """
-
-    files: int = 20_000
-    file_bytes: int = LARGEST
-    total_bytes: int = 512 * _MIB
-    line_bytes: int = LONGEST_LINE
-    lines: int = MOST_LINES
+# Of one source; the limits of a file are those of every file of records.
+_MOST_FILES = 20_000  # entries of a folder, including other files
+_LARGEST_TOTAL = 512 * _MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,28 +46,23 @@ class SourceLine:
     file: str = ""
 
 
-def read_sources(
-    paths: list[Path], limits: ImportLimits | None = None
-) -> Iterator[SourceLine | Refused]:
+def read_sources(paths: list[Path]) -> Iterator[SourceLine | Refused]:
     """Yield every line that should be a record, and every refusal.
 
     Args:
-        paths: Files of JSON lines, folders with such files at any depth, or exports of
-            ``python -m studies.roofline``. Hidden files and folders are skipped: a killed run leaves
-            its journals in one.
-        limits: Limits of a source.
+        paths: Files of JSON lines, or folders with such files at any depth. Hidden files and
+            folders are skipped: a killed run leaves its journals in one.
     """
-    limits = limits or ImportLimits()
     for path in paths:
-        for found in _files(path, limits):
-            yield from [found] if isinstance(found, Refused) else _lines(*found, limits)
+        for found in _files(path):
+            yield from [found] if isinstance(found, Refused) else _lines(*found)
 
 
-def _files(path: Path, limits: ImportLimits) -> Iterator[tuple[str, bytes] | Refused]:
+def _files(path: Path) -> Iterator[tuple[str, bytes] | Refused]:
     place = printable(str(path))
     try:
         if path.is_dir():
-            yield from _folder(path, limits)
+            yield from _folder(path)
         elif not path.exists():
             yield Refused(
                 place, "no such file or folder", "give the file or folder of the records"
@@ -102,24 +76,24 @@ def _files(path: Path, limits: ImportLimits) -> Iterator[tuple[str, bytes] | Ref
                 "import the folder that unzip -d FOLDER makes of it",
             )
         else:
-            yield _file(path, place, limits)
+            yield _file(path, place)
     except OSError as error:
         yield _unreadable(place, error)
 
 
-def _file(path: Path, place: str, limits: ImportLimits) -> tuple[str, bytes] | Refused:
+def _file(path: Path, place: str) -> tuple[str, bytes] | Refused:
     with path.open("rb") as file:
-        data = file.read(limits.file_bytes + 1)
-    if len(data) > limits.file_bytes:
+        data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
         return Refused(
             place,
-            f"a file may have {limits.file_bytes // _MIB} MiB, and this one has more",
+            f"a file may have {LARGEST // _MIB} MiB, and this one has more",
             "if it is a file of records, split it at a line break",
         )
     return place, data
 
 
-def _folder(folder: Path, limits: ImportLimits) -> Iterator[tuple[str, bytes] | Refused]:
+def _folder(folder: Path) -> Iterator[tuple[str, bytes] | Refused]:
     seen = total = found = 0
     # Left to itself, ``walk`` passes over a folder that it cannot read.
     unreadable: list[OSError] = []
@@ -130,8 +104,8 @@ def _folder(folder: Path, limits: ImportLimits) -> Iterator[tuple[str, bytes] | 
             path = Path(parent, name)
             place = printable(str(path))
             seen += 1
-            if seen > limits.files:
-                yield _over(printable(str(folder)), f"{limits.files} files")
+            if seen > _MOST_FILES:
+                yield _over(printable(str(folder)), f"{_MOST_FILES} files")
                 return
             if name.startswith(".") or (name not in linked and not name.endswith(ENDING)):
                 continue
@@ -145,12 +119,10 @@ def _folder(folder: Path, limits: ImportLimits) -> Iterator[tuple[str, bytes] | 
             found += 1
             try:
                 total += path.stat().st_size
-                if total > limits.total_bytes:
-                    yield _over(
-                        printable(str(folder)), f"{limits.total_bytes // _MIB} MiB of records"
-                    )
+                if total > _LARGEST_TOTAL:
+                    yield _over(printable(str(folder)), f"{_LARGEST_TOTAL // _MIB} MiB of records")
                     return
-                yield _file(path, place, limits)
+                yield _file(path, place)
             except OSError as error:
                 yield _unreadable(place, error)
     for failed in unreadable:
@@ -182,37 +154,23 @@ def _over(place: str, limit: str) -> Refused:
     )
 
 
-def _lines(place: str, data: bytes, limits: ImportLimits) -> Iterator[SourceLine | Refused]:
-    found = _exported(place, data, limits) or (
-        (f"{place}:{line.number}", line.data) for line in lines_of(data)
-    )
+def _lines(place: str, data: bytes) -> Iterator[SourceLine | Refused]:
     digest = hashlib.sha256(data).hexdigest()
-    for number, (where, line) in enumerate(found):
-        if number >= limits.lines:
+    for number, line in enumerate(lines_of(data)):
+        where = f"{place}:{line.number}"
+        if number >= MOST_LINES:
             yield Refused(
                 where,
-                f"a file may have {limits.lines} records, and this one has more lines; the others "
+                f"a file may have {MOST_LINES} records, and this one has more lines; the others "
                 "are not read",
                 "check whether this is a file of records; if it is, split it",
             )
             return
-        if len(line) > limits.line_bytes:
+        if len(line.data) > LONGEST_LINE:
             yield Refused(
                 where,
-                f"a record may have {limits.line_bytes // _MIB} MiB (got {len(line)} bytes)",
+                f"a record may have {LONGEST_LINE // _MIB} MiB (got {len(line.data)} bytes)",
                 "check whether this is a file of records",
             )
         else:
-            yield SourceLine(where, line, digest)
-
-
-def _exported(place: str, data: bytes, limits: ImportLimits) -> list[tuple[str, bytes]]:
-    """Return the records of an export of ``python -m studies.roofline``; empty for other files."""
-    if EXPORT.encode() not in data[:_HEAD] or len(data) > _LARGEST_EXPORT:
-        return []
-    try:
-        # One more than may be: ``_lines`` then says so.
-        records = json.loads(data)["records"][: limits.lines + 1]
-        return [(f"{place}: record {n}", json.dumps(r).encode()) for n, r in enumerate(records, 1)]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return []  # truncated, or another format: its lines are refused one by one
+            yield SourceLine(where, line.data, digest)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -11,17 +10,18 @@ from typing import Any
 
 import pytest
 
-from ivhl.fleet.sources import EXPORT, ImportLimits, Refused, SourceLine, read_sources
+from ivhl.fleet import sources
+from ivhl.fleet.sources import Refused, SourceLine, read_sources
+from ivhl.records.lines import LONGEST_LINE
 from ivhl.records.record import Counted, to_json
 from ivhl.records.text import printable
-from studies import roofline
 from tests.builders.records import make_record
 
 HERE = Path(__file__).parents[2]
 
 
-def read(*paths: Path, limits: ImportLimits | None = None) -> tuple[list[bytes], list[Refused]]:
-    found = list(read_sources(list(paths), limits))
+def read(*paths: Path) -> tuple[list[bytes], list[Refused]]:
+    found = list(read_sources(list(paths)))
     return (
         [one.data for one in found if isinstance(one, SourceLine)],
         [one for one in found if isinstance(one, Refused)],
@@ -46,20 +46,6 @@ def test_a_zip_archive_is_refused_with_the_command_that_unpacks_it(tmp_path: Pat
     assert lines == []
     assert refused.rule == "must be unpacked: a zip archive is not read"
     assert "unzip" in refused.hint
-
-
-def test_an_export_of_roofline_gives_its_records(tmp_path: Path) -> None:
-    assert EXPORT == roofline.SCHEMA
-    data = {"schema": EXPORT, "limits": {}, "records": [{"a": 1}, {"b": 2}]}
-    export = tmp_path / "results.json"
-    export.write_text(json.dumps(data, indent=1))
-    assert read(export) == ([b'{"a": 1}', b'{"b": 2}'], [])
-    assert [found.place for found in read_sources([export])] == [
-        f"{export}: record {n}" for n in (1, 2)
-    ]
-    export.write_text(json.dumps(data, indent=1)[:-9])  # truncated: its lines are no records
-    lines, _ = read(export)
-    assert lines[0] == b"{"
 
 
 def test_journals_of_a_killed_run_are_skipped(tmp_path: Path) -> None:
@@ -121,16 +107,13 @@ def memory_of_reading(path: Path) -> tuple[int, str]:
 
 
 def test_a_source_that_is_made_to_take_memory_takes_little(tmp_path: Path) -> None:
-    """A document of a million records, a record of a million errors."""
-    export = tmp_path / "export.json"
-    export.write_text(f'{{"schema": "{EXPORT}", "records": [{"{}," * 5_000_000}{{}}]}}')
+    """A record of a million errors."""
     errors = tmp_path / "errors.jsonl"
     text = to_json(make_record(warnings=(Counted(text="x", count=1),)))
     errors.write_text(text.replace('[{"count":1,"text":"x"}]', f"[{'0,' * 500_000}0]"))
-    assert 900_000 < errors.stat().st_size < ImportLimits().line_bytes
-    for path in (export, errors):
-        kib, said = memory_of_reading(path)
-        assert kib < 400 << 10, (path.name, kib, said)
+    assert 900_000 < errors.stat().st_size < LONGEST_LINE
+    kib, said = memory_of_reading(errors)
+    assert kib < 400 << 10, (kib, said)
 
 
 def test_links_in_a_folder_are_refused(tmp_path: Path) -> None:
@@ -153,19 +136,23 @@ def test_links_in_a_folder_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limits", "told"),
     [
-        (ImportLimits(files=1), "may have 1 files"),
-        (ImportLimits(file_bytes=1 << 20, total_bytes=1 << 20), "may have 1 MiB of records"),
-        (ImportLimits(file_bytes=1000), "a file may have 0 MiB"),
-        (ImportLimits(line_bytes=1000), "a record may have 0 MiB"),
+        ({"_MOST_FILES": 1}, "may have 1 files"),
+        ({"LARGEST": 1 << 20, "_LARGEST_TOTAL": 1 << 20}, "may have 1 MiB of records"),
+        ({"LARGEST": 1000}, "a file may have 0 MiB"),
+        ({"LONGEST_LINE": 1000}, "a record may have 0 MiB"),
     ],
 )
-def test_every_source_has_limits(tmp_path: Path, limits: ImportLimits, told: str) -> None:
+def test_every_source_has_limits(
+    tmp_path: Path, limits: dict[str, int], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, most in limits.items():
+        monkeypatch.setattr(sources, name, most)
     folder = tmp_path / "out"
     folder.mkdir()
     noise = os.urandom(400_000).replace(b"\n", b" ")
     for n in range(3):
         (folder / f"{n}.jsonl").write_bytes(noise)
-    lines, refused = read(folder, limits=limits)
+    lines, refused = read(folder)
     assert len(lines) < 3
     assert told in refused[-1].rule
 
