@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from ivhl.bench import bench
 from ivhl.bench.request import Request
 from ivhl.bench.selection import Selection
+from ivhl.cli.names import find_cell
 from ivhl.image.executor import DockerExecutor
 from ivhl.matrix.project import find_root, load
 from ivhl.measure.effort import Effort
@@ -41,16 +42,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m studies.containers", description=__doc__)
     parser.add_argument("cell", metavar="CELL")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--cpus", default="", help="CPUs of the container, e.g. 2-3")
     parser.add_argument("--workload", action="append", default=[])
     parser.add_argument("--variant", action="append", default=[])
     arguments = parser.parse_args()
     root, matrix = load(find_root())
-    cell = matrix.cell(arguments.cell)
+    cell = find_cell(matrix, arguments.cell)
     console = Terminal(highlight=False, soft_wrap=True)
     folder = root / ".asv" / "compare"
     shutil.rmtree(folder, ignore_errors=True)
-    sides = {"native": None, "docker": DockerExecutor(root, cpus=arguments.cpus)}
+    sides = {"native": None, "docker": DockerExecutor(root)}
     selection = Selection(
         workloads=tuple(arguments.workload),
         size=None,

@@ -92,8 +92,27 @@ class Native:
         commit: str,
         console: Console,
     ) -> tuple[str, ...]:
-        """See ``run_here``."""
-        return run_here(settings, locks, cases, commit=commit, console=console)
+        """Run asv over the cells and show the progress; return the cases that were not measured.
+
+        Raises:
+            SpecError: If ``asv.conf.json`` is invalid.
+            ResultsError: If the results could not be written, or a signal ended asv.
+            IvhlError: If asv ended without measuring.
+        """
+        cells = [lock.cell.id for lock in locks]
+        state = RunState(Path(settings.events), cells, cases)
+        with Display(console, state) as display:
+            status = run_asv(settings, locks, cases, commit=commit, watch=display.update)
+        if state.cannot_write:
+            raise _cannot_write(f"a record: {state.cannot_write}")
+        if status not in (0, 2) and not state.measured_something:
+            log = log_of(Path(settings.root))
+            lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            raise IvhlError(
+                "asv ended without measuring: " + " | ".join(x.strip() for x in lines[-3:]),
+                hint=f"asv's complete output is in {log}",
+            )
+        return state.left()
 
 
 def bench(request: Request, console: Console, executor: Executor | None = None) -> Done:
@@ -348,34 +367,3 @@ def _cannot_write(what: str) -> ResultsError:
         f"cannot write {what}",
         hint="free disk space, then run the same command again: it continues where it stopped",
     )
-
-
-def run_here(
-    settings: Settings,
-    locks: Sequence[LockState],
-    cases: Sequence[Case],
-    *,
-    commit: str,
-    console: Console,
-) -> tuple[str, ...]:
-    """Run asv over the cells and show the progress; return the cases that were not measured.
-
-    Raises:
-        SpecError: If ``asv.conf.json`` is invalid.
-        ResultsError: If the results could not be written, or a signal ended asv.
-        IvhlError: If asv ended without measuring.
-    """
-    cells = [lock.cell.id for lock in locks]
-    state = RunState(Path(settings.events), cells, cases)
-    with Display(console, state) as display:
-        status = run_asv(settings, locks, cases, commit=commit, watch=display.update)
-    if state.cannot_write:
-        raise _cannot_write(f"a record: {state.cannot_write}")
-    if status not in (0, 2) and not state.measured_something:
-        log = log_of(Path(settings.root))
-        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        raise IvhlError(
-            "asv ended without measuring: " + " | ".join(x.strip() for x in lines[-3:]),
-            hint=f"asv's complete output is in {log}",
-        )
-    return state.left()

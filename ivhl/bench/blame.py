@@ -519,7 +519,7 @@ class _Runner:
             status = ended.get(key, (1, 0.0))
             self.trial_s = status[1]
             name = str(one["name"])
-            tried = tried_of(name, findings, status[0], self._asked.symptom, above=above)
+            tried = tried_of(findings, status[0], self._asked.symptom, above=above)
             found[name] = tried
             ended_how = f"{tried.outcome}; {shortened(tried.text, 160)}"
             if tried.text == tried.outcome:

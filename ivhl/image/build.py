@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ivhl.image.engine import Client, EngineError, engine_errors
-from ivhl.image.recipe import BASE_LABEL, LABEL, write_context
+from ivhl.image.recipe import LABEL, write_context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -44,23 +44,17 @@ class Image:
 
     Attributes:
         id: Digest, ``sha256:`` and 64 hex digits.
-        cell: Id of its cell.
         lock: sha256 of its lock.
         recipe: See ``Recipe.digest``.
-        base: Base image.
         size_bytes: Size of all layers, including shared ones.
         created: UTC, as the engine writes it.
-        tags: Its names; empty if a later build took them.
     """
 
     id: str
-    cell: str
     lock: str
     recipe: str
-    base: str
     size_bytes: int
     created: str
-    tags: tuple[str, ...]
 
 
 def list_images(client: Client, cell: str = "") -> tuple[Image, ...]:
@@ -262,11 +256,8 @@ def _image(attributes: dict[str, Any]) -> Image:
     labels = (attributes.get("Config") or {}).get("Labels") or {}
     return Image(
         id=attributes["Id"],
-        cell=labels.get(f"{LABEL}cell", ""),
         lock=labels.get(f"{LABEL}lock", ""),
         recipe=labels.get(f"{LABEL}recipe", ""),
-        base=labels.get(BASE_LABEL, ""),
         size_bytes=int(attributes.get("Size", 0)),
         created=str(attributes.get("Created", "")),
-        tags=tuple(tag for tag in attributes.get("RepoTags") or () if tag != "<none>:<none>"),
     )

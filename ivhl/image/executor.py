@@ -57,17 +57,16 @@ class DockerExecutor:
 
     Args:
         root: Root of the project.
-        cpus: See ``choose_cpus``.
 
     Raises:
         EngineError: If no engine answers.
     """
 
-    def __init__(self, root: Path, *, cpus: str = "") -> None:
+    def __init__(self, root: Path) -> None:
         self.client = connect()
         self._root = root
         self._sources = sources_here()
-        self._cpus = cpus or os.environ.get("IVHL_IMAGE_CPUS", "")
+        self._cpus = os.environ.get("IVHL_IMAGE_CPUS", "")
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         self._gpus = tuple(gpu.strip() for gpu in visible.split(",") if gpu.strip())
         # Two checkouts may use one engine, also from two hosts that have them in the same folder.

@@ -353,23 +353,6 @@ class Matrix(_Model):
             for release in sorted(chosen, key=Version)
         )
 
-    def cell(self, cell_id: str, releases: Sequence[str] = ()) -> CellSpec:
-        """Return the cell with this id.
-
-        Args:
-            cell_id: Compared with the ids of cells, never parsed.
-            releases: Further releases whose cells to search, besides those of the matrix.
-
-        Raises:
-            UnknownNameError: If there is none; names the nearest.
-            SpecError: If one of ``releases`` is not valid.
-        """
-        chosen = [*self.every_release, *releases]
-        cells = {cell.id: cell for cell in self.cells(releases=chosen)}
-        if cell_id not in cells:
-            raise UnknownNameError("cell", cell_id, cells)
-        return cells[cell_id]
-
 
 def newest_of(text: str, releases: Iterable[str]) -> str:
     """Return the newest release of a series such as ``2.6``; any other text unchanged."""

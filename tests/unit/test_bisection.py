@@ -9,8 +9,10 @@ import random
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from io import StringIO
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +24,7 @@ from ivhl.bench.bisection.bisect import bisect
 from ivhl.bench.bisection.cost import Expected, announce
 from ivhl.bench.bisection.positions import lacking_releases
 from ivhl.bench.bisection.question import Position, Question, log_of_search, seen_in
+from ivhl.bench.experiment import Runs
 from ivhl.bench.experiment.estimate import AROUND_S
 from ivhl.bench.experiment.evidence import PROCESSES_PER_ROUND, PROCESSES_PER_RUN, ROUNDS
 from ivhl.bench.request import Request
@@ -122,8 +125,18 @@ def question(sought: Sought = "slowdown", n: int = N, error: float = 0.05) -> Qu
 def search(bench: Bench, asked: Question, printed: StringIO | None = None) -> Culprit:
     request = Request(root=bench.root, python="3.12", machine="bench", effort=Effort())
     console = Console(file=printed or StringIO(), width=400)
-    results = bench.root / "results"
-    return bisect(asked, request, results=results, console=console, measure=bench)
+    return bisected(asked, request, console, bench)
+
+
+def bisected(
+    asked: Question,
+    request: Request,
+    console: Console,
+    measure: Callable[[Request, Console], None],
+) -> Culprit:
+    """Search with what measures in place of ``bench``."""
+    with patch("ivhl.bench.bisection.bisect.Runs", partial(Runs, measure=measure)):
+        return bisect(asked, request, results=request.root / "results", console=console)
 
 
 def slower_from(
@@ -280,10 +293,7 @@ def test_compile_time_is_measured_without_the_compile_cache(tmp_path: Path) -> N
         bench(request, console)
 
     request = Request(root=tmp_path, python="3.12", machine="bench")
-    found = bisect(
-        question("compile-time"), request, results=tmp_path / "results",
-        console=Console(file=StringIO()), measure=measure,
-    )  # fmt: skip
+    found = bisected(question("compile-time"), request, Console(file=StringIO()), measure)
     assert int(found.after.name, 16) == 30
     assert all(asked)
 

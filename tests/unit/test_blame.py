@@ -77,12 +77,12 @@ CRASHED = WRONG | {"failure_class": "compile", "message": "no such op"}
 KERNEL = 'CPP Kernel:\n#include "/opt/a/cabc.h"\nextern "C" void kernel(float* out)\n{\n  %s\n}\n'
 
 
-def tried(name: str, *, symptom: str = "wrong", above: float = 0.0, **found: Any) -> Tried:  # noqa: ANN401
-    return tried_of(name, {"done": True} | found, 0, symptom, above=above)
+def tried(*, symptom: str = "wrong", above: float = 0.0, **found: Any) -> Tried:  # noqa: ANN401
+    return tried_of({"done": True} | found, 0, symptom, above=above)
 
 
 def shown(*from_stage: str) -> dict[str, Tried]:
-    return {s: tried(s, failure=WRONG if s in from_stage else None) for s in STAGES}
+    return {s: tried(failure=WRONG if s in from_stage else None) for s in STAGES}
 
 
 @settings(derandomize=True, deadline=None)
@@ -95,32 +95,31 @@ def test_the_first_stage_that_shows_it_is_blamed(first: int) -> None:
 
 def test_a_stage_that_fails_otherwise_hides_those_behind_it() -> None:
     stages = shown("inductor")
-    stages["aot_eager"] = tried("aot_eager", failure=CRASHED)
+    stages["aot_eager"] = tried(failure=CRASHED)
     assert stages["aot_eager"].outcome == "other"
     assert first_stage(stages) is None
 
 
 def test_a_trial_that_ended_without_a_word_shows_only_a_crash() -> None:
-    assert tried_of("inductor", {}, -11, "crash").outcome == "shows"
-    assert tried_of("inductor", {}, -11, "wrong").outcome == "other"
-    late = tried_of("inductor", {}, None, "wrong")
+    assert tried_of({}, -11, "crash").outcome == "shows"
+    assert tried_of({}, -11, "wrong").outcome == "other"
+    late = tried_of({}, None, "wrong")
     assert (late.outcome, late.text) == ("other", "met its deadline")
-    missing = tried("x", not_here="torch._inductor.config.nothing")
+    missing = tried(not_here="torch._inductor.config.nothing")
     assert missing.outcome == "not here"
 
 
 def test_graph_breaks_beyond_those_of_the_good_release_show_it() -> None:
     facts = {"frames_total": 3, "frames_ok": 2, "graph_breaks": [{"text": "item", "count": 1}]}
-    one = tried("eager", symptom="graph-break", compile=facts, above=1)
+    one = tried(symptom="graph-break", compile=facts, above=1)
     assert (one.outcome, one.breaks) == ("shows", 2)
-    assert tried("eager", symptom="graph-break", compile=facts, above=2).outcome == "works"
+    assert tried(symptom="graph-break", compile=facts, above=2).outcome == "works"
 
 
 def timed_run(seconds: Sequence[float], *, slowed: float = 1.0) -> dict[str, Tried]:
     """Return the trials of a run, on a machine that was slower by a factor."""
     return {
         stage: tried(
-            stage,
             symptom="slow",
             compiled={"samples_s": [1e-3 * slowed * one]},
             eager={"samples_s": [2e-3 * slowed]},
@@ -220,16 +219,13 @@ def test_a_cure_that_one_run_shows_is_run_again(tmp_path: Path) -> None:
             for one in trials:
                 compiled_s, eager_s = runs[one["name"].partition(",")[0]].pop(0)
                 found[one["name"]] = tried(
-                    one["name"],
                     symptom="slow",
                     compiled={"samples_s": [compiled_s]},
                     eager={"samples_s": [eager_s]},
                 )
             return found
 
-    bad = tried(
-        "inductor", symptom="slow", compiled={"samples_s": [2.0]}, eager={"samples_s": [4.0]}
-    )
+    bad = tried(symptom="slow", compiled={"samples_s": [2.0]}, eager={"samples_s": [4.0]})
     found = _cures(asked, Runner(), trials, bad, 1.5)  # type: ignore[arg-type]
     works = [name for name, one in found.items() if one.outcome == "works"]
     assert works == ["real", "slow machine"]
@@ -238,9 +234,8 @@ def test_a_cure_that_one_run_shows_is_run_again(tmp_path: Path) -> None:
 
 
 def test_of_equal_kernels_that_differ_in_time_what_is_around_them_is_named() -> None:
-    one = tried("inductor", kernels=[KERNEL % "out[0] = 1;"])
+    one = tried(kernels=[KERNEL % "out[0] = 1;"])
     other = tried(
-        "inductor",
         kernels=[(KERNEL % "out[0] = 1;").replace("/opt/a/cabc.h", "/home/b/cdef.h")],
     )
     lines = code_differences(one, other, timed=True)
@@ -307,7 +302,7 @@ def test_a_failure_of_a_trial_names_no_folder_of_this_machine(
 
 
 def test_kernels_that_differ_are_shown_side_by_side() -> None:
-    one, two = (tried("inductor", kernels=[KERNEL % f"out[0] = {n};"]) for n in (1, 2))
+    one, two = (tried(kernels=[KERNEL % f"out[0] = {n};"]) for n in (1, 2))
     lines = code_differences(one, two, timed=False)
     assert "generated kernels: 1 and 1, 0 of them identical" in lines
     assert "-  out[0] = 1;" in lines[-1]
@@ -320,8 +315,8 @@ def test_where_kernels_differ_most_is_shown_and_the_rest_counted() -> None:
     plain = [f"a{n};" for n in range(80)]
     changed = [f"b{n};" if n == 0 or 40 <= n < 48 or n == 70 else a for n, a in enumerate(plain)]
     other = [f"b{n};" for n in range(30)]
-    one = tried("inductor", kernels=[KERNEL % "\n".join(plain)])
-    two = tried("inductor", kernels=[KERNEL % "\n".join(part) for part in (changed, other)])
+    one = tried(kernels=[KERNEL % "\n".join(plain)])
+    two = tried(kernels=[KERNEL % "\n".join(part) for part in (changed, other)])
     lines = code_differences(one, two, timed=False)
     assert "generated kernels: 1 and 2, 0 of them identical" in lines
     block, more = lines[-2:]
@@ -336,9 +331,9 @@ def test_where_kernels_differ_most_is_shown_and_the_rest_counted() -> None:
         == f"{left} more lines of this difference in kernels.diff: above is where most lines change"
     )
     # What is too long as a whole is cut.
-    block, more = code_differences(
-        one, tried("inductor", kernels=[KERNEL % "\n".join(other)]), timed=False
-    )[-2:]
+    block, more = code_differences(one, tried(kernels=[KERNEL % "\n".join(other)]), timed=False)[
+        -2:
+    ]
     assert block.count("\n") == 25
     assert "more lines of this difference in kernels.diff" in more
 
@@ -500,7 +495,7 @@ def test_a_flaky_case_is_said_with_its_rate(
     def run_one(_: CellSpec, trials: list[dict[str, str]], **__: float) -> dict[str, Tried]:
         (trial,) = trials
         failure = WRONG if next(left) else None
-        return {trial["name"]: tried(trial["name"], failure=failure)}
+        return {trial["name"]: tried(failure=failure)}
 
     first = run_one(CellSpec("3.12", "2.5.1"), [{"name": "inductor"}])["inductor"]
     runner = SimpleNamespace(run=run_one)
@@ -526,7 +521,7 @@ def test_a_run_that_fails_otherwise_is_no_run_without_the_symptom(
 
     def run_one(_: CellSpec, trials: list[dict[str, str]], **__: float) -> dict[str, Tried]:
         (trial,) = trials
-        return {trial["name"]: tried(trial["name"], failure=next(left))}
+        return {trial["name"]: tried(failure=next(left))}
 
     first = run_one(CellSpec("3.12", "2.5.1"), [{"name": "inductor"}])["inductor"]
     runner = SimpleNamespace(run=run_one)
@@ -552,7 +547,7 @@ def test_a_release_that_was_to_work_and_fails_ends_it_at_once(
 
     def run(cell: CellSpec, trials: Sequence[dict[str, Any]], **_: float) -> dict[str, Tried]:
         ran.append(cell.torch)
-        return {one["name"]: tried(one["name"], symptom=symptom, **there) for one in trials}
+        return {one["name"]: tried(symptom=symptom, **there) for one in trials}
 
     with pytest.raises(SpecError, match=said) as told:
         _see_stages(asked, SimpleNamespace(run=run))  # type: ignore[arg-type]
@@ -566,8 +561,7 @@ def test_as_many_graph_breaks_in_the_good_release_are_said(tmp_path: Path) -> No
 
     def run(_: CellSpec, trials: Sequence[dict[str, Any]], above: float = 0) -> dict[str, Tried]:
         return {
-            one["name"]: tried(one["name"], symptom=asked.symptom, above=above, compile=facts)
-            for one in trials
+            one["name"]: tried(symptom=asked.symptom, above=above, compile=facts) for one in trials
         }
 
     with pytest.raises(SpecError, match=r"1 graph break; 1 graph break in py3\.12-torch2\.6\.0"):
@@ -647,7 +641,7 @@ def test_a_report_has_script_stages_cures_versions_and_both_locks(
         stages=shown("inductor"),
         good=shown(),
         factors={},
-        settings={"threads=2": tried("threads=2"), "x=1": tried("x=1", failure=WRONG)},
+        settings={"threads=2": tried(), "x=1": tried(failure=WRONG)},
         bisected={
             "backend": "inductor",
             "subsystem": "lowerings",
@@ -682,7 +676,7 @@ def test_a_report_has_script_stages_cures_versions_and_both_locks(
         assert part in text, part
     kernels = folder / "kernels.diff"
     assert kernels.read_text() == "@@ -1 +1 @@ kernel 1\n-old\n+new\n"
-    whole = replace(found, settings={"fullgraph=False": tried("fullgraph=False")})
+    whole = replace(found, settings={"fullgraph=False": tried()})
     assert culprit_of(whole).startswith("what fullgraph=True does around each call")
     unknown = replace(
         found, stage=None, bisected={}, script={"why": "no graph shows it by itself"}
@@ -695,13 +689,13 @@ def test_a_report_has_script_stages_cures_versions_and_both_locks(
 
 
 def test_a_bisector_that_met_its_deadline_is_printed_with_what_to_do(tmp_path: Path) -> None:
-    late = tried_of("bisect", {}, None, "wrong")
-    lines = _undecided(late, tried("reduce", failure=CRASHED), 600.0)
+    late = tried_of({}, None, "wrong")
+    lines = _undecided(late, tried(failure=CRASHED), 600.0)
     assert lines == [
         "PyTorch's bisector: met its deadline of 600 s; a longer --deadline runs it again",
         "its minifier: compile: no such op",
     ]
-    assert _undecided(None, tried("reduce"), 600.0) == []
+    assert _undecided(None, tried(), 600.0) == []
     found = Blamed(
         stage="inductor", is_sure=True, rate=(3, 3), stages=shown("inductor"), good={}, factors={},
         settings={}, bisected={}, differences=[], kernels=[], script={}, shown={}, undecided=lines,

@@ -242,14 +242,18 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     asked: list[tuple[str, str]] = []
 
     def run_asv(
-        settings: Settings, locks: Sequence[LockState], cases: Sequence[Case], **_: object
+        _: object,
+        settings: Settings,
+        locks: Sequence[LockState],
+        cases: Sequence[Case],
+        **__: object,
     ) -> tuple[str, ...]:
         # Cases that the cells of this asv run would measure.
         assert {case.name for case in settings.cases()} == {case.name for case in cases}
         asked.extend((lock.cell.id, case.name) for lock in locks for case in cases)
         return ()
 
-    monkeypatch.setattr(ivhl.bench, "run_here", run_asv)
+    monkeypatch.setattr(ivhl.bench.Native, "measure", run_asv)
     monkeypatch.setattr(ivhl.bench, "save_machine", lambda _: None)
     monkeypatch.setattr(ivhl.bench, "find_interpreter", lambda *_: SimpleNamespace(path="python"))
     return asked
@@ -301,8 +305,12 @@ def test_bench_asks_what_works_newest_release_first_and_then_how_fast(
     oldest, newest = "py3.12-torch2.5.1", "py3.12-torch2.6.0"
     steps: list[tuple[int, list[str], int]] = []
 
-    def run_here(
-        settings: Settings, locks: Sequence[LockState], cases: Sequence[Case], **_: object
+    def measure(
+        _: object,
+        settings: Settings,
+        locks: Sequence[LockState],
+        cases: Sequence[Case],
+        **__: object,
     ) -> tuple[str, ...]:
         steps.append((settings.effort.processes, [one.cell.id for one in locks], len(cases)))
         return ("missing",) * (not settings.effort.is_timed)
@@ -310,7 +318,7 @@ def test_bench_asks_what_works_newest_release_first_and_then_how_fast(
     def prepare(_: object, locks: Sequence[LockState], __: object) -> None:
         steps.append((-1, [one.cell.id for one in locks], 0))
 
-    monkeypatch.setattr(ivhl.bench, "run_here", run_here)
+    monkeypatch.setattr(ivhl.bench.Native, "measure", measure)
     monkeypatch.setattr(ivhl.bench, "warm_cells", prepare)
     full = Request(root=root, python="3.12", selection=Selection(suite="full"), machine="m")
     done = bench(full, Console(file=StringIO()))

@@ -25,7 +25,7 @@ from ivhl.init.plan import make_plan, write_plan
 from ivhl.init.source import modules_of, read_source
 from ivhl.matrix import locks
 from ivhl.matrix.project import load
-from ivhl.matrix.spec import load_matrix
+from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.workload import load_workloads, use_benchmarks
 from tests.builders.adopting import PACKAGE, PYPROJECT, TODAY, init, project, resolver  # noqa: F401  (a fixture)
 from tests.builders.project import git
@@ -358,7 +358,7 @@ def test_an_edited_lock_is_a_problem_and_is_not_installed(made: Path) -> None:
     assert (code, f"{name}: was edited since it was made" in said) == (1, True), said
     matrix = load_matrix(made / "envs" / "matrix.toml")
     with pytest.raises(LockError, match="was edited since it was made") as caught:
-        locks.ensure_lock(made, matrix, matrix.cell("py3.12-torch2.5.1"))
+        locks.ensure_lock(made, matrix, CellSpec("3.12", "2.5.1"))
     assert f"git checkout -- envs/locks/{name}" in str(caught.value.hint)
 
 

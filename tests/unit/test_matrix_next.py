@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ivhl.cli import app
+from ivhl.cli.names import find_cell
 from ivhl.errors import LockError, SpecError
 from ivhl.matrix.check import check_locks
 from ivhl.matrix.locks import NEXT_INDEX, index_options, lock_release, lock_state
@@ -133,7 +134,7 @@ def test_a_nightly_is_in_no_other_tier(tmp_path: Path) -> None:
     matrix = matrix_of()
     assert [cell.torch for cell in matrix.cells(tier="extended")] == ["2.15.0"]
     assert matrix.cells(tier="next") == (CELL,)
-    assert (matrix.tier(CELL), matrix.cell(CELL.id)) == ("next", CELL)
+    assert (matrix.tier(CELL), find_cell(matrix, CELL.id)) == ("next", CELL)
     path = tmp_path / "matrix.toml"
     rows = f'[[python]]\nversion = "3.12"\n[[torch]]\nrelease = "{NIGHTLY}"\ntier = "extended"\n'
     path.write_text(f'exclude-newer = 2026-11-15\nplatform = "linux"\n{rows}', encoding="utf-8")

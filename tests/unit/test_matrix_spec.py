@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
+from ivhl.cli.names import find_cell
 from ivhl.errors import SpecError, UnknownNameError
 from ivhl.matrix.project import find_root, load_project
 from ivhl.matrix.spec import CellSpec, Matrix, load_matrix
@@ -160,21 +161,21 @@ def test_a_free_threaded_python_needs_only_a_row(tmp_path: Path) -> None:
     assert matrix.pythons == ("3.9", "3.13", "3.13t")
     assert matrix.newest_python == "3.13"
     assert matrix.cells(["3.13t"])[0].id == "py3.13t-torch2.9.1"
-    assert matrix.cell("py3.13t-torch2.10.0") == CellSpec("3.13t", "2.10.0")
+    assert find_cell(matrix, "py3.13t-torch2.10.0") == CellSpec("3.13t", "2.10.0")
 
 
 def test_a_release_outside_the_matrix_can_be_selected(tmp_path: Path) -> None:
     matrix = load(VALID, tmp_path)
     assert matrix.cells(["3.13"], ["2.8"]) == (CellSpec("3.13", "2.8.0"),)
     with pytest.raises(UnknownNameError, match=r"unknown cell 'py3\.13-torch2\.8\.0'"):
-        matrix.cell("py3.13-torch2.8.0")
-    assert matrix.cell("py3.13-torch2.8.0", ["2.8.0"]) == CellSpec("3.13", "2.8.0")
+        find_cell(matrix, "py3.13-torch2.8.0")
+    assert find_cell(matrix, "py3.13-torch2.8.0", ["2.8.0"]) == CellSpec("3.13", "2.8.0")
 
 
 def test_an_unknown_name_suggests_the_nearest(tmp_path: Path) -> None:
     matrix = load(VALID, tmp_path)
     with pytest.raises(UnknownNameError) as caught:
-        matrix.cell("py3.13-torch2.9.2")
+        find_cell(matrix, "py3.13-torch2.9.2")
     assert "did you mean py3.13-torch2.9.1" in caught.value.hint
     with pytest.raises(UnknownNameError, match=r"unknown Python '3\.14'"):
         matrix.cells(["3.14"])
@@ -185,7 +186,7 @@ def test_an_unknown_name_suggests_the_nearest(tmp_path: Path) -> None:
         matrix.cells((), ["banana"])
     assert silly.value.hint == "known: 2.9.1, 2.10.0"
     with pytest.raises(UnknownNameError) as far:
-        matrix.cell("x")
+        find_cell(matrix, "x")
     cells = ("py3.9-torch2.9.1", "py3.9-torch2.10.0", "py3.13-torch2.9.1", "py3.13-torch2.10.0")
     assert far.value.hint == f"known: {', '.join(cells)}"
     assert UnknownNameError("machine", "x", ()).hint == "known: none"
@@ -227,7 +228,7 @@ MATRICES = st.builds(
 def test_ids_are_unique_and_select_their_cell(matrix: Matrix) -> None:
     cells = matrix.cells(tier="extended")
     assert len({cell.id for cell in cells}) == len(cells) > 0
-    assert all(matrix.cell(cell.id) == cell for cell in cells)
+    assert all(find_cell(matrix, cell.id) == cell for cell in cells)
 
 
 @given(MATRICES, st.data())

@@ -14,7 +14,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from ivhl.bench import bench
 from ivhl.bench.bisection.cost import cost_left
 from ivhl.bench.bisection.question import (
     Answer,
@@ -43,7 +42,6 @@ from ivhl.tracker.store.metrics import difference, is_calibrated
 from ivhl.tracker.wording import counted, times
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from rich.console import Console
@@ -66,7 +64,6 @@ def bisect(
     *,
     results: Path,
     console: Console,
-    measure: Callable[[Request, Console], object] = bench,
 ) -> Culprit:
     """Search, measure and return where the behaviour changed.
 
@@ -75,14 +72,13 @@ def bisect(
         request: Machine and effort; commit, cell and case are filled in.
         results: Folder of the results.
         console: Where progress is printed.
-        measure: Measures one request.
 
     Raises:
         SpecError: If the ends do not differ in what is searched for.
         IvhlError: As ``bench``; the answers kept before stay.
         KeyboardInterrupt: Likewise; it says that the same command goes on.
     """
-    search = _Bisection(question, request, results, console, measure)
+    search = _Bisection(question, request, results, console)
     try:
         return search.run()
     except KeyboardInterrupt:
@@ -95,18 +91,13 @@ def bisect(
 
 class _Bisection:
     def __init__(
-        self,
-        question: Question,
-        request: Request,
-        results: Path,
-        console: Console,
-        measure: Callable[[Request, Console], object],
+        self, question: Question, request: Request, results: Path, console: Console
     ) -> None:
         self._question, self._results, self._console = question, results, console
         self._journal = SearchJournal(question, request)
         self.answers = self._journal.lines
         self._search = Search(question, self.answers)
-        runs = Runs(replace(request, results=results), console, measure)
+        runs = Runs(replace(request, results=results), console)
         self._request, self._runs = request, Places(question, runs, results)
         self._first_records: list[RunRecord] = []
         self._last = self._search.last

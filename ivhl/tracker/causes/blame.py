@@ -60,7 +60,6 @@ class Tried:
         kernels: The code that PyTorch printed of each.
     """
 
-    name: str
     outcome: TrialOutcome
     text: str
     compiled_s: float | None = None
@@ -72,12 +71,11 @@ class Tried:
 
 
 def tried_of(
-    name: str, found: Mapping[str, Any], status: int | None, symptom: str, *, above: float = 0.0
+    found: Mapping[str, Any], status: int | None, symptom: str, *, above: float = 0.0
 ) -> Tried:
     """Return what the journal of a trial says.
 
     Args:
-        name: Name of the trial.
         found: Its findings.
         status: Exit status of its process; ``None`` if it met its deadline.
         symptom: A failure class, ``graph-break`` or ``slow``.
@@ -102,7 +100,6 @@ def tried_of(
         outcome = "shows" if compiled_s > above > 0 else "works"
         text = seconds(compiled_s)
     return Tried(
-        name=name,
         outcome=outcome,
         text=text,
         compiled_s=compiled_s,

@@ -115,16 +115,6 @@ class Spread:
         variance = (OWN_PRIOR * self.tau**2 + own.runs * own.variance) / (OWN_PRIOR + own.runs)
         return replace(self, tau=math.sqrt(max(variance, 0.0)), scores=self.own_scores)
 
-    def factor(self, *runs: Run, confidence: float, metric: Metric = "speedup") -> float:
-        """Return the factor by which two runs differ at most, with this confidence.
-
-        Args:
-            runs: Both runs, or one: its own interval is then used for the other run as well.
-            confidence: ``CONFIDENCE`` or ``VERDICT_CONFIDENCE``.
-            metric: Which quantity of the records.
-        """
-        return math.exp(self.scores.of(confidence) * self.scale(*runs, metric=metric))
-
     def scale(self, *runs: Run, metric: Metric = "speedup") -> float:
         """Return the scale of the difference of two runs; see ``factor``."""
         scales = [
