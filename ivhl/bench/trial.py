@@ -41,26 +41,6 @@ _VERDICT = re.compile(r"right, and |\w+ in phase \w+: ")
 _VERSION_VARIABLE = "SETUPTOOLS_SCM_PRETEND_VERSION"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Trial:
-    """One case to try.
-
-    Attributes:
-        root: Root of the project.
-        cell: Cell to try it in.
-        case: The case.
-        effort: How to measure it.
-        logs: ``TORCH_LOGS`` for the process, whose standard error is then printed as it comes;
-            ``none`` for that without logs; ``None`` to print nothing of it.
-    """
-
-    root: Path
-    cell: CellSpec
-    case: Case
-    effort: Effort
-    logs: str | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class TrialEnd:
     """How a case ended.
@@ -76,13 +56,23 @@ class TrialEnd:
     told: tuple[str, ...]
 
 
-def try_case(trial: Trial, console: Console) -> TrialEnd:
-    """Build the working tree, run the case in its cell, and return how it ended.
+def try_case(
+    root: Path, cell: CellSpec, case: Case, effort: Effort, *, logs: str | None, console: Console
+) -> TrialEnd:
+    """Build the working tree, run the case in a cell, and return how it ended.
+
+    Args:
+        root: Root of the project.
+        cell: The cell.
+        case: The case.
+        effort: How to measure it.
+        logs: ``TORCH_LOGS`` for the process, whose standard error is then printed as it comes;
+            ``none`` for that without logs; ``None`` to print nothing of it.
+        console: Where progress is printed.
 
     Raises:
         IvhlError: If the cell cannot be made, or the project cannot be built.
     """
-    root, effort = trial.root, trial.effort
     with (
         only_run_here(root),
         only_user_of_gpu(effort.device, console.print),
@@ -91,29 +81,29 @@ def try_case(trial: Trial, console: Console) -> TrialEnd:
         here = Path(name)
         commit = find_commit(root, "HEAD")
         python, environment = prepare(
-            root, trial.cell, tree=root, commit=commit, effort=effort, here=here, console=console
+            root, cell, tree=root, commit=commit, effort=effort, here=here, console=console
         )
-        if trial.logs not in (None, "none"):
-            environment["TORCH_LOGS"] = str(trial.logs)
+        if logs not in (None, "none"):
+            environment["TORCH_LOGS"] = str(logs)
         # The first process also measures memory.
-        job = job_of(root, trial.case, effort, here, journal=here / "journal.jsonl")
+        job = job_of(root, case, effort, here, journal=here / "journal.jsonl")
         command = [str(python), "-m", "ivhl.measure.rehearsal"]
         sys.stdout.flush()
         output = here / "output"
         try:
             # A file: what a process leaves behind would keep a pipe open.
-            with output.open("wb") as kept, console.status(f"running {trial.case.name}"):
+            with output.open("wb") as kept, console.status(f"running {case.name}"):
                 done = run_tree(
                     [*command, json.dumps(asdict(job))],
                     cwd=here,
                     env=environment,
                     timeout=effort.deadline_s,
                     stdout=kept,
-                    stderr=subprocess.DEVNULL if trial.logs is None else None,
+                    stderr=subprocess.DEVNULL if logs is None else None,
                 )
         except subprocess.TimeoutExpired as error:
             raise IvhlError(
-                f"{trial.case.name}: did not end within {effort.deadline_s:.0f} s",
+                f"{case.name}: did not end within {effort.deadline_s:.0f} s",
                 hint="allow more with --deadline SECONDS",
             ) from error
         code, ending = _result_of(done.returncode, Path(job.journal))

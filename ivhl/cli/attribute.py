@@ -95,8 +95,7 @@ def attribute_command(
         folder = folder_to_write(results or root / "results")
         request = Request(root=root, python=matrix.pythons[0], machine=here, results=folder)
         runs = Runs(request, console)
-        asked = _Asked(first, last or first, flags, cases, rounds)
-        done = _measured(runs, matrix, asked)
+        done = _measured(runs, matrix, (first, last or first), flags, cases, rounds)
     else:
         done = _recorded(root, matrix, (first, last or first), cases, machine, results)
     ends, factors, corners, found, pairs = done
@@ -113,16 +112,6 @@ def attribute_command(
             "nothing is attributed: each case fails alike in all cells",
             hint="ivhl try shows more of a case in a cell",
         )
-
-
-class _Asked(NamedTuple):
-    """What to measure."""
-
-    first: str
-    last: str
-    flags: tuple[str, ...]
-    cases: tuple[str, ...]
-    rounds: int
 
 
 class _Factorial(NamedTuple):
@@ -145,20 +134,27 @@ def _pairs(records: Iterable[RunRecord]) -> list[tuple[RunRecord, RunRecord]]:
     return [(one, other) for one, other in pairs if one.cell.python != other.cell.python]
 
 
-def _measured(runs: Runs, matrix: Matrix, asked: _Asked) -> _Factorial:
+def _measured(
+    runs: Runs,
+    matrix: Matrix,
+    texts: tuple[str, str],
+    flags: tuple[str, ...],
+    cases: Sequence[str],
+    rounds: int,
+) -> _Factorial:
     """Measure both ends and what lies between."""
     root = runs.request.root
     head = find_commit(root, "HEAD")
-    end = _end(root, matrix, asked.first, head)
+    first, last = (_end(root, matrix, text, head) for text in texts)
     pairs: list[tuple[RunRecord, RunRecord]] = []
-    ends = end, _end(root, matrix, asked.last, head)._replace(flags=asked.flags)
+    ends = first, last._replace(flags=flags)
     factors, corners = factorial(*ends)
 
     def check(records: Mapping[Corner, RunRecord]) -> None:
         _refuse(not_matched(records, factors, RecordedLocks(root, matrix)))
         pairs.extend(_pairs(records.values()))
 
-    found = measure_corners(runs, ends, asked.cases, rounds=asked.rounds, check=check)
+    found = measure_corners(runs, ends, cases, rounds=rounds, check=check)
     return _Factorial(ends, factors, corners, found, pairs)
 
 

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from ivhl.bench.confirm import Confirmed
     from ivhl.bench.experiment import Measure, Runs
     from ivhl.records.identity import CaseInCell
-    from ivhl.tracker.changes.compare import Comparison
     from ivhl.tracker.changes.gate import Verdict
     from ivhl.tracker.store.index import Index
     from ivhl.tracker.support.expectations import Expectations
@@ -143,10 +142,9 @@ def gate_command(
     if as_json:
         print_json("ivhl.gate/1", **_as_dict(verdict, *short, found))
     elif form is not None:
-        typer.echo(_WRITERS[form](verdict, *short))
-        if form == "github":
-            shown = [record for record in records if wanted(case_of(record))]
-            typer.echo("\n".join(times_table(shown, before, after)))
+        typer.echo(_verdict_markdown(verdict, *short))
+        shown = [record for record in records if wanted(case_of(record))]
+        typer.echo("\n".join(times_table(shown, before, after)))
     else:
         with screen(every=every) as console:
             console.print(_verdict_text(verdict, *short))
@@ -270,12 +268,6 @@ def _headline(verdict: Verdict) -> str:
     )
 
 
-def _failing(verdict: Verdict) -> tuple[Comparison, ...]:
-    """Return the findings for which the gate fails."""
-    worse = set(map(id, verdict.worse))
-    return tuple(one for one in verdict.findings if id(one) in worse or one.is_outdated)
-
-
 def _counts(verdict: Verdict) -> str:
     found = ", ".join(f"{n} {kind}" for kind, n in verdict.counts.items()) or "no records"
     return f"{found}; times are corrected over {counted(verdict.together, 'result')}"
@@ -316,20 +308,6 @@ def _as_dict(verdict: Verdict, base: str, head: str, found: Sequence[Confirmed])
     }
 
 
-def _verdict_annotations(verdict: Verdict, base: str, head: str) -> str:
-    """Return commands of GitHub Actions: errors for what is worse, a notice with the headline."""
-    lines = [f"::notice title=ivhl gate::{head} against {base}: {_escaped(_headline(verdict))}"]
-    for one in _failing(verdict):
-        title = _escaped(f"{one.kind}: {one.case.name} in {one.case.cell}").replace(",", "%2C")
-        lines.append(f"::error title={title.replace(':', '%3A')}::{_escaped(one.reason)}")
-    return "\n".join(lines)
-
-
-def _escaped(text: str) -> str:
-    """Return text as the commands of GitHub Actions need it: no line ends a command."""
-    return printable(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
 def _verdict_markdown(verdict: Verdict, base: str, head: str) -> str:
     """Return the verdict as a Markdown comment; text from records is escaped."""
     lines = [f"### {_headline(verdict)}", "", f"`{head}` against `{base}`: {_counts(verdict)}."]
@@ -347,9 +325,3 @@ def _verdict_markdown(verdict: Verdict, base: str, head: str) -> str:
             lines += ["", f"<details><summary>{heading}</summary>", "", *shown, "", "</details>"]
     lines += ["", *(f"- {code(text)}" for text in _elsewhere(verdict))]
     return "\n".join(lines).rstrip()
-
-
-_WRITERS = {
-    "github": _verdict_markdown,
-    "annotations": _verdict_annotations,
-}

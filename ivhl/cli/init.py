@@ -10,7 +10,6 @@ import typer
 
 from ivhl.asv.unreadable import foreign_files
 from ivhl.cli import app, options
-from ivhl.errors import SpecError
 from ivhl.init.plan import make_plan, write_plan
 from ivhl.tracker.terminal import Terminal
 
@@ -36,11 +35,6 @@ def init_command(
     Python that runs ivhl, the newest PyTorch that the project allows. --format github also writes a
     workflow.
     """
-    if form not in (None, "github"):
-        raise SpecError(
-            f"--format: must be github (got {form!r})",
-            hint="docs/track.md has the steps for other systems",
-        )
     root = Path.cwd()
     console = Terminal(highlight=False, soft_wrap=True)
     plan = make_plan(

@@ -73,8 +73,6 @@ def matrix_command(
     they cannot be compared.
     """
     root, matrix = load()
-    if form not in (None, "github"):
-        raise SpecError(f"--format: must be github (got {form})", hint="or --json")
     with screen(every=every or form is not None or as_json, soft_wrap=False) as console:
         if new:
             show_new_releases(console, root, matrix, torch or (), form=form, as_json=as_json)

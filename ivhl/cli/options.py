@@ -198,10 +198,10 @@ Stale = Annotated[
 ]
 New = Annotated[bool, typer.Option("--new", help="List PyTorch releases that the matrix lacks.")]
 Form = Annotated[
-    Literal["github", "annotations"] | None,
+    Literal["github"] | None,
     typer.Option(
         "--format",
-        help="For a CI. github: Markdown; of matrix a job matrix, of init a workflow.",
+        help="github: Markdown for a comment; of matrix a job matrix, of init a workflow.",
     ),
 ]
 Attestation = Annotated[

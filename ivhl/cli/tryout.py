@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from ivhl.bench.checks import check_device
-from ivhl.bench.trial import Trial, try_case
+from ivhl.bench.trial import try_case
 from ivhl.cli import app, options
 from ivhl.cli.declared import declared, interpreter_of, locked
 from ivhl.cli.names import selection_of, the_one
@@ -99,8 +99,7 @@ def try_command(
     room = LINES - 4 - len(cases)  # beside a line for each case, the first and the last ones
     for case in cases:
         logs = os.environ.get("TORCH_LOGS", "none") if every else None
-        trial = Trial(root=root, cell=cell, case=case, effort=effort, logs=logs)
-        done = try_case(trial, console)
+        done = try_case(root, cell, case, effort, logs=logs, console=console)
         console.print(Text(f"{case.name}: {done.verdict}", "red" if done.code else "green"))
         most = min(_SHOWN, room - 1) if done.code or len(cases) == 1 else 0
         shown = done.told if every else done.told[-most:] if most > 0 else ()

@@ -200,11 +200,11 @@ def _merge(
         files.items(), key=lambda item: (str(item[0][0]), item[0][1])
     ):
         try:
-            merged = merge_records(path, [offer.record for offer in offers])
+            added, known = merge_records(path, [offer.record for offer in offers])
         except FullError as error:
             which = f"{counted(len(offers), 'record')} from {offers[0].place}"
             full[path] = Refused(which, str(error), error.hint)
             continue
-        new[batch] += merged.new
-        had[batch] += merged.had
+        new[batch] += added
+        had[batch] += known
     return new, had, full

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ivhl.errors import ResultsError
@@ -24,16 +23,8 @@ class FullError(ResultsError):
     """A file of records would be larger than any reader takes; it is unchanged."""
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
-    """Number of offered records that were new to a file, and that it had."""
-
-    new: int
-    had: int
-
-
-def merge_records(path: Path, records: Iterable[RunRecord]) -> Merged:
-    """Add the records that the file does not have.
+def merge_records(path: Path, records: Iterable[RunRecord]) -> tuple[int, int]:
+    """Add the records that the file does not have; return how many, and how many it had.
 
     Lines are sorted by time: the later line of a case counts, and the result must not depend on the
     order of imports. Lines that cannot be read are kept, at the beginning. Without a new record the
@@ -68,7 +59,7 @@ def merge_records(path: Path, records: Iterable[RunRecord]) -> Merged:
         lines.sort(key=lambda line: line[:2])
         data = b"".join(line + b"\n" for *_, line in lines)
         write_whole(path, _within_limits(path, data), path.parents[2])
-    return Merged(new, had)
+    return new, had
 
 
 def _lines(path: Path) -> list[bytes]:

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 import ivhl.cli
-from ivhl.bench.trial import Trial, TrialEnd
+from ivhl.bench.trial import TrialEnd
 from ivhl.cli import COMMANDS, app, tryout
 from ivhl.cli.bench import _raise_failed
 from ivhl.errors import InterpreterError, NoSpeedupError, UnknownNameError, nearest
@@ -180,8 +180,8 @@ def test_a_verdict_is_printed_first_and_last_and_the_exit_code_is_explained(
     ended = iter(codes)
     monkeypatch.setattr(tryout, "newest_cell", lambda *_: CellSpec("3.12", "2.6.0"))
 
-    def tried(trial: Trial, _: object) -> TrialEnd:
-        assert trial.logs is None
+    def tried(*_: object, logs: str | None, console: object) -> TrialEnd:
+        assert (logs, console is None) == (None, False)
         code = next(ended)
         lines = tuple(f"line {number}" for number in range(500))
         return TrialEnd(code, "wrong in phase judge: far off" if code else "right, and 2x", lines)

@@ -514,15 +514,6 @@ def test_the_headline_says_how_much_was_judged(
     assert gate("--base", base)[0].splitlines()[0] == headline
 
 
-def test_annotations_name_what_is_worse(root: Path) -> None:
-    base = history(root, make_failure("wrong", "100 %\nof it"), make_record())
-    lines = gate("--base", base, "--format", "annotations")[0].splitlines()
-    assert lines[0].startswith("::notice title=ivhl gate::")
-    (error,) = [line for line in lines if line.startswith("::error")]
-    assert error.startswith("::error title=fails%3A ops.one/small/a in py3.12-torch2.6.0::")
-    assert "100 %25" in error
-
-
 def test_both_commits_are_measured_in_one_run_of_each_cell(root: Path) -> None:
     cells = [CellSpec("3.12", "2.5.1"), CellSpec("3.12", "2.6.0")]
     asked: list[tuple[object, ...]] = []

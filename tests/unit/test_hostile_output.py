@@ -73,7 +73,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "regressions --all",
         "compare evil box",
         "gate --base HEAD~1 --allow-missing",
-        "gate --base HEAD~1 --allow-missing --format annotations",
+        "gate --base HEAD~1 --allow-missing --format github",
         "spread",
         "import results",
     ],
