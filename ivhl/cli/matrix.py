@@ -75,7 +75,7 @@ def matrix_command(
     root, matrix = load()
     with screen(every=every or form is not None or as_json, soft_wrap=False) as console:
         if new:
-            show_new_releases(console, root, matrix, torch or (), form=form, as_json=as_json)
+            show_new_releases(console, root, matrix, torch or (), as_json=as_json)
             return
         if cells:
             if len(cells) > 2:  # noqa: PLR2004  (a pair)
