@@ -10,7 +10,7 @@ from ivhl.machine.compiler import compiler_version
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.locks import lock_state
 from ivhl.tracker.causes.blame import KERNELS_FILE, SLOW_STAGES, STAGES
-from ivhl.tracker.wording import counted, seconds
+from ivhl.tracker.wording import counted, seconds, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -124,8 +124,8 @@ def _title(asked: Suspicion, found: Blamed) -> str:
     printed = found.shown.get(asked.bad.id, (False, ""))[1]
     text = found.stages["inductor"].text
     if asked.symptom == "wrong":
-        return _cut(f"compiled code is wrong: {printed or text}")
-    return _cut(text.replace("backend='inductor' raised: ", ""))
+        return shortened(f"compiled code is wrong: {printed or text}", _SHOWN)
+    return shortened(text.replace("backend='inductor' raised: ", ""), _SHOWN)
 
 
 def _table(asked: Suspicion, found: Blamed) -> Iterator[str]:
@@ -145,7 +145,7 @@ def _table(asked: Suspicion, found: Blamed) -> Iterator[str]:
 def _cell(one: Tried | None) -> str:
     if one is None:
         return "not run"
-    text = _cut(one.text.replace("|", "/"))
+    text = shortened(one.text.replace("|", "/"), _SHOWN)
     return f"{text} ({seconds(one.compiled_s)})" if one.compiled_s and text == "works" else text
 
 
@@ -156,7 +156,3 @@ def _versions(lock: LockState) -> str:
         f"{lock.cell.id}: {named}; {counted(len(packages), 'package')}, lock "
         f"{(lock.sha256 or '')[:12]} (`envs/locks/{lock.path.name}`)"
     )
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

@@ -235,9 +235,8 @@ def times(value: float) -> str:
     return f"{value:.2f}x" if _PLAIN[0] <= value < _PLAIN[1] else f"{value:.1e}x"
 
 
-def memory(value: int) -> str:
+def memory(size: float) -> str:
     """Return a number of bytes, e.g. ``48 MiB``."""
-    size = float(value)
     for unit in ("B", "KiB", "MiB"):
         if size < _KILO:
             return f"{size:.3g} {unit}"

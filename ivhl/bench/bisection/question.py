@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
-from ivhl.bench.experiment.evidence import (
-    DRIFT,
-    PAIR,
-    PROCESSES_PER_RUN,
-    ROUND,
-)
+from ivhl.bench.experiment.evidence import DRIFT, PAIR, PROCESSES_PER_RUN, ROUND
 from ivhl.bench.experiment.journal import ExperimentJournal, journal_of
 from ivhl.errors import SpecError
 from ivhl.instrument import INSTRUMENT
@@ -21,7 +16,7 @@ from ivhl.matrix.spec import CellSpec
 from ivhl.tracker.causes.blame import breaks_in
 from ivhl.tracker.store.metrics import Metric  # noqa: TC001  (pydantic reads it)
 from ivhl.tracker.store.spread import ANY_KIND, shipped
-from ivhl.tracker.wording import SHOWN_REASON, counted, short_message
+from ivhl.tracker.wording import SHOWN_REASON, counted, eager_frames, short_message
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -258,11 +253,9 @@ def seen_in(record: RunRecord, sought: Sought) -> str:
         parts.append(f"works, {record.speedup.value:.2f}x")
     facts = record.compile
     if sought == "graph-break" and facts is not None and facts.frames_total is not None:
-        total = sum(one.count for one in facts.graph_breaks)
-        eager = facts.frames_total - (facts.frames_ok or 0)
-        first = short_message(facts.graph_breaks[0].text, SHOWN_REASON) if total else ""
-        reason = f" ({first})" if total else ""
-        parts.insert(
-            0, f"{counted(total, 'graph break')}, {counted(eager, 'frame')} run eagerly{reason}"
-        )
+        breaks, eager = sum(one.count for one in facts.graph_breaks), eager_frames(facts)
+        text = f"{counted(breaks, 'graph break')}, {counted(eager, 'frame')} run eagerly"
+        if breaks:
+            text += f" ({short_message(facts.graph_breaks[0].text, SHOWN_REASON)})"
+        parts.insert(0, text)
     return "; ".join(parts)

@@ -16,7 +16,7 @@ from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from ivhl.tracker.store.metrics import NORMAL_95, RELEVANT, student
-from ivhl.tracker.wording import counted, seconds, short_message
+from ivhl.tracker.wording import counted, counts_of, seconds, short_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -117,17 +117,13 @@ def symptom_in(record: RunRecord) -> str:
     """Return the failure class of a record, ``graph-break`` if it has one, or nothing."""
     if record.failure is not None:
         return record.failure.failure_class
-    facts = record.compile
-    return "graph-break" if facts is not None and breaks_in(record) else ""
+    return "graph-break" if breaks_in(record) else ""
 
 
 def breaks_in(record: RunRecord) -> int:
     """Return the graph breaks of a record with the frames that ran eagerly."""
-    facts = record.compile
-    if facts is None:
-        return 0
-    eager = (facts.frames_total or 0) - (facts.frames_ok or 0)
-    return sum(one.count for one in facts.graph_breaks) + eager
+    counts = counts_of(record.compile)
+    return 0 if counts is None else counts.graph_breaks + counts.eager_frames
 
 
 def first_stage(tried: Mapping[str, Tried]) -> Stage | None:

@@ -23,7 +23,7 @@ from ivhl.tracker.store.metrics import (
     measured,
 )
 from ivhl.tracker.store.spread import VERDICT_CONFIDENCE, Spread, Spreads
-from ivhl.tracker.wording import memory, seconds
+from ivhl.tracker.wording import memory, seconds, times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -369,12 +369,4 @@ def _magnitude(factor: float, relevant: float) -> Magnitude:
     return "medium" if factor < LARGE else "large"
 
 
-def _times(value: float) -> str:
-    return f"{value:.2f}x"
-
-
-def _bytes(value: float) -> str:
-    return memory(round(value))
-
-
-_FORMS: Final[dict[Metric, Callable[[float], str]]] = {"speedup": _times, "memory": _bytes}
+_FORMS: Final[dict[Metric, Callable[[float], str]]] = {"speedup": times, "memory": memory}

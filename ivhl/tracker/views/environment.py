@@ -15,8 +15,7 @@ from ivhl.matrix.spec import CellSpec, Matrix, load_matrix
 from ivhl.records.age import recorded_rank
 from ivhl.tracker.store.facts import warnings_of
 from ivhl.tracker.store.records import grouped_by
-from ivhl.tracker.support.compat import python_key, release_key
-from ivhl.tracker.views.source import Source, beside, environment_page
+from ivhl.tracker.views.source import Source, beside, cells_of, environment_page
 from ivhl.tracker.wording import STATUS_WORDS, STATUSES, short_message
 
 if TYPE_CHECKING:
@@ -91,8 +90,7 @@ class EnvironmentView:
 
 def environment_views(source: Source) -> tuple[EnvironmentView, ...]:
     """Return the page of each cell that has a row."""
-    cells: dict[str, tuple[str, str]] = {row.cell: (row.python, row.torch) for row in source.rows}
-    ordered = sorted(cells, key=lambda c: (python_key(cells[c][0]), release_key(cells[c][1]), c))
+    cells = cells_of(source.rows)
     locks = _locks(source, cells)
     records = grouped_by(source.state.records, lambda record: record.cell.id)
     counts: dict[str, Counter[Status]] = defaultdict(Counter)
@@ -100,12 +98,11 @@ def environment_views(source: Source) -> tuple[EnvironmentView, ...]:
     pythons: dict[str, list[str]] = defaultdict(list)
     for row in source.rows:
         counts[row.cell][row.status] += 1
-    for cell in ordered:
-        pythons[cells[cell][1]].append(cell)
-        releases[cells[cell][0]].append(cell)
+    for python, torch, cell in cells:
+        pythons[torch].append(cell)
+        releases[python].append(cell)
     views = []
-    for cell in ordered:
-        python, torch = cells[cell]
+    for python, torch, cell in cells:
         others, left = beside(pythons[torch], cell)
         state = locks.states.get(cell)
         installed = tuple(_installed(records[cell]))
@@ -142,7 +139,7 @@ class _Locks(NamedTuple):
     states: Mapping[str, LockState]
 
 
-def _locks(source: Source, cells: Mapping[str, tuple[str, str]]) -> _Locks:
+def _locks(source: Source, cells: Iterable[tuple[str, str, str]]) -> _Locks:
     root = source.state.root
     if root is None:
         return _Locks(None, {})
@@ -151,9 +148,9 @@ def _locks(source: Source, cells: Mapping[str, tuple[str, str]]) -> _Locks:
     except SpecError:  # the page names it already
         return _Locks(None, {})
     locks = {}
-    for cell, names in cells.items():
+    for python, torch, cell in cells:
         try:
-            locks[cell] = lock_state(root, CellSpec(*names))
+            locks[cell] = lock_state(root, CellSpec(python, torch))
         except (LockError, SpecError):
             continue
     return _Locks(matrix, locks)

@@ -15,7 +15,7 @@ from ivhl.tracker.changes.kinds import WORSE
 from ivhl.tracker.store.course import HASH
 from ivhl.tracker.store.metrics import WORDS
 from ivhl.tracker.views.source import MOST_INCIDENTS, case_page
-from ivhl.tracker.wording import counted, short_message, times
+from ivhl.tracker.wording import counted, short_message, shortened, times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -197,7 +197,7 @@ def _change_view(source: Source, change: Change, title: str) -> ChangeView:
         kind=change.kind,
         worse=change.kind in WORSE,
         effect=_effect(source, change),
-        reason=_cut(short_message(change.reason)),
+        reason=shortened(short_message(change.reason), _LONGEST_REASON),
         state=state,
         state_text=STATES[state],
         again="" if again is None else f"{again.text}, in {counted(again.rounds, 'round')}",
@@ -220,10 +220,6 @@ def _effect(source: Source, change: Change) -> str:
     if was is None or now is None or (now < was) != (change.kind in WORSE):
         return ""
     return f"speedup {times(was)} to {times(now)}"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
 
 
 def _curve(source: Source, change: Change) -> tuple[tuple[float | None, ...], int]:
