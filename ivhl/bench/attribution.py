@@ -47,7 +47,7 @@ class RecordedLocks:
     """
 
     def __init__(self, root: Path, matrix: Matrix) -> None:
-        self._root, self._matrix = root, matrix
+        self._root, self.matrix = root, matrix
         self.state = cache(self._state)
         self._texts = cache(lambda cell: lock_texts(root, [cell])[cell])
 
@@ -64,7 +64,7 @@ class RecordedLocks:
                 sha = record.cell.lock_sha256[:12]
                 return [f"the lock {sha} of {record.cell.id} is in no commit here"]
             states.append(state)
-        return list(diff_locks(self._matrix, *states).reasons)
+        return list(diff_locks(self.matrix, *states).reasons)
 
     def _state(self, python: str, torch: str, sha256: str) -> LockState | None:
         """Return a lock as it was; ``None`` if git has no such text."""
@@ -78,7 +78,7 @@ class RecordedLocks:
             path=lock_path(self._root, cell),
             sha256=sha256,
             # A later change of the matrix does not change the identity of these measurements.
-            digest=matrix_digest(self._matrix, cell),
+            digest=matrix_digest(self.matrix, cell),
             pins=parse_lock(text.decode()),
         )
 

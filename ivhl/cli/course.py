@@ -29,7 +29,6 @@ from ivhl.tracker.wording import counted, seconds, times
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ivhl.matrix.spec import Matrix
     from ivhl.records.identity import CaseInCell
     from ivhl.tracker.changes.incidents import KnownCauses
     from ivhl.tracker.changes.kinds import Kind
@@ -98,7 +97,7 @@ def course_command(
     ]
     locks = None if matrix is None else RecordedLocks(root, matrix)
     if for_programs:
-        found = [_as_dict(one, matrix, locks, disturbed, known) for one in courses]
+        found = [_as_dict(one, locks, disturbed, known) for one in courses]
         give("ivhl.course/1", output, _rows(found), cases=found)
         return
     with screen(every=every) as console:
@@ -107,7 +106,7 @@ def course_command(
             return
         titles = titles_of(one.subject for one in courses)
         for one in courses:
-            _print(console, one, titles[one.subject], matrix, locks, disturbed, known)
+            _print(console, one, titles[one.subject], locks, disturbed, known)
 
 
 class _Course(NamedTuple):
@@ -125,22 +124,20 @@ class _Course(NamedTuple):
         kind: Kind = "slower" if is_slower else "faster"
         return Between(step.along, step.before, step.place, self.subject, kind, step.whose)
 
-    def installed(
-        self, step: CourseStep, matrix: Matrix | None, locks: RecordedLocks | None
-    ) -> str:
+    def installed(self, step: CourseStep, locks: RecordedLocks | None) -> str:
         """Return how the packages differ at the ends of a step.
 
         Empty without a matrix, or if the locks of the runs are not in git.
         """
-        ends = ends_of(step, self.runs)
-        if matrix is None or locks is None:
+        if locks is None:
             return ""
         states = [
-            one.made.lock and locks.state(one.python, one.torch, one.made.lock) for one in ends
+            one.made.lock and locks.state(one.python, one.torch, one.made.lock)
+            for one in ends_of(step, self.runs)
         ]
         if not (states[0] and states[1]):
             return ""
-        found = diff_locks(matrix, states[0], states[1])
+        found = diff_locks(locks.matrix, states[0], states[1])
         moved = {name: f"{name} {a} -> {b}" for name, (a, b) in found.changed.items()}
         moved |= {name: f"{name} {version} added" for name, version in found.added.items()}
         moved |= {name: f"{name} {version} removed" for name, version in found.removed.items()}
@@ -259,7 +256,6 @@ def _print(
     console: Terminal,
     course: _Course,
     title: str,
-    matrix: Matrix | None,
     locks: RecordedLocks | None,
     disturbed: frozenset[int],
     known: KnownCauses,
@@ -281,7 +277,7 @@ def _print(
                 fold(console, text, _style(side, found) if found.moved else "", indent=4)
         fold(console, step.whose, indent=4)
         _print_known(console, known, [(course, step)])
-        if changed := course.installed(step, matrix, locks):
+        if changed := course.installed(step, locks):
             fold(console, f"installed: {changed}", "bright_black", indent=4)
 
 
@@ -348,7 +344,6 @@ def _is_at(step: CourseStep, run: Entry) -> bool:
 
 def _as_dict(
     course: _Course,
-    matrix: Matrix | None,
     locks: RecordedLocks | None,
     disturbed: frozenset[int],
     known: KnownCauses,
@@ -373,7 +368,7 @@ def _as_dict(
                 **picked(step, "along before place cells whose"),
                 "sides": {side: found._asdict() for side, found in step.sides.items()},
                 "cause": known.cause(course.change(step)),
-                "installed": course.installed(step, matrix, locks),
+                "installed": course.installed(step, locks),
             }
             for step in course.steps
         ],

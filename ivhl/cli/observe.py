@@ -10,12 +10,11 @@ import typer
 from ivhl.bench.work import parse_shard
 from ivhl.cli import app, options
 from ivhl.cli.names import all_named
-from ivhl.cli.run import DIFFERS, cells_of
+from ivhl.cli.run import DIFFERS, cells_of, tell_of_network
 from ivhl.matrix.project import find_root
 from ivhl.observatory.observing import Observatory
 from ivhl.observatory.rows import read_rows
 from ivhl.script.cells import shipped_matrix
-from ivhl.script.running import network_can_be_left
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.views.project import LIBRARIES
 from ivhl.tracker.wording import STATUS_WORDS, counted
@@ -57,8 +56,7 @@ def observe_command(
     )
     if dry_run:
         return
-    if not network_can_be_left():
-        told.print("this user may not run them without the network: they can reach the network")
+    tell_of_network(told, "code", network=False)
     seen: Counter[str] = Counter()
     for record in observatory.run(work):
         seen[STATUS_WORDS[record.status]] += 1

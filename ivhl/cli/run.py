@@ -75,10 +75,7 @@ def run_command(
         path=script, arguments=tuple(arguments or ()), deadline_s=deadline, network=network
     )
     console = Terminal(stderr=True, highlight=False, soft_wrap=True)
-    if not network and not network_can_be_left():
-        console.print(
-            "this user may not run it without the network: the script can reach the network"
-        )
+    tell_of_network(console, "script", network=network)
 
     def tell(cell: CellSpec, outcome: ScriptOutcome) -> None:
         took = "again" if outcome.runs > 1 else f"{outcome.seconds:.1f} s"
@@ -103,6 +100,12 @@ def run_command(
     flaky = any(outcome.flaky for outcome in runs.outcomes.values())
     if flaky or runs.boundaries() or any(map(runs.is_unexpected, runs.outcomes)):
         raise typer.Exit(DIFFERS)
+
+
+def tell_of_network(console: Terminal, what: str, *, network: bool) -> None:
+    """Print that the network cannot be left, where that is wanted."""
+    if not network and not network_can_be_left():
+        console.print(f"this user may not leave the network: the {what} can reach it")
 
 
 def blame_file(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from ivhl.cli.run import cells_of
+from ivhl.cli.run import cells_of, tell_of_network
 from ivhl.cli.screen import print_json
 from ivhl.errors import SpecError
 from ivhl.init.declare import declaration
@@ -14,7 +14,6 @@ from ivhl.init.files import write_changes
 from ivhl.matrix.project import find_root, load_project
 from ivhl.script.cells import cell_in_use, shipped_matrix
 from ivhl.script.overlay import UnavailableError
-from ivhl.script.running import network_can_be_left
 from ivhl.script.trying import TargetTried, Trials, packages_of, read_target
 from ivhl.script.verdict import details, first_line, verdict
 from ivhl.tracker.terminal import Terminal
@@ -62,10 +61,7 @@ def try_target(
     cells = cells_of(matrix, named, pythons)[::-1]
     console = Terminal(highlight=False, soft_wrap=True)
     told = Terminal(stderr=True, highlight=False, soft_wrap=True)
-    if not network and not network_can_be_left():
-        told.print(
-            "this user may not run it without the network: the target can reach the network"
-        )
+    tell_of_network(told, "target", network=network)
     results: dict[CellSpec, TargetTried] = {}
     for cell in cells:
         told.print(f"{cell.id}: {text}")
