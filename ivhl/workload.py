@@ -24,13 +24,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 from ivhl.errors import SpecError, UnknownNameError
-from ivhl.reading import (
-    UnreadError,
-    arguments_of,
-    holds_its_functions,
-    name_of,
-    read_file,
-)
+from ivhl.reading import UnreadError, arguments_of, holds_its_functions, name_of, read_file
 from ivhl.records.record import Passes
 from ivhl.records.text import is_printable
 

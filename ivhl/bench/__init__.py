@@ -13,12 +13,7 @@ from ivhl.asv.configuration import settings_of_project
 from ivhl.asv.files import write_machine
 from ivhl.asv.machine import asv_machine, save_machine
 from ivhl.asv.run import log_of, run_asv
-from ivhl.bench.checks import (
-    check_device,
-    check_machine,
-    check_room,
-    those_that_fit,
-)
+from ivhl.bench.checks import check_device, check_machine, check_room, those_that_fit
 from ivhl.bench.progress import Display
 from ivhl.bench.request import Done
 from ivhl.bench.state import RunState

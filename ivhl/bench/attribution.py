@@ -15,12 +15,7 @@ from ivhl.matrix.diff import diff_locks
 from ivhl.matrix.locks import LockState, lock_path, matrix_digest, parse_lock
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.flags import FLAG_REFUSED
-from ivhl.tracker.causes.attribution import (
-    attribute,
-    attribute_rounds,
-    corners_of,
-    factors_of,
-)
+from ivhl.tracker.causes.attribution import attribute, attribute_rounds, corners_of, factors_of
 from ivhl.tracker.store.index import open_index
 from ivhl.tracker.store.metrics import NORMAL_95
 

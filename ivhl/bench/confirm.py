@@ -15,13 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.bench.experiment import Experiment
 from ivhl.bench.experiment.estimate import told
-from ivhl.bench.experiment.evidence import (
-    PROCESSES_PER_RUN,
-    ROUNDS,
-    WEIGHED,
-    verdict_of,
-    weigh,
-)
+from ivhl.bench.experiment.evidence import PROCESSES_PER_RUN, ROUNDS, WEIGHED, verdict_of, weigh
 from ivhl.bench.experiment.journal import digest_of_tree
 from ivhl.bench.selection import Selection
 from ivhl.matrix.project import load_project

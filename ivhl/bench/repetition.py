@@ -23,13 +23,7 @@ from ivhl.bench.selection import Selection
 from ivhl.errors import IvhlError, LockError, ResultsError, SpecError
 from ivhl.git import clone_at, commits_there, lock_texts, texts_of
 from ivhl.machine.identity import this_machine
-from ivhl.matrix.locks import (
-    digest_in,
-    lock_path,
-    matrix_digest,
-    parse_lock,
-    put_lock,
-)
+from ivhl.matrix.locks import digest_in, lock_path, matrix_digest, parse_lock, put_lock
 from ivhl.matrix.project import MATRIX
 from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.measure.alone import only_run_here

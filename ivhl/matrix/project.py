@@ -11,13 +11,7 @@ from pathlib import Path
 from typing import Annotated, Self, TypeVar
 
 from packaging.utils import InvalidName, canonicalize_name
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, model_validator
 
 from ivhl.errors import SpecError
 from ivhl.git import tracked_files

@@ -19,13 +19,7 @@ from ivhl.observatory.views import (
     signature_views,
     table_view,
 )
-from ivhl.pages.render import (
-    code_digest,
-    data_script,
-    feed,
-    render,
-    static_files,
-)
+from ivhl.pages.render import code_digest, data_script, feed, render, static_files
 from ivhl.tracker.support.compat import compat_json
 from ivhl.tracker.support.table import csv_text
 from ivhl.tracker.views.case import case_view, cell_details, course_part, parts_of

@@ -29,13 +29,7 @@ from ivhl.bench.bisection.search import FLAKY_CHANCE, FLAKY_RUNS, Search
 from ivhl.bench.experiment import Runs
 from ivhl.bench.experiment.evidence import ROUNDS, WEIGHED
 from ivhl.errors import SpecError
-from ivhl.tracker.causes.culprit import (
-    Gap,
-    blend,
-    chance_of,
-    most_probable,
-    next_place,
-)
+from ivhl.tracker.causes.culprit import Gap, blend, chance_of, most_probable, next_place
 from ivhl.tracker.changes.comparable import differences
 from ivhl.tracker.store.index import open_index
 from ivhl.tracker.store.metrics import difference, is_calibrated

@@ -7,13 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.bench.bisection.question import SearchJournal
-from ivhl.bench.experiment.estimate import (
-    Estimate,
-    duration_of_case,
-    environments,
-    estimate,
-    told,
-)
+from ivhl.bench.experiment.estimate import Estimate, duration_of_case, environments, estimate, told
 from ivhl.bench.experiment.evidence import (
     PROCESSES_PER_ROUND,
     PROCESSES_PER_RUN,

@@ -5,12 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ivhl.bench.bisection.question import (
-    NotMeasured,
-    Position,
-    Question,
-    seen_in,
-)
+from ivhl.bench.bisection.question import NotMeasured, Position, Question, seen_in
 from ivhl.bench.experiment.evidence import (
     DRIFT,
     PROCESSES_PER_ROUND,

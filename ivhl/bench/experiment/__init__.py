@@ -13,12 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ivhl.bench import bench
-from ivhl.bench.experiment.estimate import (
-    Estimate,
-    duration_of_case,
-    estimate,
-    told,
-)
+from ivhl.bench.experiment.estimate import Estimate, duration_of_case, estimate, told
 from ivhl.bench.experiment.journal import ExperimentJournal, journal_of
 from ivhl.bench.request import Done
 from ivhl.bench.selection import Selection

@@ -13,14 +13,7 @@ from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.support.spans import spans_of, spans_sentence
 from ivhl.tracker.views.project import retired_cases
-from ivhl.tracker.views.source import (
-    Place,
-    Source,
-    case_page,
-    cell_data,
-    cells_of,
-    matrix_page,
-)
+from ivhl.tracker.views.source import Place, Source, case_page, cell_data, cells_of, matrix_page
 from ivhl.tracker.wording import (
     COMPILING_MEANINGS,
     EXPECTED_MARK,
