@@ -58,8 +58,7 @@ class Selection:
         """
         if self.cases:
             return named_cases(workloads, self.cases, device)
-        every = select_cases(workloads, names=self.workloads, size=self.size, device=device)
-        select_cases(  # raises for unknown names
+        every = select_cases(  # raises for unknown names
             workloads,
             names=self.workloads,
             size=self.size,

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from ivhl.cli import app, options
-from ivhl.cli.declared import results_folder, warn_unread
+from ivhl.cli.declared import stored_state
 from ivhl.cli.names import all_named
 from ivhl.cli.screen import fold, picked, print_json, screen
 from ivhl.errors import FixedError
@@ -19,7 +19,7 @@ from ivhl.matrix.project import find_root, load
 from ivhl.records.text import printable
 from ivhl.tracker.support.expectations import EXPECTATIONS, load_expectations
 from ivhl.tracker.support.expecting import OF_THE_PROJECT, standings, unexpected
-from ivhl.tracker.views.project import load_state, rows_of
+from ivhl.tracker.views.project import rows_of
 from ivhl.tracker.wording import counted, short_message, some
 
 if TYPE_CHECKING:
@@ -101,8 +101,7 @@ def check_command(
 def _compare(root: Path, results: Path | None, found: _Inspection) -> None:
     """Compare the known failures with the records."""
     expectations = load_expectations(root)
-    state = load_state(root, results_folder(results, root), history=False)
-    warn_unread(state.problems, results)
+    *_, state = stored_state(results)
     rows = rows_of(state)
     found.stood = standings(expectations, rows)
     found.news = unexpected(expectations, rows)

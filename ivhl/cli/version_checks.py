@@ -9,13 +9,12 @@ import typer
 from rich.text import Text
 
 from ivhl.cli import app, options
-from ivhl.cli.declared import results_folder, warn, warn_unread
+from ivhl.cli.declared import stored_state, warn
 from ivhl.cli.screen import picked, print_json, screen
 from ivhl.errors import SpecError
-from ivhl.matrix.project import find_root
 from ivhl.records.text import printable
 from ivhl.tracker.terminal import Terminal
-from ivhl.tracker.views.project import load_state, rows_of
+from ivhl.tracker.views.project import rows_of
 from ivhl.tracker.wording import counted
 from ivhl.version_checks.find import find_checks
 from ivhl.version_checks.judge import NOT_JUDGED, evidence_of, judge
@@ -42,10 +41,8 @@ def version_checks_command(
     """
     if not path.exists():
         raise SpecError(f"{path}: there is no such file or folder", hint="name a code base")
-    root = find_root()
+    _, folder, state = stored_state(results)
     found = find_checks(path)
-    state = load_state(root, results_folder(results, root), history=False)
-    warn_unread(map(printable, state.problems), results)
     rows = rows_of(state)
     evidence = evidence_of(rows)
     judged = [(check, judge(check, evidence)) for check in found.checks]
@@ -57,9 +54,7 @@ def version_checks_command(
     if not found.files:
         raise SpecError(f"{path}: has no Python files", hint="name the folder of a Python project")
     if not any(one.tried for one in evidence.values()):
-        warn(
-            [f"no record in {results_folder(results, root)}: only what can be installed is known"]
-        )
+        warn([f"no record in {folder}: only what can be installed is known"])
     if as_json:
         print_json("ivhl.version-checks/1", checks=[_as_dict(*one) for one in judged])
         return

@@ -125,13 +125,10 @@ def support_of(
         release: Need not be in the matrix.
         today: Replaces ``exclude-newer``: packages published later are ignored.
     """
-    return tuple(_support(root, matrix, cell, today) for cell in matrix.cells(releases=[release]))
-
-
-def _support(root: Path, matrix: Matrix, cell: CellSpec, today: dt.date) -> WheelSupport:
-    try:
-        kind, message = resolve_cell(root, matrix, cell, today)
-    except IvhlError as error:
-        # An error for one Python must not hide the others.
-        return WheelSupport(cell, "undecided", str(error))
-    return WheelSupport(cell, kind, message)
+    found = []
+    for cell in matrix.cells(releases=[release]):
+        try:
+            found.append(WheelSupport(cell, *resolve_cell(root, matrix, cell, today)))
+        except IvhlError as error:  # one for one Python must not hide the others
+            found.append(WheelSupport(cell, "undecided", str(error)))
+    return tuple(found)

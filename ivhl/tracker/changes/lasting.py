@@ -16,7 +16,7 @@ from ivhl.tracker.detection.changepoints import detect_all
 from ivhl.tracker.store.metrics import MEDIAN_ERROR, RELEVANT, SIDES, difference, within
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ivhl.tracker.changes.series import Point
     from ivhl.tracker.detection.changepoints import Searched
@@ -136,14 +136,11 @@ def _searched(points: Sequence[Point], side: Metric) -> Searched:
 def _is_borne_out(was: Sequence[Point], now: Sequence[Point], side: Metric) -> bool:
     """Return whether the seconds as measured moved likewise: the calibration alone makes no step."""
     first = was[0].entry
-    equal, measured = (
-        math.log(median(after) / median(before))
-        for before, after in (
-            [
-                [math.exp(difference(first, point.entry, side) or 0.0) for point in part]
-                for part in (was, now)
-            ],
-            [[point.entry.values[side].value for point in part] for part in (was, now)],
-        )
-    )
+
+    def moved(value: Callable[[Entry], float]) -> float:
+        before, after = (median(value(point.entry) for point in part) for part in (was, now))
+        return math.log(after / before)
+
+    equal = moved(lambda entry: math.exp(difference(first, entry, side) or 0.0))
+    measured = moved(lambda entry: entry.values[side].value)
     return equal * measured > 0 and min(abs(equal), abs(measured)) >= math.log(RELEVANT[side])
