@@ -9,7 +9,6 @@ Source:
 
 from __future__ import annotations
 
-import ast
 import tomllib
 from configparser import ConfigParser
 from configparser import Error as ConfigError
@@ -17,10 +16,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from ivhl.errors import SpecError
+from ivhl.init.source import calls_of_setup
 from ivhl.matrix.spec import read_plain, toml_text
 from ivhl.syntax import UNPARSED, decoded, parsed
 
 if TYPE_CHECKING:
+    import ast
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -144,12 +145,7 @@ def _setup_words(root: Path) -> list[ast.keyword]:
         tree = parsed(decoded(root / "setup.py"))
     except (OSError, *UNPARSED):
         return []
-    return [
-        word
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "setup"
-        for word in node.keywords
-    ]
+    return [word for call in calls_of_setup(tree) for word in call.keywords]
 
 
 def _options(root: Path) -> dict[str, str]:

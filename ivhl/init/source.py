@@ -243,15 +243,17 @@ def _built_metadata(root: Path) -> tuple[str, list[str], str]:
     return about["Name"], about.get_all("Requires-Dist") or [], about["Requires-Python"] or ""
 
 
+def calls_of_setup(tree: ast.Module) -> list[ast.Call]:
+    """Return the calls of ``setup(...)`` in a ``setup.py``."""
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return [call for call in calls if ast.unparse(call.func).rpartition(".")[2] == "setup"]
+
+
 def literals_of_setup(path: Path) -> tuple[str, list[str], str] | None:
     """Return what ``setup(...)`` says in literals; ``None`` if the name or a list is computed."""
     try:
         tree = parsed(read_plain(path).decode())
-        (call,) = [
-            node
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "setup"
-        ]
+        (call,) = calls_of_setup(tree)
         stated = {
             word.arg: ast.literal_eval(word.value)
             for word in call.keywords
