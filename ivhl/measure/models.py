@@ -262,7 +262,7 @@ def _own_loss(outputs: Any) -> Tensor | None:  # noqa: ANN401
     elif not isinstance(outputs, torch.Tensor):
         own = getattr(outputs, "loss", None)
     if isinstance(own, torch.Tensor) and own.numel() == 1 and own.is_floating_point():
-        return own.sum()
+        return own.sum() if own.requires_grad else None
     return None
 
 
