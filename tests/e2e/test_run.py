@@ -206,6 +206,7 @@ def test_a_cell_that_is_left_half_made_is_made_again(run: Callable[..., Any]) ->
         ("codebook_index", "other than eager 29", "other than eager 0"),
         ("extend_while_reading", "compiled [1.0, 2.0, 2.0", "compiled [1.0, 2.0, 4.0"),
         ("parameter_of_clone", "weights [2.0, 2.0]", "weights [1.0, 1.0]"),
+        ("to_dense_gradient", "compiled [1.0, 1.0]", "compiled [3.0, 3.0]"),
         ("flip_in_reduction", "like eager False", "like eager True"),
     ],
 )

@@ -33,6 +33,9 @@ def wrong(x):
 def constant(x):
     return x.detach() + 1
 
+def detached(x):
+    return x.detach() + 1 if torch.compiler.is_compiling() else x + 1
+
 def failing(x):
     return x + 1 if not torch.compiler.is_compiling() else x @ torch.ones(1, 7)
 """
@@ -91,6 +94,7 @@ def test_the_newest_record_is_written_and_a_name_without_record_is_an_error(
         ("right", "4,3; 4,3", "step", 0, "compiled code is as exact as eager"),
         ("wrong", "4,3", "forward", 1, "wrong: output"),
         ("wrong", "4,3", "step", 1, "wrong: grad.input.0.0, output"),
+        ("detached", "4,3", "step", 1, "wrong: grad.input.0.0"),
         (
             "constant",
             "4,3",
