@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-COVERED = sorted(digests())
+# Before any test ran: once in three runs of all contracts in one process, Python 3.12.1 gave an
+# unchanged file another digest, which it did not give again.
+DIGESTS = digests()
+COVERED = sorted(DIGESTS)
 SEEDS = st.integers(0, 2**32)
 
 
@@ -37,7 +40,7 @@ def digest(source: str) -> str:
 
 def test_a_change_of_measuring_code_needs_a_new_version_or_a_reason() -> None:
     stored = instrument.load()
-    files = changed(stored["files"], digests())
+    files = changed(stored["files"], DIGESTS)
     assert not files, complaint(files)
     assert stored["version"] == INSTRUMENT, "take the version down: nox -s instrument"
 
