@@ -51,7 +51,9 @@ def without_folders(value: Any, folders: Mapping[str, str]) -> Any:  # noqa: ANN
         for folder in sorted(folders, key=len, reverse=True):
             if folder in value:
                 name = folders[folder]
-                found = rf"(?<![\w.-]){re.escape(folder)}(?:/|(?![\w.-]))"
+                # Also behind an option of a compiler: ``-I/usr/include``.
+                begins = r"(?:(?<![\w.-])|(?<=\s-[A-Z]))"
+                found = rf"{begins}{re.escape(folder)}(?:/|(?![\w.-]))"
                 value = re.sub(found, f"{name}/" if name else "", value)
         return value
     if isinstance(value, tuple):
