@@ -370,7 +370,7 @@ class _Took:
     def since(self) -> dict[str, float]:
         """Return both, and begin again."""
         before, self._last = self._last, self._now()
-        # Of a process that was killed, nobody knows what those had used that it had started.
+        # A killed process takes along the seconds of the processes that it had started.
         cpu, wall = (max(now - then, 0.0) for now, then in zip(self._last, before, strict=True))
         return {"cpu_s": round(cpu, 2), "wall_s": round(wall, 2)}
 

@@ -1,4 +1,4 @@
-"""What is prepared once for the releases that prepare it in every process, or not at all."""
+"""Our shortcuts of a first compile: older releases lack a precompiled header and a quick check."""
 
 from __future__ import annotations
 
