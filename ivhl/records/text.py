@@ -28,9 +28,7 @@ _JSON_ESCAPE: Final = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u....|.
 # "at 0x7f..." and folders make two equal texts differ between runs and machines.
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{6,}")
 # They also stand behind an option of a compiler without a space between: ``-I/usr/include/python``.
-_FOLDERS: Final = re.compile(
-    r"(?:(?<![\w./])|(?<=\s-[A-Z]))/(?:[^\s/:'\"]+/)+(?=[^\s/:'\"]+)"
-)
+_FOLDERS: Final = re.compile(r"(?:(?<![\w./])|(?<=\s-[A-Z]))/(?:[^\s/:'\"]+/)+(?=[^\s/:'\"]+)")
 
 
 def tidy(text: str, limit: int = 600) -> str:
