@@ -490,8 +490,12 @@ def _since(releases: Sequence[str], cells: Sequence[TableCell]) -> str:
     if len(same) == len(tried):  # nothing says since when
         return f"{word} in all {len(tried)} tried" if len(tried) > 1 else ""
     older = tried[len(same)][0]
-    is_next = releases.index(older) == releases.index(same[-1]) + 1
-    return f"{word} since {same[-1]}" if is_next else f"{word} in {same[-1]}, not in {older}"
+    first, last = releases.index(same[-1]), releases.index(same[0])
+    if releases.index(older) != first + 1:
+        return f"{word} in {same[-1]}, not in {older}"
+    if len(same) <= first - last:  # nothing is known of a release between
+        word = f"{word} in all {len(same)} tried"
+    return f"{word} since {same[-1]}"
 
 
 def _own_line(source: Source, python: str, releases: Sequence[str]) -> LibraryLine | None:

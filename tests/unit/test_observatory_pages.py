@@ -151,7 +151,11 @@ def test_a_line_says_since_which_release_its_newest_verdict_holds() -> None:
     ]  # fmt: skip
     assert keras.since == ""  # nothing says since when
     assert einops.since == "works in all 2 tried"
-    # Nobody knows what the releases between these two do.
+    # Nobody knows what the releases between do.
+    kinds = {"2.8.0": "failed", "2.9.1": "works", "2.12.1": "works"}
+    records += [make_observed("piq", torch=t, **VERDICTS[kind]) for t, kind in kinds.items()]
+    _, piq = table_view(libraries_of(records, ("timm", "piq")), source(), "3.12").lines
+    assert piq.since == "works in all 2 tried since 2.9.1"
     records.append(make_observed("roma", torch="2.12.1"))
     records.append(make_observed("roma", torch="2.8.0", **VERDICTS["failed"]))
     _, roma = table_view(libraries_of(records, ("timm", "roma")), source(), "3.12").lines
