@@ -13,7 +13,6 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import groupby
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any, Final
@@ -312,15 +311,13 @@ class Observatory:
 def _tried(
     work: LibraryInCell, place: Path, effort: Effort, *, network: bool
 ) -> Iterator[tuple[AskedCase, TargetTried]]:
-    """Yield what each question found; the processes of those that import alike share a start."""
-    for folder, questions in groupby(work.questions, key=lambda one: one.folder):
-        several = tuple(questions)
-        with Trials(
-            place, folder, effort, network=network, apart=True, forks=len(several) > 1
-        ) as trials:
-            for question in several:
-                shared = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-                yield question, trials.run(question.target, effort.deadline_s * shared)
+    """Yield what each question found. A file of a row shadows no package, so all find its folder."""
+    folder = next((one.folder for one in work.questions if one.folder is not None), None)
+    several = len(work.questions) > 1
+    with Trials(place, folder, effort, network=network, apart=True, forks=several) as trials:
+        for question in work.questions:
+            shared = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+            yield question, trials.run(question.target, effort.deadline_s * shared)
 
 
 def _name_of(lock: bytes) -> str:

@@ -211,9 +211,13 @@ def test_a_failure_names_its_places_and_a_target_after_it_works(
     observatory: Path, cell: Path
 ) -> None:
     pytest.importorskip("torch")
-    table(observatory, fails=of_file("fails"), good=of_file("good"))
+    installed = '{ target = "torch:sin", inputs = ["4"], asks = ["forward"] }'
+    table(observatory, fails=of_file("fails"), good=of_file("good"), sin=installed)
     found, _ = ask(observatory)
     assert left_behind(observatory) == set()
+    assert found["sin"].status == "works"
+    # A process that ends between two cases would take the seconds of both along.
+    assert min(one.cpu_s for one in found.values()) > 0
     assert found["fails"].failure.phase == "compile"
     assert found["fails"].failure.where.startswith("functions/demo_cases.py:")
     assert found["fails"].failure.frame.startswith("torch/")
