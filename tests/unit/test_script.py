@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import venv
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -363,6 +364,28 @@ def test_a_fork_does_not_answer_for_the_script(tmp_path: Path) -> None:
     )
     assert seen is not None
     assert "exception" not in seen
+
+
+def test_a_check_of_instructions_needs_no_torch(tmp_path: Path) -> None:
+    venv.create(tmp_path, with_pip=False)
+    (packages,) = tmp_path.glob("lib/python3*/site-packages")
+    library = packages / "torch" / "lib" / "libtorch.so"
+    library.parent.mkdir(parents=True)
+    subprocess.run(["g++", "-shared", "-x", "c++", "/dev/null", "-o", library], check=True)
+    (packages / "torch" / "__init__.py").write_text("raise SystemExit('torch')")
+    (packages / f"{observer.MODULE}.py").write_bytes((SHIPPED / "observer.py").read_bytes())
+    (packages / f"{observer.MODULE}.pth").write_text(observer.PTH)
+
+    def ended(code: str) -> tuple[int, str]:
+        command = [tmp_path / "bin" / "python", "-c", code]
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        return run.returncode, run.stderr
+
+    assert ended(f'{observer.CHECK}{library}")\n') == (0, "")
+    # What does not load is what Inductor's own code says of it, and all other code is as it was.
+    assert ended(f'{observer.CHECK}{packages}/missing.so")\n') == (1, "torch\n")
+    assert ended(f'import torch; print("{library}")') == (1, "torch\n")
+    assert ended("") == (0, "")
 
 
 def test_graph_breaks_and_recompiles_are_those_of_dynamo(tmp_path: Path) -> None:
