@@ -209,6 +209,16 @@ def message_of(error: BaseException, limit: int = 2000) -> str:
     return text[:limit]
 
 
+def headline(message: str) -> str:
+    """Return the first line of a message, and the next one if the first ends with a colon.
+
+    PyTorch writes ``backend='inductor' raised:`` or ``Failed running call_method sin(...):``, and
+    the error below it.
+    """
+    first, _, rest = message.strip().partition("\n")
+    return f"{first} {headline(rest)}" if first.endswith(":") and rest else first
+
+
 def place_of(error: BaseException) -> str:
     """Return ``file:line`` of the innermost frame outside torch, Python and the harness, or ``""``.
 

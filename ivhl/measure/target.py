@@ -31,6 +31,7 @@ from ivhl.measure.failures import (
     CaseError,
     exit_error,
     frame_of,
+    headline,
     message_of,
     own_place_of,
     qualified_name,
@@ -853,8 +854,8 @@ def _second_shape(
     try:
         found = _compared(_bound(compiled, guess)())
     except Exception as error:  # noqa: BLE001  (a result)
-        told = f"{qualified_name(error)}: {message_of(error)}"
-        return {"inputs": str(guess), "failure": told.partition("\n")[0]}
+        told = f"{qualified_name(error)}: {headline(message_of(error))}"
+        return {"inputs": str(guess), "failure": told}
     again = sum(convert_frame_counts().values()) - before
     seen = {"inputs": str(guess), "recompiles": again, "varies": varies}
     if varies:

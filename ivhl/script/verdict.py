@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ivhl.measure.failures import number
+from ivhl.measure.failures import headline, number
 from ivhl.measure.target_spec import OFF
 from ivhl.tracker.support.compat import STATUS_OF
 from ivhl.tracker.support.messages import dynamo_id
@@ -39,8 +39,7 @@ def first_line(tried: TargetTried) -> str:
     failure = tried.found.get("failure")
     if failure is not None:
         kind = f"{failure['exception'].rpartition('.')[2]}: " if failure["exception"] else ""
-        # The next line has the error that a backend raised.
-        message = failure["message"].replace(" raised:\n", " raised: ", 1).partition("\n")[0]
+        message = headline(failure["message"])
         if failure["exception"] == "ModuleNotFoundError":  # there is no project here
             message = message.partition(";")[0]
             is_package = "." not in message  # and no module of one that is there

@@ -14,6 +14,7 @@ from ivhl.measure.failures import (
     CaseError,
     classify,
     frame_of,
+    headline,
     lacks,
     message_of,
     own_place_of,
@@ -124,6 +125,23 @@ def test_an_error_of_cleaning_up_does_not_hide_the_cause() -> None:
     assert classify(error, "compile") == "backend_compile"
     assert qualified_name(error) == "torch._dynamo.exc.BackendCompilerFailed"
     assert message_of(error) == "backend='inductor' raised: stride(-1) must be 1"
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        ("boom\n\nfrom user code:\n  x", "boom"),
+        (
+            "backend='inductor' raised:\nLoweringException: x\n  target: y",
+            "backend='inductor' raised: LoweringException: x",
+        ),
+        ("Failed running call_method f(*(3,)):\n \n", "Failed running call_method f(*(3,)):"),
+        ("raised:\nRuntimeError:\nx\ny", "raised: RuntimeError: x"),
+        ("", ""),
+    ],
+)
+def test_a_line_of_a_message_is_whole(message: str, line: str) -> None:
+    assert headline(message) == line
 
 
 def test_an_error_of_the_harness_says_what_it_says_whatever_it_was_raised_from() -> None:

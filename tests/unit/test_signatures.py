@@ -271,6 +271,12 @@ def test_a_failure_of_a_larger_batch_has_the_cause_of_a_first_call() -> None:
     )
     (signature,) = signatures_of([made(status="failed", why=why, second=None)])
     assert signature.cause.text == "DynamicOutputShapeException: aten._unique2.default"
+    why = (
+        "failed with inputs 3,64: torch._dynamo.exc.TorchRuntimeError: Failed running call_method "
+        "fill_diagonal_(*(FakeTensor(..., size=(3, 3)), 0), **{}): unsupported: fill_diagonal_"
+    )
+    (before,) = signatures_of([made(status="failed", why=why, second=None)])
+    assert before.cause.text == "unsupported: fill_diagonal_"
     off = "wrong with inputs 3,64: off by 0.31"
     (wrong,) = signatures_of([made(status="wrong", why=off)])
     assert (wrong.cause.text, wrong.name) == ("off by #", "wrong-liba-small")

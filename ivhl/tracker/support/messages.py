@@ -16,7 +16,7 @@ from ivhl.tracker.wording import lines_of
 _ID: Final = re.compile(r"/(gb\d{4})\.html")
 # What PyTorch puts around an error: before it, or up to 2.5 on a line of its own.
 _AROUND: Final = re.compile(
-    r"backend=\S+ raised:\s*|C\+\+ compile error:?\s*|Failed running .*\):$"
+    r"backend=\S+ raised:\s*|C\+\+ compile error:?\s*|Failed running .*?\):(?:\s+|$)"
     r"|\b(?:\w+\.)*(?:BackendCompilerFailed|InductorError|LoweringException|CppCompileError"
     r"|TorchRuntimeError|Unsupported):(?:\s+|$)"
 )
