@@ -5,10 +5,10 @@ puts it into ``observatory/checked/LIBRARY-CASE-ASK.py``. The script makes the t
 eagerly in float32 and in float64, compiles it, and prints how far each is from the others, or the
 exception. Its exit status is 1 if compiled code is wrong, 2 if it raises, else 0.
 
-``python -m studies.checked --draw 10`` draws a tenth of what works, takes all that is wrong or fails
-where it is compiled, runs the script of each in an environment of both locks of its record, and adds
-a line to ``observatory/checked/outcomes.csv``: what was recorded, and how the script ended.
-``--signatures 10`` does so with a record of each of the ten signatures that most libraries show.
+``python -m studies.checked --draw 10`` draws a tenth of what works, takes a record of each signature
+that is wrong or fails where it is compiled, runs the script of each in an environment of both locks
+of its record, and adds a line to ``observatory/checked/outcomes.csv``: what was recorded, and how
+the script ended. ``--signatures 10`` does so with the ten signatures that most libraries show.
 Both agree only if PyTorch logs as many graph breaks as were recorded.
 """
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
 
     from ivhl.observatory.record import Observed
+    from ivhl.observatory.signatures import Signature
 
 OBSERVATORY: Final = Path(__file__).parents[1] / "observatory"
 _SCRIPT: Final = '''\
@@ -294,27 +295,34 @@ _HEAD: Final = (
 )
 
 
-def drawn(records: Iterable[Observed], percent: int, seed: int) -> list[Observed]:
-    """Return a share of the records that work, and all that are wrong or fail when compiled."""
+def drawn(
+    records: Iterable[Observed], percent: int, seed: int, known: Container[tuple[str, ...]] = ()
+) -> list[Observed]:
+    """Return a share of the records that work, and one of each failure of which none is known."""
     every = sorted(records, key=lambda record: record.key)
     works = [record for record in every if record.status == "works"]
     fails = [
-        record
-        for record in every
-        if record.status in ("wrong", "failed")
-        and (record.failure is None or record.failure.phase in ("compile", "accuracy"))
+        signature
+        for signature in signatures_of(every)
+        if signature.cause.kind in ("wrong", "failed")
+        and signature.cause.phase in ("", "compile", "accuracy")
+        and not any(_about(record) in known for record in signature.records)
     ]
     # By its key, so that further records change nothing of what was drawn.
     draws = ((hashlib.sha256(f"{seed} {one.key}".encode()).digest()[0], one) for one in works)
-    return [*(one for draw, one in draws if draw * 100 < percent * 256), *fails]
+    return [*(one for draw, one in draws if draw * 100 < percent * 256), *cheapest(fails)]
 
 
 def most_shared(records: Iterable[Observed], number: int) -> list[Observed]:
-    """Return the cheapest record of the last release of each signature that most libraries show."""
-    signatures = sorted(signatures_of(records), key=lambda one: -len(one.libraries))
+    """Return a record of each signature that most libraries show."""
+    return cheapest(sorted(signatures_of(records), key=lambda one: -len(one.libraries))[:number])
+
+
+def cheapest(signatures: Iterable[Signature]) -> list[Observed]:
+    """Return the cheapest record of the last release of each signature."""
     found = [
         min((r for r in one.records if r.torch == one.last), key=lambda record: record.cpu_s)
-        for one in signatures[:number]
+        for one in signatures
     ]
     return list({one.key: one for one in found}.values())
 
@@ -361,15 +369,27 @@ def logged_breaks(log: str) -> int:
     return len(events) - sum(same)
 
 
+def _about(record: Observed) -> tuple[str, ...]:
+    """Return the fields of a line of the outcomes that say which record it checks."""
+    return (
+        *(record.library, record.version or "", record.case, record.ask, record.cell),
+        *(record.status, record.at),
+    )
+
+
+def known_lines(observatory: Path) -> set[tuple[str, ...]]:
+    """Return which records have a line in ``checked/outcomes.csv``."""
+    path = observatory / "checked" / "outcomes.csv"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return {tuple(line[name] for name in _HEAD[:7]) for line in csv.DictReader(lines)}
+
+
 def check(
     records: Iterable[Observed], observatory: Path, known: Container[tuple[str, ...]]
 ) -> Iterator[tuple[str, ...]]:
     """Run the script of each record that is not known; yield a line of the outcomes for each."""
     for record in records:
-        about = (
-            *(record.library, record.version or "", record.case, record.ask, record.cell),
-            *(record.status, record.at),
-        )
+        about = _about(record)
         if about in known:
             continue
         try:
@@ -385,10 +405,8 @@ def check(
 def check_chosen(records: Iterable[Observed], observatory: Path) -> int:
     """Check records that have no line yet, and add theirs; return how many disagree."""
     path = observatory / "checked" / "outcomes.csv"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    known = {tuple(line[name] for name in _HEAD[:7]) for line in csv.DictReader(lines)}
     disagree = 0
-    for line in check(records, observatory, known):
+    for line in check(records, observatory, known_lines(observatory)):
         with path.open("a", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             if not file.tell():
@@ -413,7 +431,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         given.observatory / "records", lambda text: print(text, file=sys.stderr)
     )
     if given.draw is not None:
-        chosen = drawn(records.values(), given.draw, given.seed)
+        chosen = drawn(records.values(), given.draw, given.seed, known_lines(given.observatory))
         return 1 if check_chosen(chosen, given.observatory) else 0
     if given.signatures is not None:
         chosen = most_shared(records.values(), given.signatures)

@@ -12,7 +12,7 @@ import pytest
 from ivhl.errors import SpecError
 from ivhl.observatory.record import append
 from studies import checked
-from studies.checked import drawn, logged_breaks, main, script_of
+from studies.checked import _about, drawn, logged_breaks, main, script_of
 from tests.unit.test_signatures import made
 
 if TYPE_CHECKING:
@@ -126,14 +126,15 @@ def test_the_script_tells_right_wrong_and_failing_apart(  # noqa: PLR0917  (a ta
         assert "compiled-float64" in done.stdout
 
 
-def test_of_what_works_a_share_is_drawn_and_all_that_is_wrong_or_fails_when_compiled() -> None:
+def test_of_what_works_a_share_is_drawn_and_one_of_each_failure_when_compiled() -> None:
     failure = {"phase": "compile", "class": "compile", "exception": "", "message": "m"}
     failure |= {"where": "", "frame": ""}
     works = [made(case=f"c{number}", status="works") for number in range(40)]
     records = [
         *works,
         made(case="bad", status="wrong"),
-        made(case="fails", status="failed", failure=failure),
+        made(case="fails", status="failed", failure=failure, cpu_s=3.0),
+        made(case="fails as well", status="failed", failure=failure, cpu_s=4.0),
         made(case="absent", status="failed", failure=failure | {"phase": "import"}),
     ]
     found = drawn(records, 20, seed=1)
@@ -141,6 +142,9 @@ def test_of_what_works_a_share_is_drawn_and_all_that_is_wrong_or_fails_when_comp
     assert 2 <= len(found[:-2]) <= 20
     assert {one.status for one in found[:-2]} == {"works"}
     assert found == drawn(records[::-1], 20, seed=1)
+    # A failure is checked once, by whichever record.
+    (checked_one,) = (record for record in records if record.case == "fails as well")
+    assert drawn(records, 20, 1, {_about(checked_one)}) == found[:-1]
     assert found[:-2] != drawn(records, 20, seed=2)[:-2]
     # A later record changes no earlier draw.
     later = drawn([*records, made(case="later", status="works")], 20, seed=1)
