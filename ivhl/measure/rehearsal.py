@@ -18,6 +18,7 @@ from ivhl.errors import counted
 from ivhl.measure.case import Measurement, class_of
 from ivhl.measure.failures import (
     CaseError,
+    headline,
     is_of_harness,
     message_of,
     number,
@@ -92,7 +93,7 @@ def attempt(job: Job, journal: Spoken) -> int:
             return FAILED
         print_traceback(error)
         where = f" ({place})" if (place := place_of(error)) else ""
-        told = f"{qualified_name(error)}: {message_of(error).splitlines()[0]}{where}"
+        told = f"{qualified_name(error)}: {headline(message_of(error))}{where}"
         print(f"{class_of(error, journal.phase, job)} in phase {journal.phase}: {told}")
         return FAILED
     journal.end()

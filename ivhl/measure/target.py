@@ -472,7 +472,8 @@ def guess_of() -> Guess:
             arguments, keywords = _drawn(guess)
             _call_quietly(found, arguments, keywords)
         except Exception as error:  # noqa: BLE001  (the next guess may do)
-            tried.append(f"{guess} ({guess.source}): {message_of(error).splitlines()[0][:120]}")
+            why = headline(message_of(error)) or qualified_name(error)
+            tried.append(f"{guess} ({guess.source}): {why[:120]}")
         else:
             return guess
     raise TargetError(

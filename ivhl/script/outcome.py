@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from ivhl.measure.failures import BY_TYPE
+from ivhl.measure.failures import BY_TYPE, headline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -67,8 +67,8 @@ class ScriptOutcome:
 
     @property
     def first_line(self) -> str:
-        """The first line of the message."""
-        return self.message.partition("\n")[0].strip()
+        """The line of the message that says what is wrong."""
+        return headline(self.message)
 
     @property
     def has_run(self) -> bool:

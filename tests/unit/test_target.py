@@ -118,6 +118,11 @@ def images(x):
     assert x.ndim == 4
     return x
 
+def silent(x):
+    if x.ndim != 4:
+        raise ValueError
+    return x
+
 def noise(x):
     return x + torch.rand_like(x)
 
@@ -271,6 +276,9 @@ def test_inputs_that_are_given_are_taken(use: Any) -> None:  # noqa: ANN401
     assert (first.shape, first.dtype, second.dtype) == ((4,), torch.float64, torch.bool)
     use("images")
     with pytest.raises(TargetError, match=r"cannot be guessed.*--input 8,64"):
+        guess_of()
+    use("silent")
+    with pytest.raises(TargetError, match=r"cannot be guessed.*\n.*\): ValueError"):
         guess_of()
     use("Needs")
     with pytest.raises(TargetError, match=r"needs arguments.*Needs\(\.\.\.\)"):
