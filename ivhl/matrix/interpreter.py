@@ -61,9 +61,9 @@ def find_interpreter(root: Path, python: str, *, install: bool = True) -> Interp
     looked: list[str] = []
     tried: set[Path] = set()
     for place, candidate in _candidates(root, python, looked, install=install):
-        if candidate in tried:
+        if candidate.resolve() in tried:
             continue
-        tried.add(candidate)
+        tried.add(candidate.resolve())
         found, why_not = _probe(root, candidate, python)
         if found is not None:
             return found
@@ -96,21 +96,24 @@ def _candidates(
     root: Path, python: str, looked: list[str], *, install: bool
 ) -> Iterator[tuple[str, Path]]:
     """Yield executables to try, cheapest first; add places without any to ``looked``."""
-    folders = list(dict.fromkeys(os.environ.get("PATH", "").split(os.pathsep)))
-    on_path = [
-        Path(folder, name)
-        for name in (f"python{python}", "python3")
-        for folder in folders
-        if folder and os.access(Path(folder, name), os.X_OK)
-    ]
-    yield from (("PATH", path) for path in on_path)
-    if not any(path.name != "python3" for path in on_path):
+    shims = [versions.with_name("shims") for versions in _pyenv_folders()]
+    parts = dict.fromkeys(os.environ.get("PATH", "").split(os.pathsep))
+    folders = [Path(part) for part in parts if part]
+
+    def on_path(name: str) -> Iterator[tuple[str, Path]]:
+        paths = (folder / name for folder in folders if folder not in shims)
+        return (("PATH", path) for path in paths if os.access(path, os.X_OK))
+
+    named = list(on_path(f"python{python}"))
+    yield from named
+    if not named:
         looked.append(f"PATH: no python{python} in its {counted(len(folders), 'folder')}")
     for versions in _pyenv_folders():
         in_pyenv = list(_pyenv_versions(root, versions, python))
         yield from (("pyenv", path) for path in in_pyenv)
         if not in_pyenv:
             looked.append(f"pyenv: no version {python} in {versions}")
+    yield from on_path("python3")
     yield from _from_uv(root, python, looked)
     if install:
         # Without --no-bin, uv puts a link into the user's ~/.local/bin.
@@ -151,8 +154,8 @@ def _uv(arguments: list[str], root: Path) -> tuple[bool, str]:
 
 
 def _pyenv_folders() -> Iterator[Path]:
-    # Not by the pyenv command: its shims work only where a .python-version lists the version, and
-    # the command may be missing although its Pythons are installed.
+    # Not by the pyenv command: its shims take half a second each and work only where a
+    # .python-version lists the version, and it may be missing although its Pythons are installed.
     folders = [Path(text) for text in [os.environ.get("PYENV_ROOT", "")] if text]
     for folder in dict.fromkeys([*folders, Path.home() / ".pyenv"]):
         yield folder / "versions"

@@ -71,6 +71,15 @@ def test_a_failing_shim_is_skipped(tmp_path: Path, bare_machine: Path) -> None:
     assert find_interpreter(tmp_path, THIS).path == REAL
 
 
+def test_a_shim_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shims, run = tmp_path / "pyenv" / "shims", tmp_path / "run"
+    script(shims / f"python{THIS}", f': >{run}; exec "{REAL}" "$@"')
+    monkeypatch.setenv("PATH", f"{shims}{os.pathsep}{os.environ['PATH']}")
+    link(tmp_path / "pyenv" / "versions" / FULL / "bin" / "python")
+    assert find_interpreter(tmp_path, THIS).path == REAL
+    assert not run.exists()
+
+
 def test_pyenv_in_the_home_folder_is_found_without_its_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
