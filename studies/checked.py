@@ -75,16 +75,19 @@ def make():
     return made.train(STEP) if isinstance(made, torch.nn.Module) else made
 
 
-def inputs(dtype):
-    """Return positional inputs and those by name, of one seed; floats in this dtype."""
+# Positional inputs and those by name. All batches are called in turn, and the last one is judged.
+BATCHES = [{batches}]
+
+
+def inputs(dtype, batch):
+    """Return the inputs of a batch, drawn with one seed; floats in this dtype."""
     torch.manual_seed(1)
 
     def cast(x):
         x = x.to(dtype) if torch.is_tensor(x) and x.is_floating_point() else x
         return x.requires_grad_() if STEP and torch.is_tensor(x) and x.is_floating_point() else x
 
-    arguments = [{arguments}]
-    named = {{{named}}}
+    arguments, named = batch()
     return [cast(x) for x in arguments], {{name: cast(x) for name, x in named.items()}}
 
 
@@ -108,11 +111,13 @@ def run(dtype, compiled):
     is_model = isinstance(function, torch.nn.Module)
     if is_model:
         function = function.to(dtype)
-    arguments, named = inputs(dtype)
-    torch.manual_seed(2)
-    before = torch.get_rng_state()
-    with torch.set_grad_enabled(STEP):
-        outputs = (torch.compile(function) if compiled else function)(*arguments, **named)
+    call = torch.compile(function) if compiled else function
+    for batch in BATCHES:
+        arguments, named = inputs(dtype, batch)
+        torch.manual_seed(2)
+        before = torch.get_rng_state()
+        with torch.set_grad_enabled(STEP):
+            outputs = call(*arguments, **named)
     found = dict(tensors(outputs))
     if STEP:
         draws = torch.Generator().manual_seed(3)
@@ -206,7 +211,9 @@ def script_of(record: Observed, functions: Path = Path("../functions")) -> str:
                 f"{record.library}: {module!r} is no module", hint="correct the row of the case"
             )
         imports = f"from {module} import {', '.join(_free_names(expression))}\n"
-    arguments, named = _inputs(record)
+    batches = [record.inputs or ""]
+    if record.failure is None and record.status != "works" and record.second:
+        batches.append(record.second.inputs)
     about = ("library", "version", "case", "ask", "status", "cell", "python", "torch", "why")
     return _SCRIPT.format(
         **{name: _plain(str(getattr(record, name))) for name in about},
@@ -216,8 +223,7 @@ def script_of(record: Observed, functions: Path = Path("../functions")) -> str:
         imports=imports,
         step=record.ask == "step",
         expression=expression,
-        arguments=_lines(arguments),
-        named=_lines(f"{json.dumps(name)}: {source}" for name, source in named.items()),
+        batches=_lines(_batch(record, inputs) for inputs in batches),
     )
 
 
@@ -227,8 +233,7 @@ def _plain(text: str) -> str:
 
 
 def _lines(values: Iterable[str]) -> str:
-    lines = "".join(f"        {value},\n" for value in values)
-    return f"\n{lines}    " if lines else ""
+    return "\n" + "".join(f"    {value},\n" for value in values)
 
 
 def _free_names(expression: str) -> list[str]:
@@ -252,15 +257,15 @@ def _in_file(expression: str) -> str:
     return ast.unparse(ast.fix_missing_locations(Named().visit(tree)))
 
 
-def _inputs(record: Observed) -> tuple[list[str], dict[str, str]]:
-    """Return the source of each input, by position and by name.
+def _batch(record: Observed, inputs: str) -> str:
+    """Return the source of a function that draws the inputs, by position and by name.
 
     Raises:
-        SpecError: If the record has none, or an input is neither a tensor nor a literal.
+        SpecError: If there are none, or an input is neither a tensor nor a literal.
     """
     arguments: list[str] = []
-    named: dict[str, str] = {}
-    for text in (record.inputs or "").split("; "):
+    named: list[str] = []
+    for text in inputs.split("; "):
         name, is_named, value = text.partition("=")
         if not is_named or not name.isidentifier():
             name, value = "", text
@@ -271,15 +276,15 @@ def _inputs(record: Observed) -> tuple[list[str], dict[str, str]]:
                 source = repr(ast.literal_eval(value))
             except (SyntaxError, ValueError) as error:
                 raise SpecError(
-                    f"{record.library} {record.case} in {record.cell}: inputs {record.inputs!r}: "
+                    f"{record.library} {record.case} in {record.cell}: inputs {inputs!r}: "
                     f"{value!r} cannot be drawn again",
                     hint="take another cell, or correct the script that another one gives",
                 ) from error
         if name:
-            named[name] = source
+            named.append(f"{json.dumps(name)}: {source}")
         else:
             arguments.append(source)
-    return arguments, named
+    return f"lambda: ([{', '.join(arguments)}], {{{', '.join(named)}}})"
 
 
 _NAMES: Final = ("LIBRARY", "CASE", "ASK", "CELL")
@@ -398,7 +403,9 @@ def check(
             print(f"{' '.join(about[:5])}: not checked: {error}", file=sys.stderr)
             continue
         recorded = breaks_of(record)
-        agrees = status == _ENDS[record.status] and (status != 0 or recorded == breaks)
+        crashed = record.failure is not None and record.failure.failure_class == "crash"
+        ends = status < 0 if crashed else status == _ENDS[record.status]
+        agrees = ends and (status != 0 or recorded == breaks)
         yield (*about, f"{status}", "yes" if agrees else "no", says, f"{recorded}", f"{breaks}")
 
 

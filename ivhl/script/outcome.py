@@ -26,6 +26,8 @@ _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 # As Python writes the place of an object; a checksum in hexadecimal stays.
 _ADDRESS: Final = re.compile(r"(?<=\bat )0x[0-9a-fA-F]+")
 _FOLDERS: Final = re.compile(r"(?<![\w./])/(?:[^\s/:'\"]+/)+(?=[^\s/:'\"]+)")
+# Where memory is corrupt, chance says when a process ends, by which signal, and what it has printed.
+_CRASHES: Final = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,7 +97,7 @@ def signature(outcome: ScriptOutcome, releases: Sequence[str] = ()) -> tuple[str
     """
     kind = outcome.exception.rpartition(".")[2]
     return (
-        outcome.ending,
+        "crash" if outcome.ending in _CRASHES else outcome.ending,
         BY_TYPE.get(kind, kind),
         *(_NUMBER.sub("#", text) for text in _texts(outcome, releases)),
         outcome.left_out,
@@ -152,6 +154,8 @@ def _differing(one: Sequence[str], other: Sequence[str]) -> set[int]:
 
 def _texts(outcome: ScriptOutcome, releases: Sequence[str]) -> tuple[str, str]:
     """Return the message of an exception and what was printed, as far as they are compared."""
+    if outcome.ending in _CRASHES:
+        return "", ""
     # Each release words the messages of the compiler anew.
     kind = outcome.exception
     is_compilers = kind.startswith("torch.") or kind.rpartition(".")[2] in BY_TYPE

@@ -36,6 +36,9 @@ def constant(x):
 def detached(x):
     return x.detach() + 1 if torch.compiler.is_compiling() else x + 1
 
+def failing_larger(x):
+    return failing(x) if len(x) > 4 else x
+
 def failing(x):
     return x + 1 if not torch.compiler.is_compiling() else x @ torch.ones(1, 7)
 """
@@ -103,6 +106,7 @@ def test_the_newest_record_is_written_and_a_name_without_record_is_an_error(
             "eager float32 raises builtins.ValueError: no output depends",
         ),
         ("failing", "4,3", "forward", 2, "compiled float32 raises torch._dynamo.exc."),
+        ("failing_larger", "4,3", "forward", 2, "compiled float32 raises torch._dynamo.exc."),
     ],
 )
 def test_the_script_tells_right_wrong_and_failing_apart(  # noqa: PLR0917  (a table)
@@ -110,7 +114,11 @@ def test_the_script_tells_right_wrong_and_failing_apart(  # noqa: PLR0917  (a ta
 ) -> None:
     pytest.importorskip("torch", reason="runs the script")
     (tmp_path / "functions.py").write_text(FUNCTIONS, encoding="utf-8")
-    record = made(target=f"functions.py:{name}", inputs=inputs, ask=ask)
+    larger = {"inputs": "5,3", "recompiles": 1, "off": None}
+    status = "failed" if name == "failing_larger" else "works"
+    record = made(
+        target=f"functions.py:{name}", inputs=inputs, ask=ask, status=status, second=larger
+    )
     # Without Inductor: what the script compares is the same, and the C++ compiler is not needed.
     text = script_of(record, tmp_path).replace(
         "torch.compile(function)", 'torch.compile(function, backend="eager")'

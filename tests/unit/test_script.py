@@ -103,6 +103,13 @@ def test_outcomes_are_alike_if_a_reader_would_say_so(other: ScriptOutcome, alike
     assert are_alike(GOOD, other) is alike
 
 
+def test_a_process_that_corrupts_its_memory_crashes_anywhere() -> None:
+    early, late = replace(GOOD, ending="SIGSEGV", output=""), replace(GOOD, ending="SIGABRT")
+    assert are_alike(early, late)
+    assert noisy_numbers(early, late) == frozenset()
+    assert not are_alike(early, replace(early, ending="SIGKILL"))
+
+
 def test_exceptions_of_the_compiler_are_compared_by_class_and_others_by_message() -> None:
     old = ScriptOutcome(
         ending="exit 1", exception="torch._dynamo.exc.BackendCompilerFailed", message="a"
