@@ -20,7 +20,7 @@ LIMITS: Final = {
     "functions over 50 lines, in percent": 0.97,
     "rows of the glossary": 37,
     "words of README": 484,
-    "words of the documents": 34_880,
+    "words of the documents": 34_960,
 }
 
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from uv import find_uv_bin
 
+from ivhl.errors import InterpreterError
+from ivhl.matrix.interpreter import find_interpreter
 from studies.schemas import SCHEMAS
 
 if TYPE_CHECKING:
@@ -219,3 +221,16 @@ def test_reproducers_end_as_the_documents_say(
     outputs = [cell["outcome"]["output"] for cell in told["cells"]]
     assert old in outputs[0]
     assert new in outputs[1]
+
+
+@pytest.mark.full
+def test_a_function_without_a_docstring_has_its_first_constant(run: Callable[..., Any]) -> None:
+    try:
+        find_interpreter(Path.home(), "3.14", install=False)
+    except InterpreterError:
+        pytest.skip("needs Python 3.14")
+    code = (REPRODUCERS / "absent_docstring.py").read_text(encoding="utf-8")
+    told = run(code, options=("--torch", "2.15.0", "--python", "3.14"))[1]
+    assert told["differences"] == [["py3.13-torch2.15.0", "py3.14-torch2.15.0"]]
+    outputs = [cell["outcome"]["output"] for cell in told["cells"]]
+    assert outputs == ["eager 3.5\ncompiled 3.5\n", "eager 3.5\ncompiled 7.0\n"]

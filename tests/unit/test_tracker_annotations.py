@@ -78,6 +78,10 @@ SHOWN_BY_NO_RECORD = {
     "in-pytorch-251-to-271-a-compiled-group-norm-writes-outside-of-its-memory",
     "from-pytorch-251-to-2121-a-compiled-lookup-in-a-codebook-returns-wrong-indices",
     "from-pytorch-251-to-2121-compiled-code-loses-the-gradient-behind-to_dense",
+    (
+        "on-python-314-and-later-pytorch-2150-takes-the-first-constant-of-a-function-for-"
+        "its-docstring"
+    ),
     "up-to-pytorch-280-a-parameter-that-compiled-code-makes-of-a-copy-is-the-original",
     "since-pytorch-2121-an-optimizer-that-is-made-in-compiled-code-loses-what-it-set-first",
     "inductor-does-not-compile-nonzero-and-unique-of-an-empty-tensor-that-compiled-code-makes",
