@@ -231,6 +231,5 @@ def test_a_function_without_a_docstring_has_its_first_constant(run: Callable[...
         pytest.skip("needs Python 3.14")
     code = (REPRODUCERS / "absent_docstring.py").read_text(encoding="utf-8")
     told = run(code, options=("--torch", "2.15.0", "--python", "3.14"))[1]
-    assert told["differences"] == [["py3.13-torch2.15.0", "py3.14-torch2.15.0"]]
     outputs = [cell["outcome"]["output"] for cell in told["cells"]]
     assert outputs == ["eager 3.5\ncompiled 3.5\n", "eager 3.5\ncompiled 7.0\n"]
