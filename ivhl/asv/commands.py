@@ -24,8 +24,8 @@ from asv.util import ProcessError, UserError
 
 from ivhl.asv.configuration import HTML, SCRATCH, SUITE, load_configuration
 from ivhl.asv.files import OwnSuite, write_foreign, write_places
+from ivhl.asv.graphs import add_verdicts
 from ivhl.asv.site import check_replaceable, join_asv_site
-from ivhl.asv.verdicts import add_verdicts
 from ivhl.errors import IvhlError
 from ivhl.git import find_commit, published_branches
 from ivhl.matrix.project import find_root

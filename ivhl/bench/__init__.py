@@ -14,9 +14,8 @@ from ivhl.asv.files import write_machine
 from ivhl.asv.machine import asv_machine, save_machine
 from ivhl.asv.run import log_of, run_asv
 from ivhl.bench.checks import check_device, check_machine, check_room, those_that_fit
-from ivhl.bench.progress import Display
+from ivhl.bench.progress import Display, RunState
 from ivhl.bench.request import Done
-from ivhl.bench.state import RunState
 from ivhl.bench.warm import warm_cells
 from ivhl.bench.work import list_work, records_at, take_shard
 from ivhl.errors import IvhlError, ResultsError, UnknownNameError, counted

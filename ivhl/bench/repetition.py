@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import ivhl
 from ivhl.bench.experiment import Runs
-from ivhl.bench.request import Request
-from ivhl.bench.selection import Selection
+from ivhl.bench.request import Request, Selection
 from ivhl.errors import IvhlError, LockError, ResultsError, SpecError
 from ivhl.git import clone_at, commits_there, lock_texts, texts_of
 from ivhl.machine.identity import this_machine

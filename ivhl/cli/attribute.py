@@ -25,12 +25,14 @@ from ivhl.tracker.causes.attribution import (
     FACTOR_WORDS,
     Treatment,
     attribute,
+    disturbed_by,
+    factorial,
     judge_together,
     not_matched,
     overall,
     overall_local,
+    recorded_corners,
 )
-from ivhl.tracker.causes.factorial import disturbed_by, factorial, recorded_corners
 from ivhl.tracker.causes.interaction import at_each_setting, is_everywhere, reported
 from ivhl.tracker.changes.comparable import builds_beside
 from ivhl.tracker.store.index import open_index

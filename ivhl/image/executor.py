@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from ivhl.asv.run import log_of
 from ivhl.bench import write_record
-from ivhl.bench.progress import Display
-from ivhl.bench.state import RunState
+from ivhl.bench.progress import Display, RunState
 from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.check import first_mistake, not_locked
 from ivhl.git import find_commit

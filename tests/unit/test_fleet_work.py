@@ -21,8 +21,7 @@ from typer.testing import CliRunner
 import ivhl.bench
 from ivhl.asv.configuration import write_configuration
 from ivhl.bench import bench, cases_of_cells
-from ivhl.bench.request import Request
-from ivhl.bench.selection import Selection
+from ivhl.bench.request import Request, Selection
 from ivhl.bench.work import (
     Shard,
     Work,
@@ -556,7 +555,7 @@ def test_nothing_to_do_is_an_empty_matrix(root: Path) -> None:
 def test_more_jobs_than_github_starts_are_refused(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ivhl.bench.jobs._GITHUB_JOBS", 3)
+    monkeypatch.setattr("ivhl.bench.work._GITHUB_JOBS", 3)
     with pytest.raises(SpecError, match=r"may have at most 3 jobs \(got 4\)"):
         invoke(root, CliRunner(), "matrix", "--format", "github")
 

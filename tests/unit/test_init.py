@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from ivhl.cli import app
 from ivhl.errors import LockError, SpecError
-from ivhl.init import installed
+from ivhl.init import plan as planning
 from ivhl.init.declare import declaration
 from ivhl.init.files import write_changes
 from ivhl.init.plan import make_plan, write_plan
@@ -152,17 +152,17 @@ def test_a_workflow_is_pinned_to_the_commit_that_was_installed(
     """A wheel in a project's own environment is not of the project's commit."""
     root = project(tmp_path / "a b", {"ivhl/x.py": ""})
     text = json.dumps(source).replace("CLONE", root.as_uri()).replace("INSIDE", f"{root}/ivhl")
-    monkeypatch.setattr(installed, "__file__", str(root / ".venv" / "lib" / "init" / "x.py"))
+    monkeypatch.setattr(planning, "__file__", str(root / ".venv" / "lib" / "init" / "x.py"))
     monkeypatch.setattr(
-        installed, "distribution", lambda _: SimpleNamespace(read_text=lambda _: text)
+        planning, "distribution", lambda _: SimpleNamespace(read_text=lambda _: text)
     )
     if not expected:
         with pytest.raises(SpecError, match="commit of the installed ivhl is not known") as raised:
-            installed.installed_commit()
+            planning.installed_commit()
         assert "pip install git+https" in str(raised.value.hint)
         return
     head = git(root, "rev-parse", "HEAD") if expected == "HEAD" else expected
-    assert installed.installed_commit() == head
+    assert planning.installed_commit() == head
 
 
 def test_a_project_of_setuptools_old_form_is_named_in_a_new_pyproject(

@@ -203,7 +203,7 @@ def test_results_that_became_a_link_after_git_had_their_files_are_named_as_a_lin
 WRITES = {
     "cli/bisection.py": 1,  # its log in .asv
     "cli/screen.py": 1,  # --output
-    "fleet/merge.py": 1,  # behind `without_links`
+    "fleet/bring.py": 1,  # behind `without_links`
     "init/plan.py": 3,  # the temporary folder in which it locks
     "matrix/locks.py": 3,  # temporary folders, and a lock beside the one just written
     "matrix/releases.py": 1,  # temporary folders

@@ -14,7 +14,7 @@ from ivhl.bench.experiment.evidence import (
     difference_in_turns,
     expected_noise,
 )
-from ivhl.bench.selection import Selection
+from ivhl.bench.request import Selection
 from ivhl.errors import IvhlError, LockError
 from ivhl.matrix.locks import lock_state
 from ivhl.records.age import recorded_rank
