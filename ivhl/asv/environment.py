@@ -333,7 +333,7 @@ def settings_of(conf: Any, root: Path) -> Settings:  # noqa: ANN401
     """Return the settings of this run; under plain ``asv run`` make them, all by default."""
     if VARIABLE not in os.environ:
         path = root / ".asv" / "settings.json"
-        machine = this_machine(KNOWN.get("machine", os.uname().nodename))
+        machine = this_machine(KNOWN.get("machine"))
         results = results_of(conf).resolve()
         if KNOWN:  # `ivhl try` makes a cell, and writes nothing into the results
             write_machine(results, machine.name, asv_machine(machine))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from dataclasses import replace
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ivhl.bench.request import Executor, Request
+    from ivhl.bench.request import Request
     from ivhl.matrix.locks import LockState
     from ivhl.matrix.spec import CellSpec, Matrix
     from ivhl.measure.effort import Effort
@@ -50,19 +49,19 @@ if TYPE_CHECKING:
 WORTH_A_LOOK = 8
 
 
-class Native:
-    """This machine itself, through asv."""
+class Executor:
+    """Installs cells and measures in them: on this machine itself, through asv."""
 
     def machine(self, request: Request) -> Machine:
-        """Return this machine.
+        """Return the machine that the records describe.
 
         Raises:
             SpecError: If its name cannot be a folder name.
         """
-        return this_machine(request.machine or os.uname().nodename)
+        return this_machine(request.machine)
 
     def check(self, settings: Settings, python: str) -> Settings:
-        """Return the settings with the interpreter of the Python.
+        """Return the settings completed for this executor: with the interpreter of the Python.
 
         Raises:
             InterpreterError: If this machine lacks the interpreter.
@@ -74,7 +73,7 @@ class Native:
         return replace(settings, interpreters={python: str(interpreter.path)})
 
     def prepare(self, settings: Settings, locks: Sequence[LockState], console: Console) -> None:
-        """See ``warm_cells``."""
+        """Do for all cells at once what would otherwise delay each of them (``warm_cells``)."""
         warm_cells(settings, locks, console)
 
     def measure(
@@ -125,7 +124,7 @@ def bench(request: Request, console: Console, executor: Executor | None = None) 
         ResultsError: If the results cannot be written; records written before stay.
     """
     began = time.monotonic()
-    executor = executor or Native()
+    executor = executor or Executor()
     root, device = request.root, request.effort.device
     machine = executor.machine(request)
     matrix = load_matrix(root / MATRIX)
@@ -232,9 +231,7 @@ def asks_first(request: Request, executor: Executor) -> bool:
     """
     effort = request.effort
     again = effort.force or effort.cold or effort.flags or request.base is not None
-    return (
-        effort.is_timed and not again and effort.device == "cpu" and isinstance(executor, Native)
-    )
+    return effort.is_timed and not again and effort.device == "cpu" and type(executor) is Executor
 
 
 def without_record(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from ivhl.errors import SpecError
 from ivhl.measure.effort import Effort
@@ -13,13 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from rich.console import Console
-
     from ivhl.bench.work import Shard
-    from ivhl.matrix.locks import LockState
     from ivhl.matrix.spec import CellSpec, Tier
-    from ivhl.measure.settings import Settings
-    from ivhl.records.record import Machine
     from ivhl.workload import Case, Workload
 
 
@@ -163,27 +158,3 @@ class Done:
     missing: tuple[str, ...]
     log: Path
     seconds: float
-
-
-class Executor(Protocol):
-    """Installs cells and measures in them: on this machine itself, or in containers."""
-
-    def machine(self, request: Request) -> Machine:
-        """Return the machine that the records describe."""
-
-    def check(self, settings: Settings, python: str) -> Settings:
-        """Raise if the settings cannot work here; return them completed for this executor."""
-
-    def prepare(self, settings: Settings, locks: Sequence[LockState], console: Console) -> None:
-        """Do for all cells at once what would otherwise delay each of them."""
-
-    def measure(
-        self,
-        settings: Settings,
-        locks: Sequence[LockState],
-        cases: Sequence[Case],
-        *,
-        commit: str,
-        console: Console,
-    ) -> tuple[str, ...]:
-        """Measure the cases in the cells; return those without a record, as ``cell: case``."""

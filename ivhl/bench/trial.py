@@ -137,7 +137,7 @@ def prepare(
     Raises:
         IvhlError: If the cell cannot be made, or the tree cannot be built.
     """
-    machine = this_machine(os.uname().nodename)
+    machine = this_machine()
     settings = settings_of_project(load_project(root), machine, root / "results", effort)
     with console.status(f"making {cell.id}"):
         folder = make_cell(root, cell)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from itertools import combinations
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -93,7 +92,7 @@ def attribute_command(
     if last is None and not flags:
         raise SpecError("needs a second cell, or --flag", hint="ivhl attribute --help")
     if rounds:
-        here = this_machine(machine or os.uname().nodename).name
+        here = this_machine(machine).name
         folder = folder_to_write(results or root / "results")
         request = Request(root=root, python=matrix.pythons[0], machine=here, results=folder)
         runs = Runs(request, console)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -107,7 +106,7 @@ def bisect_command(
     request = Request(
         root=root,
         python=python,
-        machine=this_machine(machine or os.uname().nodename).name,
+        machine=this_machine(machine).name,
         results=folder,
         effort=Effort(device=device, threads=threads, deadline_s=deadline),
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ivhl.asv.run import log_of
-from ivhl.bench import write_record
+from ivhl.bench import Executor, write_record
 from ivhl.bench.progress import Display, RunState
 from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.check import first_mistake, not_locked
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 _LOOK_S = 0.2
 
 
-class DockerExecutor:
-    """A Docker engine, as an ``ivhl.bench.request.Executor``.
+class DockerExecutor(Executor):
+    """A Docker engine.
 
     Args:
         root: Root of the project.

@@ -252,7 +252,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         asked.extend((lock.cell.id, case.name) for lock in locks for case in cases)
         return ()
 
-    monkeypatch.setattr(ivhl.bench.Native, "measure", run_asv)
+    monkeypatch.setattr(ivhl.bench.Executor, "measure", run_asv)
     monkeypatch.setattr(ivhl.bench, "save_machine", lambda _: None)
     monkeypatch.setattr(ivhl.bench, "find_interpreter", lambda *_: SimpleNamespace(path="python"))
     return asked
@@ -317,7 +317,7 @@ def test_bench_asks_what_works_newest_release_first_and_then_how_fast(
     def prepare(_: object, locks: Sequence[LockState], __: object) -> None:
         steps.append((-1, [one.cell.id for one in locks], 0))
 
-    monkeypatch.setattr(ivhl.bench.Native, "measure", measure)
+    monkeypatch.setattr(ivhl.bench.Executor, "measure", measure)
     monkeypatch.setattr(ivhl.bench, "warm_cells", prepare)
     full = Request(root=root, python="3.12", selection=Selection(suite="full"), machine="m")
     done = bench(full, Console(file=StringIO()))
