@@ -180,9 +180,8 @@ def _age(row: Row) -> tuple[object, ...]:
 
 def _upstream(rows: Iterable[Row]) -> Iterator[tuple[Issue, str]]:
     """Yield the reports on failures of the rows, with Python and releases of each."""
-    failed = [row for row in sorted(rows, key=_gates_last) if row.failure_class]
-    pairs = ((row, row.record) for row in failed)
-    return _where((issue, row) for row, one in pairs if one for issue in issues_of(one))
+    failed = (row for row in sorted(rows, key=_gates_last) if row.failure_class)
+    return _where((issue, row) for row in failed if row.record for issue in issues_of(row.record))
 
 
 def _expected(rows: Iterable[Row]) -> Iterator[tuple[Expectation, str, str]]:
@@ -256,8 +255,9 @@ def _neighbours(source: Source, series: CaseInCell) -> tuple[tuple[str, Links], 
     """Return links to the case's other sizes and variants, and to other machines that ran it."""
     main = source.page.main
     place = Place(series.machine, series.device)
-    sizes, more_sizes = beside(source.in_this_place(series), series)
-    places, more_places = beside(source.in_all_places(series), series)
+    in_this_place = source.run.get((series.machine, series.device, series.workload), ())
+    sizes, more_sizes = beside(in_this_place, series)
+    places, more_places = beside(source.run.get((series.name,), ()), series)
     here = [(case_page(other), f"{other.size} {other.variant}") for other in sizes]
     there = [(case_page(other), Place(other.machine, other.device).name) for other in places]
     if more_sizes:

@@ -329,7 +329,7 @@ class Source:
         return tuple(dict.fromkeys(filter(None, notes)))
 
     @cached_property
-    def _run(self) -> Mapping[tuple[str, ...], tuple[CaseInCell, ...]]:
+    def run(self) -> Mapping[tuple[str, ...], tuple[CaseInCell, ...]]:
         """The cases that were run: of a workload in a place, and of a case in all places."""
         found: dict[tuple[str, ...], list[CaseInCell]] = defaultdict(list)
         for series in sorted(self.by_series, key=lambda one: (self.case_order(one), one)):
@@ -337,14 +337,6 @@ class Source:
                 found[series.machine, series.device, series.workload].append(series)
                 found[series.name,].append(series)
         return {key: tuple(group) for key, group in found.items()}
-
-    def in_this_place(self, series: CaseInCell) -> tuple[CaseInCell, ...]:
-        """Return the cases of a case's workload that were run in its place."""
-        return self._run.get((series.machine, series.device, series.workload), ())
-
-    def in_all_places(self, series: CaseInCell) -> tuple[CaseInCell, ...]:
-        """Return a case in all places in which it was run."""
-        return self._run.get((series.name,), ())
 
     def workload(self, name: str) -> Workload | None:
         """Return the declaration of a workload; ``None`` if the project has none of the name."""
