@@ -22,7 +22,7 @@ from ivhl.pages.folder import exchange, folder_beside, mark, replaceable
 from ivhl.tracker.changes.annotations import load_annotations
 from ivhl.tracker.changes.confirmations import load_confirmations
 from ivhl.tracker.store.index import collector_paused
-from ivhl.tracker.store.provenance import load_provenance
+from ivhl.tracker.store.kept import load_provenance
 from ivhl.tracker.views.broken import without_broken
 from ivhl.tracker.views.project import load_state
 from ivhl.tracker.views.source import Source

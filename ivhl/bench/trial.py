@@ -12,9 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ivhl.asv.cell import make_cell
 from ivhl.asv.configuration import settings_of_project
-from ivhl.asv.environment import copy_instrument
+from ivhl.asv.environment import copy_instrument, make_cell
 from ivhl.errors import IvhlError
 from ivhl.git import copy_tree, find_commit
 from ivhl.machine.identity import this_machine

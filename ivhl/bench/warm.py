@@ -11,8 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ivhl.asv.cell import find_cell, make_cell
-from ivhl.asv.environment import copy_instrument
+from ivhl.asv.environment import copy_instrument, find_cell, make_cell
 from ivhl.asv.installed import altered_files
 from ivhl.errors import LockError
 from ivhl.matrix.wheels import variables_set

@@ -32,7 +32,7 @@ from ivhl.tracker.causes.attribution import (
     overall_local,
     recorded_corners,
 )
-from ivhl.tracker.causes.interaction import at_each_setting, is_everywhere, reported
+from ivhl.tracker.causes.effects import at_each_setting, is_everywhere, reported
 from ivhl.tracker.changes.comparable import builds_beside
 from ivhl.tracker.store.index import open_index
 from ivhl.tracker.store.records import case_name, grouped_by

@@ -9,8 +9,13 @@ from rich.text import Text
 
 from ivhl.bench.bisection.bisect import bisect
 from ivhl.bench.bisection.cost import announce
-from ivhl.bench.bisection.positions import lacking_releases, newest_python, positions_between
-from ivhl.bench.bisection.question import Question, log_of_search
+from ivhl.bench.bisection.question import (
+    Question,
+    lacking_releases,
+    log_of_search,
+    newest_python,
+    positions_between,
+)
 from ivhl.bench.checks import check_device
 from ivhl.bench.experiment.journal import digest_of_tree
 from ivhl.bench.request import Request

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.text import Text
 
-from ivhl.bench.tools import observe_names, observe_tools
+from ivhl.bench.checks import observe_names, observe_tools
 from ivhl.cli import app, options
 from ivhl.cli.declared import declared, folder_to_write
 from ivhl.cli.screen import print_json, screen

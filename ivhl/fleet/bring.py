@@ -23,7 +23,7 @@ from ivhl.records.lines import lines_of, read_plain, within_limits
 from ivhl.records.reader import read_record
 from ivhl.records.record import to_json
 from ivhl.tracker.store.index import open_index
-from ivhl.tracker.store.provenance import digest_of, keep_provenance, load_provenance
+from ivhl.tracker.store.kept import digest_of, keep_provenance, load_provenance
 from ivhl.tracker.store.records import device_type, is_existing
 from ivhl.tracker.wording import counted
 from ivhl.workload import load_workloads

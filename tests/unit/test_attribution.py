@@ -49,8 +49,7 @@ from ivhl.tracker.causes.attribution import (
     overall,
     overall_local,
 )
-from ivhl.tracker.causes.effects import Effect
-from ivhl.tracker.causes.interaction import reported
+from ivhl.tracker.causes.effects import Effect, reported
 from ivhl.tracker.changes.comparable import BUILDS_UNKNOWN, differences
 from ivhl.tracker.changes.compare import session_reach
 from ivhl.tracker.terminal import Terminal

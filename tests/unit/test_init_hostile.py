@@ -27,9 +27,8 @@ from packaging.utils import InvalidName, canonicalize_name
 from ivhl.errors import IvhlError, ResultsError, SpecError
 from ivhl.git import copy_tree
 from ivhl.init.check import check_project
-from ivhl.init.discovery import lines_for_build
 from ivhl.init.plan import WORKFLOW, _benchmarks, _workflow, make_plan, write_plan
-from ivhl.init.source import ProjectSource, modules_of, read_source
+from ivhl.init.source import ProjectSource, lines_for_build, modules_of, read_source
 from ivhl.matrix.locks import put_lock
 from ivhl.matrix.project import find_root, load_project
 from ivhl.matrix.spec import load_matrix, read_plain, toml_text

@@ -22,8 +22,7 @@ from ivhl.git import commits_of_same_code
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.spec import CellSpec
 from ivhl.records.age import recorded_rank
-from ivhl.tracker.causes.effects import CONFIDENCE, Effect, Factor, Held, Setting
-from ivhl.tracker.causes.interaction import local_contrasts
+from ivhl.tracker.causes.effects import CONFIDENCE, Effect, Factor, Held, Setting, local_contrasts
 from ivhl.tracker.changes.comparable import differences
 from ivhl.tracker.changes.compare import session_reach
 from ivhl.tracker.changes.kinds import largest_significant

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ivhl.tracker.changes.regressions import Change, History, Incident
     from ivhl.tracker.changes.series import Along, Point
     from ivhl.tracker.store.entries import Entry
-    from ivhl.tracker.store.provenance import Provenance
+    from ivhl.tracker.store.kept import Provenance
     from ivhl.tracker.views.project import State
     from ivhl.workload import Workload
 
