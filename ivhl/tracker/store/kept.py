@@ -1,8 +1,8 @@
 """Read and write what people and commands keep beside the records, one JSON value to a line.
 
-``results/provenance.jsonl`` under version control says which records a workflow signed: ``ivhl import
---attestation`` checks the signature and writes a line; pages show it. The line itself is not signed:
-who can push to ``results/`` can write one.
+``results/provenance.jsonl`` under version control says which records a workflow signed: ``ivhl
+import --attestation`` checks the signature and writes a line; pages show it. The line itself is not
+signed: who can push to ``results/`` can write one.
 """
 
 from __future__ import annotations
