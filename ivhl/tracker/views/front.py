@@ -6,7 +6,7 @@ import itertools
 from collections import defaultdict
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ivhl.tracker.causes.advice import advise, compare_rows, worth_of
 from ivhl.tracker.changes.compare import disturbed_cases
@@ -31,12 +31,8 @@ _NEWEST_FINDINGS = 5
 MOST_RELEASES = 24
 
 
-@dataclass(frozen=True, slots=True)
-class GridLine:
-    """The cells of a Python; ``None`` where nothing was run."""
-
-    python: str
-    cells: tuple[GridCell | None, ...]
+# The cells of a Python; ``None`` where nothing was run.
+GridLine: TypeAlias = "tuple[str, tuple[GridCell | None, ...]]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +94,7 @@ def front_view(source: Source, place: Place) -> FrontView:
 
     def line(python: str) -> GridLine:
         there = ((f"{matrix}#python={python}&torch={t}", cells[python, t]) for t in shown)
-        return GridLine(python, tuple(grid_cell(here, href, matched) for href, here in there))
+        return python, tuple(grid_cell(here, href, matched) for href, here in there)
 
     return FrontView(
         place=place,
