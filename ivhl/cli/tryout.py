@@ -20,8 +20,7 @@ from ivhl.cli.run import cells_of, tell_of_network
 from ivhl.cli.screen import LINES, print_json
 from ivhl.errors import NoSpeedupError, SpecError
 from ivhl.git import changed_files, find_commit
-from ivhl.init.declare import declaration
-from ivhl.init.files import write_changes
+from ivhl.init.declare import declaration, write_changes
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import find_root, load, load_project
 from ivhl.measure.effort import DEADLINE_S, Effort

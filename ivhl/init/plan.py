@@ -20,8 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from ivhl.errors import LockError, SpecError
 from ivhl.git import current_commit, top_level
-from ivhl.init.declare import declaration
-from ivhl.init.files import FileChange, fill, write_changes
+from ivhl.init.declare import FileChange, declaration, fill, write_changes
 from ivhl.init.source import lines_for_build, load_pyproject, modules_of, read_source
 from ivhl.matrix.locks import (
     SUMS,

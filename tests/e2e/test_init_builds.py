@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import uv
 
-from ivhl.init.files import FileChange
+from ivhl.init.declare import FileChange
 from ivhl.init.plan import InitPlan, _benchmarks, _setting, write_plan
 from ivhl.init.source import read_source
 

@@ -19,8 +19,7 @@ from typer.testing import CliRunner
 from ivhl.cli import app
 from ivhl.errors import LockError, SpecError
 from ivhl.init import plan as planning
-from ivhl.init.declare import declaration
-from ivhl.init.files import write_changes
+from ivhl.init.declare import declaration, write_changes
 from ivhl.init.plan import make_plan, write_plan
 from ivhl.init.source import modules_of, read_source
 from ivhl.matrix import locks

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from ivhl.tracker.changes.kinds import QuantityChange, Tested
     from ivhl.tracker.changes.series import Along, Point, Series
     from ivhl.tracker.detection.changepoints import Searched
+    from ivhl.tracker.store.course import MemoryHistory
     from ivhl.tracker.store.entries import Entry
     from ivhl.tracker.store.index import Index
-    from ivhl.tracker.store.memory_history import MemoryHistory
     from ivhl.tracker.store.spread import Spreads
 
     # All runs of a project.

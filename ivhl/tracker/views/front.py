@@ -12,8 +12,15 @@ from ivhl.tracker.causes.advice import advise, compare_rows, worth_of
 from ivhl.tracker.changes.compare import disturbed_cases
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import is_free_threaded, newest_release, python_key, release_key
-from ivhl.tracker.support.grid import GridCell, grid_cell, matched_cases
-from ivhl.tracker.support.spans import cases_run, spans, spans_sentence, words_of_cells
+from ivhl.tracker.support.spans import (
+    GridCell,
+    cases_run,
+    grid_cell,
+    matched_cases,
+    spans,
+    spans_sentence,
+    words_of_cells,
+)
 from ivhl.tracker.views.incidents import IncidentView, incident_view
 from ivhl.tracker.views.source import Place, Source, matrix_page
 from ivhl.tracker.wording import STATUS_WORDS, STATUSES, times

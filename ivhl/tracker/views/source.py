@@ -21,10 +21,10 @@ from ivhl.tracker.changes.history import changes_of
 from ivhl.tracker.changes.incidents import KnownCauses
 from ivhl.tracker.changes.regressions import incidents_of
 from ivhl.tracker.changes.series import series_of
-from ivhl.tracker.store.memory_history import MemoryHistory
+from ivhl.tracker.store.course import MemoryHistory
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import Row, declared_cases, is_declared, python_key, release_key
-from ivhl.tracker.support.grid import by_place
+from ivhl.tracker.support.spans import by_place
 from ivhl.tracker.views.project import rows_of
 
 if TYPE_CHECKING:
