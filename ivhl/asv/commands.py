@@ -31,9 +31,8 @@ from ivhl.git import find_commit, published_branches
 from ivhl.matrix.project import find_root
 from ivhl.pages.folder import MARKER
 from ivhl.tracker.changes.confirmations import load_confirmations, with_confirmed
-from ivhl.tracker.changes.history import changes_of
 from ivhl.tracker.changes.kinds import WORSE
-from ivhl.tracker.changes.regressions import incidents_of
+from ivhl.tracker.changes.regressions import changes_of, incidents_of
 from ivhl.tracker.views.project import load_state
 from ivhl.tracker.views.source import Source
 

@@ -194,7 +194,7 @@ def _clear(new: Path) -> None:
 
 def _write_asv(root: Path, conf: dict[str, Any]) -> tuple[tuple[Problem, ...], str]:
     """Let ``asv publish`` write its pages anew; return what it left out, and its output."""
-    from ivhl.asv.unreadable import unreadable_files  # noqa: PLC0415  (it imports asv)
+    from ivhl.asv.files import unreadable_files  # noqa: PLC0415  (it imports asv)
 
     html = Path(conf["html_dir"])
     check_replaceable(html)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ivhl.asv.unreadable import foreign_files
+from ivhl.asv.files import foreign_files
 from ivhl.cli import app, options
 from ivhl.init.plan import make_plan, write_plan
 from ivhl.tracker.terminal import Terminal

@@ -15,10 +15,9 @@ from ivhl.records.text import printable
 from ivhl.tracker.changes.annotations import note_of
 from ivhl.tracker.changes.confirmations import confirmation_of, with_confirmed
 from ivhl.tracker.changes.disturbed import disturbed_of, left_out
-from ivhl.tracker.changes.history import changes_of
 from ivhl.tracker.changes.incidents import counts_of_changes
 from ivhl.tracker.changes.kinds import WORSE
-from ivhl.tracker.changes.regressions import incidents_of
+from ivhl.tracker.changes.regressions import changes_of, incidents_of
 from ivhl.tracker.changes.series import ALONG
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, shown_reason

@@ -18,7 +18,15 @@ from ivhl.bench.progress import Display, RunState
 from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.check import first_mistake, not_locked
 from ivhl.git import find_commit
-from ivhl.image.build import build_image, list_images, present_image
+from ivhl.image.build import (
+    Client,
+    EngineError,
+    build_image,
+    connect,
+    list_images,
+    machine_of,
+    present_image,
+)
 from ivhl.image.container import (
     Order,
     choose_cpus,
@@ -27,7 +35,6 @@ from ivhl.image.container import (
     remove_leftovers,
     taken_cpus,
 )
-from ivhl.image.engine import Client, EngineError, connect, machine_of
 from ivhl.image.recipe import choose_base, make_recipe, sources_here
 from ivhl.measure.outcome import failed_everywhere, finished
 from ivhl.records.files import record_file

@@ -9,7 +9,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from ivhl.asv.configuration import load_configuration
-from ivhl.asv.unreadable import foreign_files
+from ivhl.asv.files import foreign_files
 from ivhl.errors import IvhlError, SpecError
 from ivhl.git import untracked_files
 from ivhl.init.declare import binds, file_of

@@ -15,6 +15,7 @@ from docker.errors import APIError, NotFound
 
 from ivhl.errors import SpecError
 from ivhl.image import container, executor
+from ivhl.image.build import EngineError
 from ivhl.image.container import (
     RUN_LABEL,
     Order,
@@ -24,7 +25,6 @@ from ivhl.image.container import (
     read_message,
     taken_cpus,
 )
-from ivhl.image.engine import EngineError
 from ivhl.image.executor import DockerExecutor, _Cell, run_label
 from ivhl.measure.settings import Settings
 from ivhl.records.record import Machine, to_json

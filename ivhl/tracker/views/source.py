@@ -17,9 +17,8 @@ from ivhl.records.age import recorded_rank
 from ivhl.tracker.changes.annotations import note_of
 from ivhl.tracker.changes.confirmations import with_confirmed
 from ivhl.tracker.changes.disturbed import disturbed_of
-from ivhl.tracker.changes.history import changes_of
 from ivhl.tracker.changes.incidents import KnownCauses
-from ivhl.tracker.changes.regressions import incidents_of
+from ivhl.tracker.changes.regressions import changes_of, incidents_of
 from ivhl.tracker.changes.series import series_of
 from ivhl.tracker.store.course import MemoryHistory
 from ivhl.tracker.store.records import grouped_by
