@@ -201,18 +201,6 @@ def list_images(client: Client, cell: str = "") -> tuple[Image, ...]:
     return tuple(sorted(images, key=lambda image: (image.created, image.id), reverse=True))
 
 
-def present_image(client: Client, recipe: Recipe) -> Image | None:
-    """Return the newest image of this recipe and lock, or ``None``.
-
-    Raises:
-        EngineError: If the engine does not answer.
-    """
-    for image in list_images(client, recipe.lock.cell.id):
-        if (image.lock, image.recipe) == (recipe.lock.sha256, recipe.digest):
-            return image
-    return None
-
-
 def build_image(
     client: Client,
     recipe: Recipe,

@@ -50,6 +50,9 @@ class FileChange:
 def write_changes(root: Path, changes: Iterable[FileChange]) -> None:
     """Write changes of a project, each whole or not at all.
 
+    Of a plan, the settings that name the benchmarks come after these: the same command goes on where
+    it was stopped.
+
     Raises:
         SpecError: If a file is there by now; those before it are written.
         ResultsError: If one cannot be written, or a link is in its path; likewise.

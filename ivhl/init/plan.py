@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from ivhl.errors import LockError, SpecError
 from ivhl.git import current_commit, top_level
-from ivhl.init.declare import FileChange, declaration, fill, write_changes
+from ivhl.init.declare import FileChange, declaration, fill
 from ivhl.init.source import lines_for_build, load_pyproject, modules_of, read_source
 from ivhl.matrix.locks import (
     SUMS,
@@ -157,19 +157,6 @@ def make_plan(
         place = Path(os.path.relpath(top / WORKFLOW, root.resolve()))
         changes.append(FileChange.of(place, _workflow(source, top)))
     return InitPlan(tuple(changes), tuple(notes), folder, locked.states)
-
-
-def write_plan(root: Path, plan: InitPlan) -> None:
-    """Write the changes.
-
-    Each file is written whole or not at all, and the settings that name the benchmarks after them:
-    the same command goes on where it was stopped.
-
-    Raises:
-        SpecError: If a file is there by now; those before it are written.
-        ResultsError: If one cannot be written, or a link is in its path; likewise.
-    """
-    write_changes(root, plan.changes)
 
 
 def _refuse_links(root: Path, top: Path) -> None:

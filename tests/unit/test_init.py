@@ -20,7 +20,7 @@ from ivhl.cli import app
 from ivhl.errors import LockError, SpecError
 from ivhl.init import plan as planning
 from ivhl.init.declare import declaration, write_changes
-from ivhl.init.plan import make_plan, write_plan
+from ivhl.init.plan import make_plan
 from ivhl.init.source import modules_of, read_source
 from ivhl.matrix import locks
 from ivhl.matrix.project import load
@@ -69,7 +69,7 @@ def test_what_takes_long_is_said_only_when_it_begins(tmp_path: Path) -> None:
     assert told == []
     plan = make_plan(root, ["3.12"], ["2.5.1"], github=False, today=TODAY, tell=told.append)
     assert told == ["resolving the packages of 1 cell ..."]
-    write_plan(root, plan)
+    write_changes(root, plan.changes)
     make_plan(root, ["3.12"], ["2.5.1"], github=False, today=TODAY, tell=told.append)
     assert len(told) == 1  # nothing is left to resolve
 
@@ -93,7 +93,7 @@ def test_a_file_that_appears_meanwhile_is_not_overwritten(tmp_path: Path) -> Non
     (root / "envs").mkdir()
     (root / "envs" / "matrix.toml").write_text("mine")
     with pytest.raises(SpecError, match=r"matrix\.toml: cannot be written: File exists"):
-        write_plan(root, plan)
+        write_changes(root, plan.changes)
     assert (root / "envs" / "matrix.toml").read_text() == "mine"
 
 
@@ -126,7 +126,7 @@ def test_a_package_in_a_folder_of_the_repository_gets_its_own_matrix(tmp_path: P
     root = tmp_path / "mono" / "packages" / "demo"
     plan = make_plan(root, ["3.12"], ["2.5.1"], github=True, today=TODAY)
     assert "../../.github/workflows/ivhl.yml" in [one.path.as_posix() for one in plan.changes]
-    write_plan(root, plan)
+    write_changes(root, plan.changes)
     assert (root / "envs" / "matrix.toml").is_file()
     workflow = (tmp_path / "mono" / ".github" / "workflows" / "ivhl.yml").read_text()
     assert "packages/demo" in workflow

@@ -27,7 +27,8 @@ from packaging.utils import InvalidName, canonicalize_name
 from ivhl.errors import IvhlError, ResultsError, SpecError
 from ivhl.git import copy_tree
 from ivhl.init.check import check_project
-from ivhl.init.plan import WORKFLOW, _benchmarks, _workflow, make_plan, write_plan
+from ivhl.init.declare import write_changes
+from ivhl.init.plan import WORKFLOW, _benchmarks, _workflow, make_plan
 from ivhl.init.source import ProjectSource, lines_for_build, modules_of, read_source
 from ivhl.matrix.locks import put_lock
 from ivhl.matrix.project import find_root, load_project
@@ -466,7 +467,7 @@ def test_wherever_init_is_stopped_the_same_command_goes_on(tmp_path: Path, how: 
     for n in range(1, 40):
         root = project(tmp_path / f"{n}" / "demo", FILES)
         plan = make_plan(root, ["3.12"], ["2.5.1"], github=True, today=TODAY)
-        if not _stop_at(n, lambda root=root, plan=plan: write_plan(root, plan), how):  # type: ignore[misc]
+        if not _stop_at(n, lambda root=root, plan=plan: write_changes(root, plan.changes), how):  # type: ignore[misc]
             break
         stopped += 1
         for path in root.rglob("*.*"):
@@ -528,7 +529,7 @@ def test_a_disk_that_is_really_full_leaves_nothing_half_written(tmp_path: Path) 
         filler = disk / "filler"
         filler.write_bytes(b"x" * ((space.f_bavail - 4) * space.f_frsize))
         with pytest.raises(ResultsError, match="No space left") as full:
-            write_plan(root, plan)
+            write_changes(root, plan.changes)
         assert "run the same command again" in full.value.hint
         filler.unlink()
         init(root, ["3.12"], ["2.5.1"], github=True)
