@@ -107,6 +107,8 @@ class Graphs:
     def _write(self, operation: AsvOperation, records: Sequence[RunRecord]) -> None:
         torches = sorted({record.cell.torch for record in records}, key=release_key)
         axes = (operation.sizes, operation.variants, tuple(torches))
+        cases = list(product(*axes))
+        place = {case: number for number, case in enumerate(cases)}  # as asv counts them
         by_line = grouped_by(records, line_of)
         cell = self._cell(operation, records)
         graphs: list[int] = []
@@ -131,20 +133,20 @@ class Graphs:
                 points: dict[int, dict[int, dict[str, Any]]] = defaultdict(dict)
                 for one in group:
                     if one.commit in here:
-                        number = flat_index(axes, (one.size, one.variant, one.cell.torch))
+                        number = place[one.size, one.variant, one.cell.torch]
                         points[self.revisions[one.commit]][number] = values_of(one)
                 if not points:
                     continue
                 graphs.append(self._number_of(line, branch))
                 for metric in METRICS:
-                    self._write_graph(operation, metric, graphs[-1], axes, points)
+                    self._write_graph(operation, metric, graphs[-1], cases, points)
 
     def _write_graph(
         self,
         operation: AsvOperation,
         metric: str,
         number: int,
-        axes: Sequence[Sequence[str]],
+        cases: Sequence[tuple[str, ...]],
         points: Mapping[int, Mapping[int, Mapping[str, Any]]],
     ) -> None:
         """Write a graph, and the rows of the list.
@@ -153,10 +155,9 @@ class Graphs:
             operation: The workload.
             metric: The metric to draw.
             number: See ``_number_of``.
-            axes: Parameters of the benchmark.
+            cases: All combinations of the benchmark's parameters.
             points: Values of the cases by revision and number of the combination of parameters.
         """
-        cases = list(product(*axes))
         data: list[list[Any]] = []
         # Revision and value, and those before.
         last: dict[int, tuple[Any, ...]] = {}
@@ -275,14 +276,6 @@ class Graphs:
 def line_of(record: RunRecord) -> GraphLine:
     """Return the line of a record."""
     return GraphLine(record.machine.name, **site_params(record))
-
-
-def flat_index(axes: Sequence[Sequence[str]], case: Sequence[str]) -> int:
-    """Return the place of a combination of parameters among all, as asv counts them."""
-    number = 0
-    for axis, value in zip(axes, case, strict=True):
-        number = number * len(axis) + axis.index(value)
-    return number
 
 
 def _is_core(operation: AsvOperation, record: RunRecord) -> bool:

@@ -453,16 +453,18 @@ def _series(machine: str, device: str, workload: str, size: str, variant: str) -
     return CaseInCell(machine, device, "", "", False, workload, 0, size, variant)  # noqa: FBT003
 
 
+def _fields_of(series: CaseInCell) -> dict[str, Any]:
+    """Return what a row has of its series."""
+    names = ("machine", "device", "workload", "size", "variant")
+    return {name: getattr(series, name) for name in names}
+
+
 def _empty_row(name: _CellOfSeries, series: CaseInCell, reason: str | None) -> Row:
     return Row(
         python=name.python,
         torch=name.torch,
         cell=name.cell,
-        machine=series.machine,
-        device=series.device,
-        workload=series.workload,
-        size=series.size,
-        variant=series.variant,
+        **_fields_of(series),
         status="not_run" if reason is None else "unavailable",
         failure_class=None if reason is None else "unavailable",
         message="no record" if reason is None else reason,
@@ -485,11 +487,7 @@ def _row(found: Recorded, series: CaseInCell, spreads: Spreads) -> Row:
         python=entry.python,
         torch=entry.torch,
         cell=entry.case.cell,
-        machine=series.machine,
-        device=series.device,
-        workload=series.workload,
-        size=series.size,
-        variant=series.variant,
+        **_fields_of(series),
         status=status,
         failure_class=entry.failure_class,
         message=message,
