@@ -119,7 +119,10 @@ def _publish(conf: Any, run: Callable[[], Any]) -> Any:  # noqa: ANN401
     with _alone(root_of(conf)):
         conf.html_dir = html_dir(conf)
         check_replaceable(Path(conf.html_dir))
-        root, state = _load(conf)
+        root = root_of(conf)
+        state = load_state(root, results_of(conf))
+        for problem in state.problems:
+            log.warning(problem)
         if Path(conf.repo).is_dir():
             # asv stops if a branch does not exist, as in the checkout of a pull request.
             conf.branches = published_branches(root, conf.branches)
@@ -167,14 +170,6 @@ def root_of(conf: Any) -> Path:  # noqa: ANN401
 def results_of(conf: Any) -> Path:  # noqa: ANN401
     """Return the folder of the records; asv's own results are in ``conf.results_dir``."""
     return Path(getattr(conf, "ivhl_results", root_of(conf) / "results"))
-
-
-def _load(conf: Any) -> tuple[Path, State]:  # noqa: ANN401
-    root = root_of(conf)
-    state = load_state(root, results_of(conf))
-    for problem in state.problems:
-        log.warning(problem)
-    return root, state
 
 
 @contextmanager

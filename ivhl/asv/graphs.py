@@ -22,6 +22,8 @@ from asv.repo import get_repo
 from ivhl.asv.files import scalar, site_params
 from ivhl.measure.suite import METRICS, values_of
 from ivhl.records.text import visible
+from ivhl.tracker.changes.regressions import ALONG_WORDS
+from ivhl.tracker.store.course import HASH
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.wording import counted, short_message
@@ -327,8 +329,6 @@ _GRAPHS: Final[dict[Metric, str]] = {
     "cold": "compile_time",
     "memory": "peak_memory",
 }
-_WORDS: Final = {"commit": "commit", "torch": "PyTorch", "python": "Python"}
-_HASH: Final = 8
 
 
 def add_verdicts(graphs: Graphs, changes: Iterable[Change]) -> None:
@@ -371,20 +371,20 @@ def _entry(
         url["x-axis"] = along
     if "torch" in where:
         url["p-torch"] = repr(case.torch)
-    commits = [h[:_HASH] for h in (change.before, change.place)] if along == "commit" else []
+    commits = [h[:HASH] for h in (change.before, change.place)] if along == "commit" else []
     if commits and None not in revisions:
         url["commits"] = "-".join(commits)
     entry = graphs.source.known.expected(change)
     kind = change.kind if entry is None else f"{change.kind}, expected: {visible(entry.why)}"
     place = ", ".join(
-        (f"{kind} on {case.machine}", *(f"{_WORDS[k]} {v}" for k, v in where.items()))
+        (f"{kind} on {case.machine}", *(f"{ALONG_WORDS[k]} {v}" for k, v in where.items()))
     )
     name = f"{benchmark}({case.size}, {case.variant}: {place})"
     ours = {
         "kind": change.kind,
         "state": change.state,
         "along": along,
-        "place": f"{_WORDS[along]} {_short(change, change.before)} \N{RIGHTWARDS ARROW} "
+        "place": f"{ALONG_WORDS[along]} {_short(change, change.before)} \N{RIGHTWARDS ARROW} "
         f"{_short(change, change.place)}",
         "factor": kind.partition(":")[0]
         if change.effect is None
@@ -400,7 +400,7 @@ def _entry(
 
 
 def _short(change: Change, name: str) -> str:
-    return name[:_HASH] if change.along == "commit" else name
+    return name[:HASH] if change.along == "commit" else name
 
 
 def _record_at(records: Iterable[RunRecord], change: Change, name: str) -> RunRecord | None:

@@ -34,6 +34,7 @@ from ivhl.tracker.changes.kinds import (
     tests_of,
 )
 from ivhl.tracker.changes.series import ALONG, series_of
+from ivhl.tracker.store.course import HASH
 from ivhl.tracker.store.facts import changed_facts, is_still_worse
 from ivhl.tracker.store.index import Index
 from ivhl.tracker.store.metrics import NORMAL_95, RELEVANT, SECONDS, SIDES, Metric
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     Detect = Callable[[Sequence[Searched]], Sequence[Sequence[int]]]
 
 ChangeState = Literal["suspected", "persists", "over"]
+ALONG_WORDS: Final[dict[str, str]] = {"commit": "commit", "torch": "PyTorch", "python": "Python"}
 
 # In segments with fewer points no detector looks for steps: it needs both sides.
 ENOUGH_POINTS = 8
@@ -119,6 +121,13 @@ class Incident(NamedTuple):
         """What tells it from all others, and stays the same."""
         torch = self.changes[0].case.torch if self.along == "python" else ""
         return self.along, self.before, self.place, torch, str(self.worse)
+
+    def title(self, arrow: str) -> str:
+        """Return e.g. ``PyTorch 2.5.1 -> 2.6.0``; hashes are shortened."""
+        longest = HASH if self.along == "commit" else None
+        ends = f"{self.before[:longest]} {arrow} {self.place[:longest]}"
+        on = f" on PyTorch {self.changes[0].case.torch}" if self.along == "python" else ""
+        return f"{ALONG_WORDS[self.along]} {ends}{on}"
 
     @property
     def at(self) -> str:
