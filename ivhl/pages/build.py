@@ -177,7 +177,7 @@ def _pages(
 ) -> Iterator[SiteFile]:
     """Yield the pages of what makes one view, or several."""
     found = make(*asked)
-    for view in found if isinstance(found, list | tuple) else (found,):
+    for view in (found,) if hasattr(found, "href") else found:
         yield _page(source, template, view.href, view=view)
 
 
