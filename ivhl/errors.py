@@ -119,14 +119,11 @@ def explained(error: Exception) -> IvhlError:
             f"{where}{error.strerror or error}",
             hint=_NEXT_STEPS.get(error.errno or 0, "check this file, its folder and its disk"),
         )
-    if isinstance(error, UnicodeDecodeError):
-        return SpecError(
-            f"a file must be text in UTF-8: {error}", hint="look at what was changed last"
-        )
-    if isinstance(error, RecursionError):
-        return SpecError(
-            "a file or a value is nested too deeply", hint="look at what was changed last"
-        )
+    if isinstance(error, UnicodeDecodeError | RecursionError):
+        text = "a file or a value is nested too deeply"
+        if isinstance(error, UnicodeDecodeError):
+            text = f"a file must be text in UTF-8: {error}"
+        return SpecError(text, hint="look at what was changed last")
     return UnforeseenError(
         f"ivhl failed, and should not have: {type(error).__name__}: {error}",
         hint="IVHL_TRACEBACK=1 prints where; please report it with the command",

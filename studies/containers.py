@@ -15,15 +15,14 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ivhl.bench import bench
-from ivhl.bench.request import Request
-from ivhl.bench.selection import Selection
+from ivhl.bench.request import Request, Selection
 from ivhl.cli.names import find_cell
 from ivhl.image.executor import DockerExecutor
 from ivhl.matrix.project import find_root, load
 from ivhl.measure.effort import Effort
 from ivhl.records.lines import lines_of, read_plain
 from ivhl.records.reader import read_record
-from ivhl.tracker.store.reading import records_files
+from ivhl.tracker.store.indexing import records_files
 from ivhl.tracker.store.records import case_name
 from ivhl.tracker.terminal import Terminal
 

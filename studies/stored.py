@@ -11,7 +11,7 @@ from ivhl.records.age import recorded_rank
 from ivhl.records.identity import case_of, key_of
 from ivhl.records.lines import read_plain
 from ivhl.records.reader import records_in
-from ivhl.tracker.store.reading import records_files
+from ivhl.tracker.store.indexing import records_files
 from ivhl.tracker.store.records import Problem, latest_of_cases
 
 if TYPE_CHECKING:

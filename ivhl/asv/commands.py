@@ -24,16 +24,15 @@ from asv.util import ProcessError, UserError
 
 from ivhl.asv.configuration import HTML, SCRATCH, SUITE, load_configuration
 from ivhl.asv.files import OwnSuite, write_foreign, write_places
+from ivhl.asv.graphs import add_verdicts
 from ivhl.asv.site import check_replaceable, join_asv_site
-from ivhl.asv.verdicts import add_verdicts
 from ivhl.errors import IvhlError
 from ivhl.git import find_commit, published_branches
 from ivhl.matrix.project import find_root
 from ivhl.pages.folder import MARKER
 from ivhl.tracker.changes.confirmations import load_confirmations, with_confirmed
-from ivhl.tracker.changes.history import changes_of
 from ivhl.tracker.changes.kinds import WORSE
-from ivhl.tracker.changes.regressions import incidents_of
+from ivhl.tracker.changes.regressions import changes_of, incidents_of
 from ivhl.tracker.views.project import load_state
 from ivhl.tracker.views.source import Source
 
@@ -120,7 +119,10 @@ def _publish(conf: Any, run: Callable[[], Any]) -> Any:  # noqa: ANN401
     with _alone(root_of(conf)):
         conf.html_dir = html_dir(conf)
         check_replaceable(Path(conf.html_dir))
-        root, state = _load(conf)
+        root = root_of(conf)
+        state = load_state(root, results_of(conf))
+        for problem in state.problems:
+            log.warning(problem)
         if Path(conf.repo).is_dir():
             # asv stops if a branch does not exist, as in the checkout of a pull request.
             conf.branches = published_branches(root, conf.branches)
@@ -168,14 +170,6 @@ def root_of(conf: Any) -> Path:  # noqa: ANN401
 def results_of(conf: Any) -> Path:  # noqa: ANN401
     """Return the folder of the records; asv's own results are in ``conf.results_dir``."""
     return Path(getattr(conf, "ivhl_results", root_of(conf) / "results"))
-
-
-def _load(conf: Any) -> tuple[Path, State]:  # noqa: ANN401
-    root = root_of(conf)
-    state = load_state(root, results_of(conf))
-    for problem in state.problems:
-        log.warning(problem)
-    return root, state
 
 
 @contextmanager

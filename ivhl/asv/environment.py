@@ -1,4 +1,7 @@
-"""asv environments made from locks: a virtual environment, the lock, the project, nothing else."""
+"""asv environments made from locks: a virtual environment, the lock, the project, nothing else.
+
+Also of one cell outside of a run (``make_cell``), in the folder where runs find it again.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import asv.util
+from asv.config import Config
 from asv.console import log
 from asv.environment import Environment, EnvironmentUnavailable
 
 from ivhl.asv.commands import KNOWN, results_of
-from ivhl.asv.configuration import settings_of_project
+from ivhl.asv.configuration import load_configuration, settings_of_project
 from ivhl.asv.files import write_machine
 from ivhl.asv.installed import altered_files
 from ivhl.asv.machine import asv_machine
-from ivhl.errors import IvhlError
+from ivhl.errors import IvhlError, LockError
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.environment import CellError, make_environment, uv_or_fail
 from ivhl.matrix.interpreter import find_interpreter
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ivhl.records.record import Cell
+
 
 _NAMED = 3  # files in a message; all are in its output
 # Read by cells/suite/__init__.py. Not PYTHONPATH: asv takes that away, and its ASV_PYTHONPATH too,
@@ -333,7 +338,7 @@ def settings_of(conf: Any, root: Path) -> Settings:  # noqa: ANN401
     """Return the settings of this run; under plain ``asv run`` make them, all by default."""
     if VARIABLE not in os.environ:
         path = root / ".asv" / "settings.json"
-        machine = this_machine(KNOWN.get("machine", os.uname().nodename))
+        machine = this_machine(KNOWN.get("machine"))
         results = results_of(conf).resolve()
         if KNOWN:  # `ivhl try` makes a cell, and writes nothing into the results
             write_machine(results, machine.name, asv_machine(machine))
@@ -366,3 +371,37 @@ def _bytes_digest(carried: Sequence[tuple[Path, str]]) -> str:
                 inner = path.relative_to(source).as_posix()
                 digest.update(f"{name}/{inner}".encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def make_cell(root: Path, cell: CellSpec) -> Path:
+    """Return the folder of a cell's environment; create it from its lock if it is not there.
+
+    Raises:
+        SpecError: See ``load_configuration``.
+        LockError: If the environment cannot be made.
+    """
+    environment = _environment(root, cell)
+    try:
+        environment.make()
+    except CellError as error:
+        raise LockError(f"{cell.id}: {error}", hint="see what uv says, then try again") from error
+    return environment.folder
+
+
+def find_cell(root: Path, cell: CellSpec) -> Path | None:
+    """Return the folder of a cell's environment; ``None`` if it is not there, or not of its lock.
+
+    Raises:
+        SpecError: See ``load_configuration``.
+        LockError: If its lock is missing or stale.
+    """
+    environment = _environment(root, cell)
+    return environment.folder if environment.check_presence() else None
+
+
+def _environment(root: Path, cell: CellSpec) -> Locked:
+    conf = Config.from_json(load_configuration(root))
+    try:
+        return Locked(conf, cell.python, {"torch": cell.torch}, {})
+    except EnvironmentUnavailable as error:
+        raise LockError(str(error), hint="ivhl lock") from error

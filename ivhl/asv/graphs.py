@@ -1,7 +1,10 @@
 """Our benchmarks on asv's pages: graphs, grid, list, failures and regressions, from the records.
 
 asv would take the mean over all machines for its grid, find steps of its own in each series, and
-write a row for each combination of parameters, most of which nobody measured.
+write a row for each combination of parameters, most of which nobody measured. It looks at each of
+its graphs by itself: it knows neither that a commit changes nothing of a case, nor that two records
+were measured in different ways, nor on which side a ratio moved. So the verdicts of ``ivhl
+regressions`` stand on its page *Regressions*, and asv's own only for the project's own asv suite.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from collections import defaultdict
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import urlencode
 
 from asv.graph import Graph
 from asv.repo import get_repo
@@ -18,6 +22,8 @@ from asv.repo import get_repo
 from ivhl.asv.files import scalar, site_params
 from ivhl.measure.suite import METRICS, values_of
 from ivhl.records.text import visible
+from ivhl.tracker.changes.regressions import ALONG_WORDS
+from ivhl.tracker.store.course import HASH
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.wording import counted, short_message
@@ -28,7 +34,10 @@ if TYPE_CHECKING:
     from ivhl.asv.files import OwnSuite
     from ivhl.measure.suite import AsvOperation
     from ivhl.records.record import Failure, RunRecord
+    from ivhl.tracker.changes.regressions import Change
+    from ivhl.tracker.store.metrics import Metric
     from ivhl.tracker.views.source import Source
+
 
 _LONGEST_MESSAGE: Final = 200
 # Of fewer, a graph along commits shows nothing: it is drawn along releases.
@@ -71,7 +80,7 @@ class Graphs:
         self._rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
 
     def write(self) -> None:
-        """Write everything but the list of regressions (``ivhl.asv.verdicts``)."""
+        """Write everything but the list of regressions (``ivhl.asv.graphs``)."""
         (self.html / "failures").mkdir()
         theirs = self.index["benchmarks"]
         self.index["benchmarks"] = {}
@@ -100,6 +109,8 @@ class Graphs:
     def _write(self, operation: AsvOperation, records: Sequence[RunRecord]) -> None:
         torches = sorted({record.cell.torch for record in records}, key=release_key)
         axes = (operation.sizes, operation.variants, tuple(torches))
+        cases = list(product(*axes))
+        place = {case: number for number, case in enumerate(cases)}  # as asv counts them
         by_line = grouped_by(records, line_of)
         cell = self._cell(operation, records)
         graphs: list[int] = []
@@ -124,20 +135,20 @@ class Graphs:
                 points: dict[int, dict[int, dict[str, Any]]] = defaultdict(dict)
                 for one in group:
                     if one.commit in here:
-                        number = flat_index(axes, (one.size, one.variant, one.cell.torch))
+                        number = place[one.size, one.variant, one.cell.torch]
                         points[self.revisions[one.commit]][number] = values_of(one)
                 if not points:
                     continue
                 graphs.append(self._number_of(line, branch))
                 for metric in METRICS:
-                    self._write_graph(operation, metric, graphs[-1], axes, points)
+                    self._write_graph(operation, metric, graphs[-1], cases, points)
 
     def _write_graph(
         self,
         operation: AsvOperation,
         metric: str,
         number: int,
-        axes: Sequence[Sequence[str]],
+        cases: Sequence[tuple[str, ...]],
         points: Mapping[int, Mapping[int, Mapping[str, Any]]],
     ) -> None:
         """Write a graph, and the rows of the list.
@@ -146,10 +157,9 @@ class Graphs:
             operation: The workload.
             metric: The metric to draw.
             number: See ``_number_of``.
-            axes: Parameters of the benchmark.
+            cases: All combinations of the benchmark's parameters.
             points: Values of the cases by revision and number of the combination of parameters.
         """
-        cases = list(product(*axes))
         data: list[list[Any]] = []
         # Revision and value, and those before.
         last: dict[int, tuple[Any, ...]] = {}
@@ -270,14 +280,6 @@ def line_of(record: RunRecord) -> GraphLine:
     return GraphLine(record.machine.name, **site_params(record))
 
 
-def flat_index(axes: Sequence[Sequence[str]], case: Sequence[str]) -> int:
-    """Return the place of a combination of parameters among all, as asv counts them."""
-    number = 0
-    for axis, value in zip(axes, case, strict=True):
-        number = number * len(axis) + axis.index(value)
-    return number
-
-
 def _is_core(operation: AsvOperation, record: RunRecord) -> bool:
     return (record.size, record.variant) == (operation.sizes[0], operation.variants[0])
 
@@ -317,3 +319,103 @@ def _starts(
         "commit": shown | {"python": every if metric == "failed" else [longest.python]},
         "torch": shown | {"python": every},
     }
+
+
+FILE: Final = "regressions.json"
+# The graph in which a change is seen, by what its effect is a factor of.
+_GRAPHS: Final[dict[Metric, str]] = {
+    "eager": "eager_time",
+    "compiled": "compiled_time",
+    "cold": "compile_time",
+    "memory": "peak_memory",
+}
+
+
+def add_verdicts(graphs: Graphs, changes: Iterable[Change]) -> None:
+    """Add what got worse to the list behind asv's page.
+
+    Args:
+        graphs: The site.
+        changes: What ``ivhl regressions`` found.
+    """
+    by_name = {one.workload: (one, rs) for one, rs in graphs.suite.records.items()}
+    found = [
+        _entry(graphs, *by_name[change.case.workload], change)
+        for change in changes
+        if change.case.workload in by_name
+    ]
+    path = graphs.html / FILE
+    theirs = json.loads(path.read_text(encoding="utf-8"))["regressions"]
+    path.write_text(json.dumps({"regressions": [*found, *theirs]}), encoding="utf-8")
+
+
+def _entry(
+    graphs: Graphs, operation: AsvOperation, records: list[RunRecord], change: Change
+) -> list[Any]:
+    """Return a change as asv lists it, and with it what asv has no place for."""
+    case, along = change.case, change.along
+    metric = "failed" if change.kind == "fails" else _GRAPHS.get(change.effect_of, "speedup")
+    benchmark = operation.benchmark(metric)
+    ends = [_record_at(records, change, name) for name in (change.before, change.place)]
+    was, now = (
+        None if one is None else scalar(values_of(one), METRICS[metric].value) for one in ends
+    )
+    revisions = [None if one is None else graphs.revisions.get(one.commit) for one in ends]
+    where = {name: value for name in ("python", "torch") if (value := getattr(case, name))}
+    url = {"machine": case.machine, "device": case.device}
+    url |= {"environment": "existing" if case.existing else "locked"}
+    url |= {"p-size": repr(case.size), "p-variant": repr(case.variant)}
+    if "python" in where:
+        url["python"] = case.python
+    if along in ("torch", "commit"):
+        url["x-axis"] = along
+    if "torch" in where:
+        url["p-torch"] = repr(case.torch)
+    commits = [h[:HASH] for h in (change.before, change.place)] if along == "commit" else []
+    if commits and None not in revisions:
+        url["commits"] = "-".join(commits)
+    entry = graphs.source.known.expected(change)
+    kind = change.kind if entry is None else f"{change.kind}, expected: {visible(entry.why)}"
+    place = ", ".join(
+        (f"{kind} on {case.machine}", *(f"{ALONG_WORDS[k]} {v}" for k, v in where.items()))
+    )
+    name = f"{benchmark}({case.size}, {case.variant}: {place})"
+    ours = {
+        "kind": change.kind,
+        "state": change.state,
+        "along": along,
+        "place": f"{ALONG_WORDS[along]} {_short(change, change.before)} \N{RIGHTWARDS ARROW} "
+        f"{_short(change, change.place)}",
+        "factor": kind.partition(":")[0]
+        if change.effect is None
+        else f"{change.effect:.2f}x {change.effect_of}",
+        "reason": visible(change.reason),
+        "at": change.at,
+        "url": f"#{benchmark}?{urlencode(url)}",
+    }
+    jump = [*(revisions if along == "commit" else (None, None)), was, now]
+    branch = next((b for b, commits in graphs.branches.items() if change.place in commits), None)
+    params = {"branch": branch or next(iter(graphs.branches))}
+    return [name, "", params, None, now, was, [jump], ours]
+
+
+def _short(change: Change, name: str) -> str:
+    return name[:HASH] if change.along == "commit" else name
+
+
+def _record_at(records: Iterable[RunRecord], change: Change, name: str) -> RunRecord | None:
+    """Return the record at one end of a change; of several commits, the newest one."""
+    case, along = change.case, change.along
+    ends = [
+        record
+        for record in records
+        if (record.machine.name, record.size, record.variant)
+        == (case.machine, case.size, case.variant)
+        and (along == "python" or record.cell.python == case.python)
+        and (along == "torch" or record.cell.torch == case.torch)
+        and name
+        == {"commit": record.commit, "torch": record.cell.torch}.get(along, record.cell.python)
+    ]
+    # The end after the change is known by its time, and the other end is of the same commit.
+    exact = [record for record in ends if record.recorded_at == change.at]
+    return max(exact or ends, key=lambda record: record.recorded_at, default=None)

@@ -22,7 +22,7 @@ from ivhl.pages.folder import exchange, folder_beside, mark, replaceable
 from ivhl.tracker.changes.annotations import load_annotations
 from ivhl.tracker.changes.confirmations import load_confirmations
 from ivhl.tracker.store.index import collector_paused
-from ivhl.tracker.store.provenance import load_provenance
+from ivhl.tracker.store.kept import load_provenance
 from ivhl.tracker.views.broken import without_broken
 from ivhl.tracker.views.project import load_state
 from ivhl.tracker.views.source import Source
@@ -194,7 +194,7 @@ def _clear(new: Path) -> None:
 
 def _write_asv(root: Path, conf: dict[str, Any]) -> tuple[tuple[Problem, ...], str]:
     """Let ``asv publish`` write its pages anew; return what it left out, and its output."""
-    from ivhl.asv.unreadable import unreadable_files  # noqa: PLC0415  (it imports asv)
+    from ivhl.asv.files import unreadable_files  # noqa: PLC0415  (it imports asv)
 
     html = Path(conf["html_dir"])
     check_replaceable(html)

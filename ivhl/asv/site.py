@@ -4,13 +4,14 @@ asv has no hook for this, so the text of its files is replaced at several places
 occur as often as listed: another version of asv raises an error instead of making a broken site.
 
 Names and machines come from other people's records, and asv inserts some of them as HTML. Two
-things keep a script in them from running: each such place inserts text (``_INSERTED``), and the
+things keep a script in them from running: each such place inserts text (``patches.toml``), and the
 content security policy allows only the scripts of the site itself.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -57,122 +58,10 @@ _META = f'{_CHARSET}\n    <meta http-equiv="Content-Security-Policy" content="{_
 _INLINE = re.compile(
     r'<script type="text/javascript">\s*function js_load_failure\(\).*?</script>\s*', re.DOTALL
 )
-
-
-def _text(expression: str) -> str:
-    return f"$('<span>').text({expression}).html()"
-
-
-_MACHINE = (
-    "details.push(key + ': ' + val);",
-    "details.push(" + _text("key + ': ' + val") + ");",
+# Script of asv to the places at which it is changed, each with the text that is there then.
+_PLACES: dict[str, list[dict[str, str]]] = tomllib.loads(
+    files("ivhl.asv").joinpath("patches.toml").read_text(encoding="utf-8")
 )
-# Places where asv's scripts insert as HTML what records, machine files, declarations and tags name,
-# and the same places inserting text. With ``html: true`` a tooltip shows its title as HTML. Names of
-# benchmarks need none: ``ivhl.asv.unreadable`` leaves out a list with any that is no dotted name.
-_INSERTED: dict[str, tuple[tuple[str, str], ...]] = {
-    "asv_ui.js": (("' + heading + '", f"' + {_text('heading')} + '"),),
-    "summarylist.js": (_MACHINE,),
-    "summarygrid.js": (
-        ("' + display_name + '", f"' + {_text('display_name')} + '"),
-        ("title: bm.code,\n            html: true", "title: bm.code,\n            html: false"),
-    ),
-    "graphdisplay.js": (
-        _MACHINE,
-        ("' + name + '</li>'", f"' + {_text('name')} + '</li>'"),
-        (
-            "title: bm.code,\n                html: true",
-            "title: bm.code,\n                html: false",
-        ),
-        (
-            "title: contents,\n                    html: true",
-            "title: contents,\n                    html: false",
-        ),
-        ('\'>" + tag + "</div>"', f'\'>" + {_text("tag")} + "</div>"'),
-    ),
-}
-# Places where our records need more than asv has, with what ``static/ivhl.js`` does there instead.
-# For benchmarks of others each does what asv does.
-_CHANGED: dict[str, tuple[tuple[str, str], ...]] = {
-    "asv.js": (
-        (
-            "function pretty_unit(x, unit) {",
-            "function pretty_unit(x, unit) { if (x === null) { return '\u2013'; }",
-        ),
-        # Along releases, the last value of each one: no commit was measured with all of them.
-        (
-            "  raw_series[time_idx][1][param_idx]];\n                }\n",
-            "$.ivhl.at(raw_series, time_idx, param_idx, other_indices[0])];\n                }\n",
-        ),
-    ),
-    # A verdict is shown by its own link.
-    "asv_ui.js": (
-        (
-            "benchmark_basename, parameter_idx, revisions) {\n        /*",
-            "benchmark_basename, parameter_idx, revisions) { if (!graph_url) return;\n        /*",
-        ),
-    ),
-    "summarygrid.js": (
-        ("min: 0\n", "min: 0, max: bm.grid ? $.ivhl.top(data) : null\n"),
-        ("shadowSize: 0\n", "shadowSize: 0, points: {show: !!bm.grid && data.length < 2}\n"),
-        ("groups[group].push(bm_name);", "if (bm.grid !== null) { groups[group].push(bm_name); }"),
-        ("display_name = bm.pretty_name", "display_name = (bm.grid || {}).name || bm.pretty_name"),
-        (
-            "group_container.append(benchmark_container(bm));",
-            "group_container.append($.ivhl.grid(bm, benchmark_container(bm)));",
-        ),
-    ),
-    "graphdisplay.js": (
-        ("var benchmark = params['benchmark'];", "var benchmark = $.ivhl.start(params);"),
-        (
-            "values.length || param == 'branch'",
-            "values.length || param == 'branch' || $.ivhl.is_ours(current_benchmark)",
-        ),
-        # The console has an error for each graph that is not there.
-        (
-            "main_json.graph_param_list, function (params) {\n                    var ok = true;",
-            (
-                "main_json.graph_param_list, function (params, index) {\n"
-                "                    var ok = $.ivhl.has_graph(current_benchmark, index);"
-            ),
-        ),
-        ("even_spacing ? ['even'] : []", "even_spacing ? ['even'] : ['revision']"),
-        ("date_scale ? ['date'] : []", "date_scale ? ['date'] : ['revision']"),
-        ('position: "nw",', "container: $('#ivhl-legend'),"),
-        (
-            "var plot = $.plot(graph_div, graphs, options);",
-            (
-                "var drawn = $.ivhl.drawn(current_benchmark, graphs, state,"
-                " benchmark_param_selection, x_coordinate_axis, get_x_from_revision, options);\n"
-                "        var plot = $.plot(graph_div, drawn, options);"
-            ),
-        ),
-        ("$.plot(graph_div, graphs, new_options)", "$.plot(graph_div, drawn, new_options)"),
-        (
-            "if (commit_hash) {\n                        var",
-            "if (commit_hash || $.ivhl.is_ours(current_benchmark)) {\n                        var",
-        ),
-        (
-            '$.asv.pretty_unit(y, unit) + " @ " + commit_hash);',
-            "$.ivhl.tip(item, $.asv.pretty_unit(y, unit), commit_hash, x_coordinate_axis));",
-        ),
-        (
-            "if (previous_hash !== commit_hash) {",
-            "if (previous_hash !== commit_hash && x_coordinate_axis == 0) {",
-        ),
-    ),
-    "regressions.js": (
-        ("main_div.append(group_div);", "main_div.append($.ivhl.lead(data, group_div));"),
-        (
-            "row.append($('<td/>').text(factor.toFixed(2) + 'x'));",
-            "$.ivhl.verdict(item, row, factor);",
-        ),
-        (
-            "return parseFloat(a.replace(/x/, '')) - parseFloat(b.replace(/x/, ''));",
-            "return $.ivhl.times(a) - $.ivhl.times(b);",
-        ),
-    ),
-}
 _ELSEWHERE = re.compile(r"<(?:script|link|img)\b[^>]*\b(?:src|href)=\"https?://[^>]*>")
 
 
@@ -211,7 +100,7 @@ def linked_to_ours(html: str) -> str:
 
 
 def patch_script(name: str, text: str) -> str:
-    """Return one of asv's scripts, changed at the places of ``_INSERTED`` and ``_CHANGED``.
+    """Return one of asv's scripts, changed at the places of ``patches.toml``.
 
     Args:
         name: Its file name, e.g. ``summarylist.js``.
@@ -220,10 +109,10 @@ def patch_script(name: str, text: str) -> str:
     Raises:
         ResultsError: If the script differs from that of the supported asv.
     """
-    for old, new in (*_INSERTED.get(name, ()), *_CHANGED.get(name, ())):
-        if text.count(old) != 1:
-            raise _changed(name, f"must contain {old!r} once (found {text.count(old)} times)")
-        text = text.replace(old, new)
+    for place in _PLACES.get(name, ()):
+        if (n := text.count(place["old"])) != 1:
+            raise _changed(name, f"must contain {place['old']!r} once (found {n} times)")
+        text = text.replace(place["old"], place["new"])
     return text
 
 
@@ -273,7 +162,7 @@ def join_asv_site(html_dir: Path) -> None:
     """
     index = html_dir / "index.html"
     index.write_text(patch_index(index.read_text(encoding="utf-8")), encoding="utf-8")
-    for name in {*_INSERTED, *_CHANGED}:
+    for name in _PLACES:
         script = html_dir / name
         script.write_text(patch_script(name, script.read_text(encoding="utf-8")), encoding="utf-8")
     # Nothing leads there any more: it explains that a file from another host did not load.

@@ -1,34 +1,43 @@
-"""Measure the cells of one Python through asv and write their records (``ivhl bench``)."""
+"""Measure the cells of one Python through asv and write their records (``ivhl bench``).
+
+New cells are prepared in parallel: their environments, and the files of a first compile.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
 import time
-from dataclasses import replace
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ivhl.asv.configuration import settings_of_project
+from ivhl.asv.environment import copy_instrument, find_cell, make_cell
 from ivhl.asv.files import write_machine
+from ivhl.asv.installed import altered_files
 from ivhl.asv.machine import asv_machine, save_machine
 from ivhl.asv.run import log_of, run_asv
 from ivhl.bench.checks import check_device, check_machine, check_room, those_that_fit
-from ivhl.bench.progress import Display
+from ivhl.bench.progress import Display, RunState
 from ivhl.bench.request import Done
-from ivhl.bench.state import RunState
-from ivhl.bench.warm import warm_cells
 from ivhl.bench.work import list_work, records_at, take_shard
-from ivhl.errors import IvhlError, ResultsError, UnknownNameError, counted
+from ivhl.errors import IvhlError, LockError, ResultsError, UnknownNameError, counted
 from ivhl.git import changed_files, find_commit, uncommitted_files
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import ensure_lock, index_options, lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
+from ivhl.matrix.wheels import variables_set
 from ivhl.measure.alone import only_run_here, only_user_of_gpu, only_writer
 from ivhl.measure.earlier import case_key
 from ivhl.measure.outcome import failed_everywhere
+from ivhl.measure.process import ProcessTree
+from ivhl.measure.settings import CELL_VARIABLE, VARIABLE, write_settings
 from ivhl.records.answers import newest_keys
 from ivhl.records.files import append_record
 from ivhl.tracker.wording import some
@@ -39,7 +48,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ivhl.bench.request import Executor, Request
+    from ivhl.bench.request import Request
     from ivhl.matrix.locks import LockState
     from ivhl.matrix.spec import CellSpec, Matrix
     from ivhl.measure.effort import Effort
@@ -47,23 +56,24 @@ if TYPE_CHECKING:
     from ivhl.records.record import Machine, RunRecord
     from ivhl.workload import Case
 
+
 # In cells that lack records of more cases than this, the run first asks which of them work.
 WORTH_A_LOOK = 8
 
 
-class Native:
-    """This machine itself, through asv."""
+class Executor:
+    """Installs cells and measures in them: on this machine itself, through asv."""
 
     def machine(self, request: Request) -> Machine:
-        """Return this machine.
+        """Return the machine that the records describe.
 
         Raises:
             SpecError: If its name cannot be a folder name.
         """
-        return this_machine(request.machine or os.uname().nodename)
+        return this_machine(request.machine)
 
     def check(self, settings: Settings, python: str) -> Settings:
-        """Return the settings with the interpreter of the Python.
+        """Return the settings completed for this executor: with the interpreter of the Python.
 
         Raises:
             InterpreterError: If this machine lacks the interpreter.
@@ -75,7 +85,7 @@ class Native:
         return replace(settings, interpreters={python: str(interpreter.path)})
 
     def prepare(self, settings: Settings, locks: Sequence[LockState], console: Console) -> None:
-        """See ``warm_cells``."""
+        """Do for all cells at once what would otherwise delay each of them (``warm_cells``)."""
         warm_cells(settings, locks, console)
 
     def measure(
@@ -126,7 +136,7 @@ def bench(request: Request, console: Console, executor: Executor | None = None) 
         ResultsError: If the results cannot be written; records written before stay.
     """
     began = time.monotonic()
-    executor = executor or Native()
+    executor = executor or Executor()
     root, device = request.root, request.effort.device
     machine = executor.machine(request)
     matrix = load_matrix(root / MATRIX)
@@ -233,9 +243,7 @@ def asks_first(request: Request, executor: Executor) -> bool:
     """
     effort = request.effort
     again = effort.force or effort.cold or effort.flags or request.base is not None
-    return (
-        effort.is_timed and not again and effort.device == "cpu" and isinstance(executor, Native)
-    )
+    return effort.is_timed and not again and effort.device == "cpu" and type(executor) is Executor
 
 
 def without_record(
@@ -361,4 +369,77 @@ def _cannot_write(what: str) -> ResultsError:
     return ResultsError(
         f"cannot write {what}",
         hint="free disk space, then run the same command again: it continues where it stopped",
+    )
+
+
+# As for the first compile in a run (``measure.process.START_S``).
+PATIENCE_S = 300.0
+
+
+def warm_cells(settings: Settings, locks: Sequence[LockState], console: Console) -> None:
+    """Make the cells that are not there, and fill their compile caches beside each other.
+
+    In its first run a cell imports torch from files without bytecode and precompiles headers: 20 s
+    of one core. Cells run one after the other, so all of them together would wait for all of that.
+    A single new cell gains nothing. What fails here fails again in the run, which records it.
+
+    Args:
+        settings: Settings of the run.
+        locks: Locks of its cells.
+        console: Where it is printed that an environment is ready.
+    """
+    if settings.effort.device != "cpu" or settings.effort.cold:
+        return
+    root = Path(settings.root)
+    path = root / ".asv" / "settings.json"
+    write_settings(path, settings)
+    warming: list[ProcessTree] = []
+    # Environments read their settings from there.
+    with variables_set({VARIABLE: str(path)}), ExitStack() as ending:
+        new = [lock for lock in locks if _is_new(root, lock)]
+        if len(new) < 2:  # noqa: PLR2004
+            return
+        for lock in new:
+            began = time.monotonic()
+            with console.status(f"making {lock.cell.id}"), suppress(LockError, OSError):
+                folder = make_cell(root, lock.cell)
+                seconds = time.monotonic() - began
+                console.print(
+                    f"{lock.cell.id}: environment ready  ({seconds:.1f} s)",
+                    markup=False, soft_wrap=True,
+                )  # fmt: skip
+                # Before any of its code runs, as in a run.
+                if not altered_files(folder, device="cpu", without=settings.project):
+                    tree = _warm(settings, path, lock, folder)
+                    ending.callback(tree.end)
+                    warming.append(tree)
+        with console.status("compiling for the first time in each cell"):
+            for tree in warming:
+                tree.wait(PATIENCE_S)
+
+
+def _is_new(root: Path, lock: LockState) -> bool:
+    try:
+        return find_cell(root, lock.cell) is None
+    except LockError:
+        return False
+
+
+def _warm(settings: Settings, path: Path, lock: LockState, folder: Path) -> ProcessTree:
+    """Start ``ivhl.measure.warm`` in a cell."""
+    cell = lock.cell.as_recorded(lock.sha256)
+    instrument = copy_instrument(folder.parent, settings)
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return ProcessTree(
+        [str(folder / "bin" / "python"), "-m", "ivhl.measure.warm"],
+        cwd=instrument,
+        env=kept
+        | {
+            VARIABLE: str(path),
+            CELL_VARIABLE: json.dumps(asdict(cell)),
+            "PYTHONPATH": str(instrument),
+        },
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )

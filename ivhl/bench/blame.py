@@ -13,8 +13,10 @@ import shutil
 import subprocess
 import tempfile
 import time
+import tomllib
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from importlib.resources import files
 from itertools import chain
 from pathlib import Path
 from statistics import median
@@ -56,49 +58,18 @@ if TYPE_CHECKING:
     from ivhl.tracker.causes.blame import Stage, StageFactor, TrialOutcome
     from ivhl.workload import Case
 
-_DYNAMO: Final = "torch._dynamo.config"
-_FUNCTORCH: Final = "torch._functorch.config"
-_INDUCTOR: Final = "torch._inductor.config"
-# Settings that have cured defects of releases, by the first stage to which each belongs. A release
-# that lacks one says so.
+_LISTED: Final = tomllib.loads((files("ivhl.bench") / "settings.toml").read_text(encoding="utf-8"))
+
+
+def _settings_in(table: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, str, Any], ...]:
+    """Return module, field and value of each setting."""
+    return tuple((module, *one) for module, fields in table.items() for one in fields.items())
+
+
+# Settings that have cured defects of releases, by the first stage to which each belongs.
 SETTINGS: Final[dict[Stage, tuple[tuple[str, str, Any], ...]]] = {
-    "eager": (
-        (_DYNAMO, "capture_scalar_outputs", True),
-        (_DYNAMO, "capture_dynamic_output_shape_ops", True),
-        (_DYNAMO, "automatic_dynamic_shapes", False),
-        (_DYNAMO, "specialize_float", True),
-        (_DYNAMO, "inline_inbuilt_nn_modules", False),
-    ),
-    "aot_eager": ((_FUNCTORCH, "functionalize_rng_ops", True),),
-    "aot_eager_decomp_partition": (
-        (_FUNCTORCH, "cse", False),
-        (_FUNCTORCH, "donated_buffer", False),
-    ),
-    "inductor": (
-        (_INDUCTOR, "cpp.simdlen", 1),
-        (_INDUCTOR, "pattern_matcher", False),
-        (_INDUCTOR, "epilogue_fusion", False),
-        (_INDUCTOR, "max_fusion_size", 1),
-        (_INDUCTOR, "realize_opcount_threshold", 1),
-        (_INDUCTOR, "inplace_buffers", False),
-        (_INDUCTOR, "allow_buffer_reuse", False),
-        (_INDUCTOR, "split_reductions", False),
-        (_INDUCTOR, "unroll_reductions_threshold", 1),
-        (_INDUCTOR, "layout_optimization", False),
-        (_INDUCTOR, "comprehensive_padding", False),
-        (_INDUCTOR, "emulate_precision_casts", True),
-        (_INDUCTOR, "joint_graph_constant_folding", False),
-        (_INDUCTOR, "loop_ordering_after_fusion", False),
-        (_INDUCTOR, "cpp.enable_tiling_heuristics", False),
-        (_INDUCTOR, "cpp.enable_loop_tail_vec", False),
-        (_INDUCTOR, "cpp.fallback_scatter_reduce_sum", True),
-        (_INDUCTOR, "cpp.enable_floating_point_contract_flag", "off"),
-    ),
+    stage: _settings_in(_LISTED[stage]) for stage in STAGES
 }
-_FURTHER_ON_GPU: Final = (
-    (_INDUCTOR, "triton.persistent_reductions", False),
-    (_INDUCTOR, "triton.cudagraphs", False),
-)
 # With these, every compilation for a CPU fails: "CUDA not available".
 _OF_GPUS: Final = ("functionalize_rng_ops",)
 # A trial of what is slower without asking for one graph.
@@ -480,7 +451,7 @@ def _settings(asked: Suspicion, stage: Stage | None) -> Iterator[dict[str, Any]]
         if asked.effort.device == "cpu":
             listed = tuple(setting for setting in listed if setting[1] not in _OF_GPUS)
         elif one == "inductor":
-            listed += _FURTHER_ON_GPU
+            listed += _settings_in(_LISTED["inductor_on_gpu"])
         for module, key, value in listed:
             name = f"{module}.{key}={value!r}".removeprefix("torch.")
             yield {"name": name, "module": module, "field": key, "value": value}

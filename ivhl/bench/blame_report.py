@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from ivhl.bench.blame import WITHOUT_WHOLE
@@ -109,7 +108,7 @@ def _lines(
     if releases:
         yield "\n## Releases, by the records\n"
         yield from (f"- {release}: {text}" for release, text in releases.items())
-    machine, threads = this_machine(os.uname().nodename), counted(asked.effort.threads, "thread")
+    machine, threads = this_machine(), counted(asked.effort.threads, "thread")
     about = f"{machine.system}, {machine.cpu}, {compiler_version()}; {asked.effort.device}"
     yield "\n## Versions\n"
     yield f"{about}, {threads}; case `{asked.case.name}`, made by\n\n    {command}\n"

@@ -17,7 +17,7 @@ from ivhl.bench.experiment import Experiment
 from ivhl.bench.experiment.estimate import told
 from ivhl.bench.experiment.evidence import PROCESSES_PER_RUN, ROUNDS, WEIGHED, verdict_of, weigh
 from ivhl.bench.experiment.journal import digest_of_tree
-from ivhl.bench.selection import Selection
+from ivhl.bench.request import Selection
 from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import CellSpec
 from ivhl.tracker.causes.attribution import Treatment

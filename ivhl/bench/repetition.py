@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import ivhl
 from ivhl.bench.experiment import Runs
-from ivhl.bench.request import Request
-from ivhl.bench.selection import Selection
+from ivhl.bench.request import Request, Selection
 from ivhl.errors import IvhlError, LockError, ResultsError, SpecError
 from ivhl.git import clone_at, commits_there, lock_texts, texts_of
 from ivhl.machine.identity import this_machine
@@ -98,7 +97,7 @@ def repeat(
     folder = root / ".asv" / "repeat" / f"{commit[:8]}-{cell.id}-{_sha256(text)[:8]}"
     here = this_machine(recorded.machine.name)
     if other_machine(recorded.machine, here):
-        here = this_machine(os.uname().nodename)
+        here = this_machine()
     with only_run_here(root), _folder(folder, keep=keep):
         tree = clone_at(root, commit, folder / "tree")
         install_lock(root, tree, cell, text)

@@ -1,25 +1,112 @@
-"""The request of ``ivhl bench``, its outcome, and the cells in which it can run."""
+"""What ``ivhl bench`` is asked: workloads, a size, variants, a suite, cells; and its outcome."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
 
-from ivhl.bench.selection import Selection
+from ivhl.errors import SpecError
 from ivhl.measure.effort import Effort
+from ivhl.workload import core_cases, full_cases, named_cases, select_cases
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from rich.console import Console
-
     from ivhl.bench.work import Shard
-    from ivhl.matrix.locks import LockState
     from ivhl.matrix.spec import CellSpec, Tier
-    from ivhl.measure.settings import Settings
-    from ivhl.records.record import Machine
-    from ivhl.workload import Case
+    from ivhl.workload import Case, Workload
+
+
+Suite = Literal["core", "full"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    """The cases that a person selects, as on the command line.
+
+    Attributes:
+        workloads: Names of workloads; empty means all.
+        size: Name of a size; ``None`` means each workload's default, and with ``full`` every size.
+        variants: Names of variants; empty means all.
+        cases: Names of cases (``Case.name``), in place of everything else.
+        suite: ``core`` or ``full``, restricted to the names given. ``None`` means ``core`` if
+            nothing is named, otherwise exactly what is named.
+    """
+
+    workloads: tuple[str, ...] = ()
+    size: str | None = None
+    variants: tuple[str, ...] = ()
+    cases: tuple[str, ...] = ()
+    suite: Suite | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Everything that is named."""
+        return (*self.workloads, *filter(None, [self.size]), *self.variants, *self.cases)
+
+    @property
+    def chosen_suite(self) -> Suite | None:
+        """The suite to measure; ``None`` if exactly what is named is measured."""
+        return self.suite or (None if self.names else "core")
+
+    def choose(self, workloads: Sequence[Workload], device: str = "cpu") -> tuple[Case, ...]:
+        """Return the selected cases.
+
+        Args:
+            workloads: Every workload of the project.
+            device: Device type.
+
+        Raises:
+            UnknownNameError: If no workload has a name; lists the nearest.
+            SpecError: If the suite has no case with the names given.
+        """
+        if self.cases:
+            return named_cases(workloads, self.cases, device)
+        every = select_cases(  # raises for unknown names
+            workloads,
+            names=self.workloads,
+            size=self.size,
+            variants=self.variants,
+            device=device,
+        )
+        suite = self.chosen_suite
+        if suite == "core":
+            every = tuple(
+                replace(case, size=self.size or case.size)
+                for case in core_cases(workloads, device)
+                if self.size in {None, *case.workload.sizes}
+            )
+        elif suite == "full":
+            every = tuple(
+                case for case in full_cases(workloads, device) if self.size in (None, case.size)
+            )
+        chosen = tuple(
+            case
+            for case in every
+            if (not self.workloads or case.workload.name in self.workloads)
+            and (not self.variants or case.variant.name in self.variants)
+        )
+        if suite is not None and not chosen:
+            raise SpecError(
+                f"--suite {suite} has no case of {' '.join(self.names) or 'any workload'} on "
+                f"{device}",
+                hint="leave out --suite to measure a named workload, size or variant of any suite",
+            )
+        return chosen
+
+
+def named_case(workloads: Sequence[Workload], name: str, device: str) -> Case:
+    """Return the case that a name stands for: of a workload, its core variant.
+
+    Raises:
+        UnknownNameError: If there is none.
+    """
+    if "/" in name:
+        return named_cases(workloads, [name], device)[0]
+    found = select_cases(workloads, names=[name], device=device)
+    core = {case.name for case in core_cases(workloads, device)}
+    return next((case for case in found if case.name in core), found[0])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,27 +158,3 @@ class Done:
     missing: tuple[str, ...]
     log: Path
     seconds: float
-
-
-class Executor(Protocol):
-    """Installs cells and measures in them: on this machine itself, or in containers."""
-
-    def machine(self, request: Request) -> Machine:
-        """Return the machine that the records describe."""
-
-    def check(self, settings: Settings, python: str) -> Settings:
-        """Raise if the settings cannot work here; return them completed for this executor."""
-
-    def prepare(self, settings: Settings, locks: Sequence[LockState], console: Console) -> None:
-        """Do for all cells at once what would otherwise delay each of them."""
-
-    def measure(
-        self,
-        settings: Settings,
-        locks: Sequence[LockState],
-        cases: Sequence[Case],
-        *,
-        commit: str,
-        console: Console,
-    ) -> tuple[str, ...]:
-        """Measure the cases in the cells; return those without a record, as ``cell: case``."""

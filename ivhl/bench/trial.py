@@ -12,9 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ivhl.asv.cell import make_cell
 from ivhl.asv.configuration import settings_of_project
-from ivhl.asv.environment import copy_instrument
+from ivhl.asv.environment import copy_instrument, make_cell
 from ivhl.errors import IvhlError
 from ivhl.git import copy_tree, find_commit
 from ivhl.machine.identity import this_machine
@@ -137,7 +136,7 @@ def prepare(
     Raises:
         IvhlError: If the cell cannot be made, or the tree cannot be built.
     """
-    machine = this_machine(os.uname().nodename)
+    machine = this_machine()
     settings = settings_of_project(load_project(root), machine, root / "results", effort)
     with console.status(f"making {cell.id}"):
         folder = make_cell(root, cell)

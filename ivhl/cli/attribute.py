@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from itertools import combinations
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -25,13 +24,15 @@ from ivhl.tracker.causes.attribution import (
     FACTOR_WORDS,
     Treatment,
     attribute,
+    disturbed_by,
+    factorial,
     judge_together,
     not_matched,
     overall,
     overall_local,
+    recorded_corners,
 )
-from ivhl.tracker.causes.factorial import disturbed_by, factorial, recorded_corners
-from ivhl.tracker.causes.interaction import at_each_setting, is_everywhere, reported
+from ivhl.tracker.causes.effects import at_each_setting, is_everywhere, reported
 from ivhl.tracker.changes.comparable import builds_beside
 from ivhl.tracker.store.index import open_index
 from ivhl.tracker.store.records import case_name, grouped_by
@@ -91,7 +92,7 @@ def attribute_command(
     if last is None and not flags:
         raise SpecError("needs a second cell, or --flag", hint="ivhl attribute --help")
     if rounds:
-        here = this_machine(machine or os.uname().nodename).name
+        here = this_machine(machine).name
         folder = folder_to_write(results or root / "results")
         request = Request(root=root, python=matrix.pythons[0], machine=here, results=folder)
         runs = Runs(request, console)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -10,8 +9,13 @@ from rich.text import Text
 
 from ivhl.bench.bisection.bisect import bisect
 from ivhl.bench.bisection.cost import announce
-from ivhl.bench.bisection.positions import lacking_releases, newest_python, positions_between
-from ivhl.bench.bisection.question import Question, log_of_search
+from ivhl.bench.bisection.question import (
+    Question,
+    lacking_releases,
+    log_of_search,
+    newest_python,
+    positions_between,
+)
 from ivhl.bench.checks import check_device
 from ivhl.bench.experiment.journal import digest_of_tree
 from ivhl.bench.request import Request
@@ -107,7 +111,7 @@ def bisect_command(
     request = Request(
         root=root,
         python=python,
-        machine=this_machine(machine or os.uname().nodename).name,
+        machine=this_machine(machine).name,
         results=folder,
         effort=Effort(device=device, threads=threads, deadline_s=deadline),
     )

@@ -23,7 +23,7 @@ from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import DEADLINE_S, Effort
 from ivhl.records.record import FAILURE_CLASSES
 from ivhl.script.running import Script
-from ivhl.tracker.causes.suspects import by_release, runs_of, slower, suspected, symptom_of
+from ivhl.tracker.causes.blame import by_release, runs_of, slower, suspected, symptom_of
 from ivhl.tracker.changes.repetition import outcome_of
 from ivhl.tracker.store.index import open_index
 from ivhl.tracker.store.metrics import measured

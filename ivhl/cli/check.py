@@ -17,8 +17,8 @@ from ivhl.init.check import check_project
 from ivhl.matrix.check import check_locks
 from ivhl.matrix.project import find_root, load
 from ivhl.records.text import printable
+from ivhl.tracker.support.compat import OF_THE_PROJECT, standings, unexpected
 from ivhl.tracker.support.expectations import EXPECTATIONS, load_expectations
-from ivhl.tracker.support.expecting import OF_THE_PROJECT, standings, unexpected
 from ivhl.tracker.views.project import rows_of
 from ivhl.tracker.wording import counted, short_message, some
 
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ivhl.tracker.support.compat import Row
-    from ivhl.tracker.support.expecting import Standing
+    from ivhl.tracker.support.compat import Row, Standing
     from ivhl.tracker.terminal import Terminal
 
 # What can be checked: every file; the matrix and its locks alone; known failures beside the records.

@@ -24,7 +24,7 @@ from ivhl.tracker.support.compat import (
     support,
     support_sentence,
 )
-from ivhl.tracker.support.grid import by_place, grid_cell, matched_cases
+from ivhl.tracker.support.spans import by_place, grid_cell, matched_cases
 from ivhl.tracker.support.table import ResultsTable
 from ivhl.tracker.terminal import Columns
 from ivhl.tracker.views.project import retired_cases, rows_of
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from ivhl.records.identity import CaseInCell
     from ivhl.tracker.support.compat import Row, Support
-    from ivhl.tracker.support.grid import GridCell
+    from ivhl.tracker.support.spans import GridCell
     from ivhl.tracker.terminal import Terminal
 
 # Of more cases, `ivhl compat` prints the cells, unless something is chosen.

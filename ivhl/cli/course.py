@@ -19,6 +19,7 @@ from ivhl.records.text import printable
 from ivhl.tracker.changes.comparable import builds_beside
 from ivhl.tracker.changes.disturbed import disturbed_of, left_out
 from ivhl.tracker.changes.kinds import Between
+from ivhl.tracker.changes.regressions import ALONG_WORDS
 from ivhl.tracker.changes.steps import QUANTITIES, cases_of, ends_of, find_steps, of_one_code
 from ivhl.tracker.store.metrics import SIDES
 from ivhl.tracker.store.records import case_name
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.changes.steps import CourseStep, QuantityStep, StepAxis
     from ivhl.tracker.store.entries import Entry
 
-_WORDS = {"torch": "PyTorch", "python": "Python"}
 _OTHER: dict[StepAxis, str] = {"torch": "Python", "python": "PyTorch"}
 # Only these have names of their own in what a step changed; the rest are counted.
 _NVIDIA = ("nvidia-", "cuda-")
@@ -240,7 +240,7 @@ def _print_place(
 def _print_ends(
     console: Terminal, along: StepAxis, before: str, after: str, cells: Sequence[str]
 ) -> None:
-    ends = f"{_WORDS[along]} {before} -> {after}"
+    ends = f"{ALONG_WORDS[along]} {before} -> {after}"
     fold(console, f"{ends}, on {_OTHER[along]} {', '.join(cells)}", "bold", indent=2)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.text import Text
 
-from ivhl.bench.tools import observe_names, observe_tools
+from ivhl.bench.checks import observe_names, observe_tools
 from ivhl.cli import app, options
 from ivhl.cli.declared import declared, folder_to_write
 from ivhl.cli.screen import print_json, screen
@@ -49,7 +48,7 @@ def doctor_command(
     Outside of a project it checks the machine alone. Exit code 1 if a check is "wrong"; 0 with
     warnings only.
     """
-    here = this_machine(machine or os.uname().nodename)
+    here = this_machine(machine)
     system = System()
     root, of_project = _of_project(results, here)
     cases = select_cases(declared(root), device=device) if root else ()

@@ -18,10 +18,9 @@ from ivhl.cli.declared import (
     warn,
     warn_unread,
 )
-from ivhl.cli.markdown import code, table
+from ivhl.cli.markdown import code, table, times_table
 from ivhl.cli.names import RELEASE, all_named, recorded
 from ivhl.cli.screen import picked, print_json, screen
-from ivhl.cli.sides import times_table
 from ivhl.errors import FixedError, IvhlError, SpecError, WorseError
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import BY_PROCESSOR, this_machine

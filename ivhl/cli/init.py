@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ivhl.asv.unreadable import foreign_files
+from ivhl.asv.files import foreign_files
 from ivhl.cli import app, options
-from ivhl.init.plan import make_plan, write_plan
+from ivhl.init.declare import write_changes
+from ivhl.init.plan import make_plan
 from ivhl.tracker.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def init_command(
         console.print("nothing to do: everything that ivhl init writes is there")
         return
     if not dry_run:
-        write_plan(root, plan)
+        write_changes(root, plan.changes)
     _print_changes(console, plan, dry_run=dry_run)
     if not dry_run:
         _print_next(console, plan)

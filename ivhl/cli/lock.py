@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ivhl.cli import app, options
 from ivhl.errors import IvhlError, LockError, SpecError
-from ivhl.matrix.fresh import releases_to_lock, require_fresh
+from ivhl.matrix.check import releases_to_lock, require_fresh
 from ivhl.matrix.locks import (
     NEXT_INDEX,
     SUMS,

@@ -1,15 +1,22 @@
-"""Escape untrusted text for Markdown tables."""
+"""Tables of Markdown for a pull request, of untrusted text: times of base and head, and others."""
 
 from __future__ import annotations
 
 import html
 import re
+from statistics import median
 from typing import TYPE_CHECKING
 
 from ivhl.records.text import printable
+from ivhl.tracker.store.records import case_name, newest_by
+from ivhl.tracker.support.compat import release_key
+from ivhl.tracker.wording import NOT_TIMED, marked, seconds, times
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Sequence
+
+    from ivhl.records.record import Arm, RunRecord
+
 
 _LONGEST_SHOWN = 250
 # Of the references that ``html.escape`` wrote, nothing: they contain "&" and ";" only.
@@ -36,3 +43,54 @@ def table(
     if most is not None and len(rows) > most:
         found += ["", f"And {len(rows) - most} more."]
     return found
+
+
+# GitHub accepts comments of at most 65,536 characters.
+_ROWS_SHOWN = 60
+
+
+def times_table(
+    records: Iterable[RunRecord], before: Collection[str], after: Collection[str]
+) -> list[str]:
+    """Return the lines of a Markdown table: a row for each case that the head was measured in.
+
+    Args:
+        records: Records of any commits.
+        before: Hashes of the commits with the base's code.
+        after: Hashes of the commits with the head's code.
+    """
+    records = list(records)
+    base = newest_by((r for r in records if r.commit in before), _place)
+    head = newest_by((r for r in records if r.commit in after), _place)
+    rows = []
+    for place in sorted(
+        head, key=lambda place: (place[0], place[1], release_key(place[2]), place)
+    ):
+        record = head[place]
+        failed = record.failure.failure_class if record.failure else NOT_TIMED
+        speedup = marked(times(record.speedup.value), record) if record.speedup else code(failed)
+        arms = (base[place].eager if place in base else None, record.eager, record.compiled)
+        names = code(record.cell.id), code(case_name(record))
+        rows.append([*names, *map(_time, arms), speedup])
+    if not rows:
+        return []
+    machines = ", ".join(sorted({code(place[0]) for place in head}))
+    heads = ["cell", "case", "base eager", "head eager", "head compiled", "speedup"]
+    return [
+        "",
+        f"<details><summary>seconds per call on {machines}</summary>",
+        "",
+        *table(heads, rows, _ROWS_SHOWN),
+        "",
+        "</details>",
+    ]
+
+
+def _place(record: RunRecord) -> tuple[str, ...]:
+    device = record.conditions.device
+    case = (record.workload, record.size, record.variant)
+    return (record.machine.name, record.cell.python, record.cell.torch, device, *case)
+
+
+def _time(arm: Arm | None) -> str:
+    return seconds(median(arm.samples_s)) if arm and arm.samples_s else "-"

@@ -1,28 +1,28 @@
-"""``ivhl matrix``: list the cells, show one, or show how two differ."""
+"""``ivhl matrix``: list the cells, show one, how two differ, or releases that the matrix lacks."""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from ivhl.bench.jobs import github_jobs
-from ivhl.bench.work import cases_to_measure, parse_shard
+from ivhl.bench.work import cases_to_measure, github_jobs, parse_shard
 from ivhl.cli import app, options
 from ivhl.cli.declared import declared, interpreter_of
 from ivhl.cli.lock import COLOURS
 from ivhl.cli.names import RELEASE, all_named, find_cell, selection_of
-from ivhl.cli.releases import show_new_releases
 from ivhl.cli.screen import picked, print_json, screen
 from ivhl.errors import InterpreterError, ResultsError, SpecError, UnknownNameError
 from ivhl.git import find_commit
+from ivhl.matrix.check import state_of
 from ivhl.matrix.diff import diff_cells
-from ivhl.matrix.fresh import state_of
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load
+from ivhl.matrix.releases import find_new_releases, support_of
 from ivhl.tracker.terminal import Columns
 from ivhl.tracker.wording import counted, some
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ivhl.matrix.spec import CellSpec, Matrix
     from ivhl.tracker.terminal import Terminal
     from ivhl.workload import Case
+
 
 _NAMED = 3  # workloads of a cell; --json has all cases
 
@@ -251,3 +252,37 @@ def _print_diff(console: Terminal, found: CellDiff) -> None:
             table.add_row(name, old, new, found.forced.get(name, Text("no", "red")))
         console.print()
         console.print(table)
+
+
+def show_new_releases(
+    console: Terminal, root: Path, matrix: Matrix, torch: Sequence[str], *, as_json: bool
+) -> None:
+    """Print PyTorch releases that the matrix lacks, with the Pythons that can install them.
+
+    Lists releases newer than the matrix's newest, and newer patches of its minor releases; or those
+    that are named, new or not. Writes nothing.
+    """
+    today = dt.datetime.now(tz=dt.UTC).date()
+    named = tuple(dict.fromkeys(matrix.release(text) for text in torch))
+    support = {
+        release: support_of(root, matrix, release, today)
+        for release in named or find_new_releases(root, matrix)
+    }
+    if as_json:
+        found = {
+            release: {one.cell.python: {"lock": one.kind, "message": one.message} for one in row}
+            for release, row in support.items()
+        }
+        print_json("ivhl.releases/1", releases=found)
+        return
+    for row in support.values():
+        for one in row:
+            colour = COLOURS.get(one.kind, "red")
+            console.print(one.kind, style=colour, end=" ")
+            console.print(f"{one.cell.id}:", end=" ")
+            reason = one.message or "all its requirements can be installed"
+            console.print(reason.partition("\n")[0])
+    if not support:
+        console.print(
+            f"no release newer than the matrix: {', '.join(matrix.releases('extended'))}"
+        )

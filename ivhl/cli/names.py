@@ -6,7 +6,7 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from ivhl.bench.selection import Selection, named_case
+from ivhl.bench.request import Selection, named_case
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.spec import newest_of
 from ivhl.tracker.wording import some
@@ -15,7 +15,7 @@ from ivhl.workload import every_case
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from ivhl.bench.selection import Suite
+    from ivhl.bench.request import Suite
     from ivhl.matrix.spec import CellSpec, Matrix
     from ivhl.workload import Case, Workload
 

@@ -15,10 +15,9 @@ from ivhl.records.text import printable
 from ivhl.tracker.changes.annotations import note_of
 from ivhl.tracker.changes.confirmations import confirmation_of, with_confirmed
 from ivhl.tracker.changes.disturbed import disturbed_of, left_out
-from ivhl.tracker.changes.history import changes_of
 from ivhl.tracker.changes.incidents import counts_of_changes
 from ivhl.tracker.changes.kinds import WORSE
-from ivhl.tracker.changes.regressions import incidents_of
+from ivhl.tracker.changes.regressions import changes_of, incidents_of
 from ivhl.tracker.changes.series import ALONG
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, shown_reason
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.changes.regressions import Change, Incident
     from ivhl.tracker.store.entries import Entry
 
-_WORDS = {"commit": "commit", "torch": "PyTorch", "python": "Python"}
-_HASH = 8
 # Newest incidents that fill a screen with a case each.
 _SCREEN = 8
 
@@ -106,13 +103,8 @@ def _print(console: Terminal, incident: Incident, known: KnownCauses, *, every: 
 
 def _sentence(incident: Incident, known: KnownCauses) -> str:
     """Return e.g. ``PyTorch 2.5.1 -> 2.6.0: 3 fail, 1 slower; 1 over, 3 persist (2026-11-22)``."""
-    longest = _HASH if incident.along == "commit" else None
-    ends = incident.before[:longest], incident.place[:longest]
-    what = f"{_WORDS[incident.along]} {' -> '.join(ends)}"
-    if incident.along == "python":
-        what += f" on PyTorch {incident.changes[0].case.torch}"
     counts, states = counts_of_changes(incident.changes), known.states(incident.changes)
-    return f"{what}: {counts}; {states} ({incident.at[:10]})"
+    return f"{incident.title('->')}: {counts}; {states} ({incident.at[:10]})"
 
 
 def _line(change: Change, title: str) -> str:

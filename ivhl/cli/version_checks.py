@@ -20,7 +20,7 @@ from ivhl.version_checks.find import find_checks
 from ivhl.version_checks.judge import NOT_JUDGED, evidence_of, judge
 
 if TYPE_CHECKING:
-    from ivhl.version_checks.checks import FoundCheck
+    from ivhl.version_checks.find import FoundCheck
     from ivhl.version_checks.judge import CheckJudgement
 
 _STYLES = {"contradicted": "yellow", "agrees": "green"}

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ivhl.errors import SpecError
-from ivhl.tracker.store.provenance import Provenance
+from ivhl.tracker.store.kept import Provenance
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,7 +20,7 @@ from requests.exceptions import RequestException
 from ivhl import git
 from ivhl.errors import SpecError
 from ivhl.image import inside
-from ivhl.image.engine import Client, EngineError, engine_errors
+from ivhl.image.build import Client, EngineError, engine_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

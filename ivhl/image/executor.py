@@ -7,19 +7,25 @@ import os
 import threading
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ivhl.asv.run import log_of
-from ivhl.bench import write_record
-from ivhl.bench.progress import Display
-from ivhl.bench.state import RunState
+from ivhl.bench import Executor, write_record
+from ivhl.bench.progress import Display, RunState
 from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.check import first_mistake, not_locked
 from ivhl.git import find_commit
-from ivhl.image.build import build_image, list_images, present_image
+from ivhl.image.build import (
+    Client,
+    EngineError,
+    build_image,
+    connect,
+    list_images,
+    machine_of,
+)
 from ivhl.image.container import (
     Order,
     choose_cpus,
@@ -28,7 +34,6 @@ from ivhl.image.container import (
     remove_leftovers,
     taken_cpus,
 )
-from ivhl.image.engine import Client, EngineError, connect, machine_of
 from ivhl.image.recipe import choose_base, make_recipe, sources_here
 from ivhl.measure.outcome import failed_everywhere, finished
 from ivhl.records.files import record_file
@@ -52,8 +57,8 @@ if TYPE_CHECKING:
 _LOOK_S = 0.2
 
 
-class DockerExecutor:
-    """A Docker engine, as an ``ivhl.bench.request.Executor``.
+class DockerExecutor(Executor):
+    """A Docker engine.
 
     Args:
         root: Root of the project.
@@ -132,7 +137,7 @@ class DockerExecutor:
                 for lock in locks:
                     order = self._order(settings, lock, commit)
                     pins = {pin.name: pin.version for pin in lock.pins}
-                    one = _Cell(self.client, order, cases, pins)
+                    one = _Cell(self.client, order, {case.name: case for case in cases}, pins)
                     try:
                         _follow(display, partial(self._measure_cell, one, lock, sink))
                     except EngineError as error:
@@ -196,8 +201,10 @@ class DockerExecutor:
         """
         commit = find_commit(self._root, "HEAD")
         recipe = make_recipe(self._root, lock, device=device, commit=commit)
-        there = None if fresh else present_image(self.client, recipe)
-        return there or build_image(self.client, recipe, self._sources, show)
+        for image in () if fresh else list_images(self.client, lock.cell.id):
+            if (image.lock, image.recipe) == (lock.sha256, recipe.digest):
+                return image
+        return build_image(self.client, recipe, self._sources, show)
 
 
 def run_label(root: Path) -> str:
@@ -208,33 +215,26 @@ def run_label(root: Path) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
+@dataclass
 class _Cell:
     """One cell of a run: turns the container's messages into events and records.
 
-    Args:
+    Attributes:
         client: See ``connect``.
         order: The request; ``measure`` adds the image.
-        cases: All requested cases.
+        cases: All requested cases, by name.
         pins: Versions of the packages of the cell's lock.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        order: Order,
-        cases: Sequence[Case],
-        pins: Mapping[str, str],
-    ) -> None:
-        self.order = order
-        self._client = client
-        self._cases = {case.name: case for case in cases}
-        self._settings = order.settings
-        self._pins = pins
-        self._began = time.monotonic()
-        self._done: set[str] = set()
-        self._sent: frozenset[str] = frozenset()
-        self._received: dict[tuple[str, str], RunRecord] = {}
-        self._measuring = False
+    client: Client
+    order: Order
+    cases: Mapping[str, Case]
+    pins: Mapping[str, str]
+    _began: float = field(default_factory=time.monotonic)
+    _done: set[str] = field(default_factory=set)
+    _sent: frozenset[str] = frozenset()
+    _received: dict[tuple[str, str], RunRecord] = field(default_factory=dict)
+    _measuring: bool = False
 
     @property
     def seconds(self) -> float:
@@ -244,11 +244,11 @@ class _Cell:
     @property
     def left(self) -> tuple[str, ...]:
         """Names of the cases that have no record yet."""
-        return tuple(name for name in self._cases if name not in self._done)
+        return tuple(name for name in self.cases if name not in self._done)
 
     def report(self, event: str, **details: Any) -> None:  # noqa: ANN401  (JSON)
         """Write an event for the display."""
-        self._settings.report(event, cell=self.order.cell.id, **details)
+        self.order.settings.report(event, cell=self.order.cell.id, **details)
 
     def measure(self, image: str) -> None:
         """Measure in a container of the image.
@@ -258,16 +258,16 @@ class _Cell:
             ResultsError: If a record cannot be written.
             SpecError: If this commit lacks a requested workload, size or variant.
         """
-        kept = () if self._settings.effort.force else self._records_of(image)
+        kept = () if self.order.settings.effort.force else self._records_of(image)
         self.order = replace(self.order, image=image, records=kept)
         records = [read_record(line.encode()) for line in kept]
         self._sent = frozenset(case_name(r) for r in records if r.commit == self.order.commit)
-        measure_in_container(self._client, self.order, self._receive)
+        measure_in_container(self.client, self.order, self._receive)
 
     @property
     def _commits(self) -> tuple[str, ...]:
         """The commits that were ordered, the base first."""
-        return tuple(filter(None, (self._settings.base, self.order.commit)))
+        return tuple(filter(None, (self.order.settings.base, self.order.commit)))
 
     def _records_of(self, image: str) -> tuple[str, ...]:
         return tuple(
@@ -277,13 +277,13 @@ class _Cell:
         )
 
     def _file(self, commit: str) -> Path:
-        settings = self._settings
+        settings = self.order.settings
         results = Path(settings.results)
         return record_file(results, settings.machine.name, commit, self.order.cell.id)
 
     def _receive(self, message: dict[str, Any]) -> None:
         event, details = message.pop("event"), message
-        if "case" in details and details["case"] not in self._cases:
+        if "case" in details and details["case"] not in self.cases:
             raise self._forged(f"case: was not ordered (got {ascii(details['case'])[:100]})")
         match event:
             case "case-record":
@@ -331,8 +331,8 @@ class _Cell:
             record = read_record(line.encode(errors="replace"))
         except ValueError as error:
             raise self._forged(str(error)) from error
-        order, settings = self.order, self._settings
-        version = self._cases[case].workload.version
+        order, settings = self.order, self.order.settings
+        version = self.cases[case].workload.version
         ordered: dict[str, tuple[object, tuple[object, ...]]] = {
             "commit": (record.commit, self._commits),
             "same_as": (record.same_as, (*self._commits, None)),
@@ -343,11 +343,11 @@ class _Cell:
             "workload_version": (record.workload_version, (version,)),
             "conditions.device": (device_type(record), (settings.effort.device,)),
         }
-        for field, (got, wanted) in ordered.items():
+        for name, (got, wanted) in ordered.items():
             if got not in wanted:
                 rule = " or ".join(str(one) for one in wanted if one is not None)
-                raise self._forged(f"{field}: must be {rule} (got {ascii(got)[:200]})")
-        mistake = first_mistake(record) or not_locked(record.conditions.packages, self._pins)
+                raise self._forged(f"{name}: must be {rule} (got {ascii(got)[:200]})")
+        mistake = first_mistake(record) or not_locked(record.conditions.packages, self.pins)
         if mistake:
             raise self._forged(mistake)
         return record
@@ -377,8 +377,8 @@ class _Cell:
             raise self._forged("the build cannot fail once cases are measured")
         if details["commit"] not in self._commits:
             raise self._forged(f"commit: was not ordered (got {ascii(details['commit'])[:100]})")
-        run = self._settings.run_in(self.order.cell, details["commit"])
-        for case in self._cases.values():
+        run = self.order.settings.run_in(self.order.cell, details["commit"])
+        for case in self.cases.values():
             record = failed_everywhere(
                 run,
                 case,

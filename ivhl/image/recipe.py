@@ -13,10 +13,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from ivhl.errors import SpecError
-from ivhl.matrix.spec import read_plain, read_toml, validated
+from ivhl.matrix.spec import StrictModel, read_plain, read_toml, validated
 from ivhl.matrix.uv import uv_bin
 
 if TYPE_CHECKING:
@@ -51,16 +51,12 @@ def _digest(text: str) -> str:
     return text
 
 
-class _Base(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
+class _Base(StrictModel):
     image: Annotated[str, Field(min_length=1)]
     digest: Annotated[str, AfterValidator(_digest)]
 
 
-class _Bases(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
+class _Bases(StrictModel):
     cpu: _Base
     cuda: _Base
 

@@ -9,13 +9,12 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from ivhl.asv.configuration import load_configuration
-from ivhl.asv.unreadable import foreign_files
+from ivhl.asv.files import foreign_files
 from ivhl.errors import IvhlError, SpecError
 from ivhl.git import untracked_files
 from ivhl.init.declare import binds, file_of
-from ivhl.init.discovery import lines_for_build
 from ivhl.init.plan import EXAMPLE_MARK, lacking_ignores
-from ivhl.init.source import load_pyproject
+from ivhl.init.source import lines_for_build, load_pyproject
 from ivhl.matrix.check import check_locks
 from ivhl.matrix.locks import COMMAND, SUMS, read_sums
 from ivhl.matrix.project import MATRIX, load_project

@@ -13,17 +13,15 @@ import textwrap
 import tomllib
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from ivhl.errors import LockError, SpecError
-from ivhl.git import top_level
-from ivhl.init.declare import declaration
-from ivhl.init.discovery import lines_for_build
-from ivhl.init.files import FileChange, fill, write_changes
-from ivhl.init.installed import installed_commit
-from ivhl.init.source import load_pyproject, modules_of, read_source
+from ivhl.git import current_commit, top_level
+from ivhl.init.declare import FileChange, declaration, fill
+from ivhl.init.source import lines_for_build, load_pyproject, modules_of, read_source
 from ivhl.matrix.locks import (
     SUMS,
     lock_release,
@@ -50,6 +48,7 @@ if TYPE_CHECKING:
     from ivhl.init.source import ProjectSource
     from ivhl.matrix.locks import LockState
     from ivhl.matrix.spec import CellSpec, Matrix
+
 
 IGNORED = ("/.asv/", "/site/")
 # In the benchmarks until a person puts a model of the project into them.
@@ -158,19 +157,6 @@ def make_plan(
         place = Path(os.path.relpath(top / WORKFLOW, root.resolve()))
         changes.append(FileChange.of(place, _workflow(source, top)))
     return InitPlan(tuple(changes), tuple(notes), folder, locked.states)
-
-
-def write_plan(root: Path, plan: InitPlan) -> None:
-    """Write the changes.
-
-    Each file is written whole or not at all, and the settings that name the benchmarks after them:
-    the same command goes on where it was stopped.
-
-    Raises:
-        SpecError: If a file is there by now; those before it are written.
-        ResultsError: If one cannot be written, or a link is in its path; likewise.
-    """
-    write_changes(root, plan.changes)
 
 
 def _refuse_links(root: Path, top: Path) -> None:
@@ -484,3 +470,26 @@ def _workflow(source: ProjectSource, top: Path) -> str:
     folder = json.dumps(inside, ensure_ascii=False)
     # A name such as `main` would run whatever is pushed there later.
     return fill("workflow.yml", folder=folder, ivhl=installed_commit())
+
+
+def installed_commit() -> str:
+    """Return the commit that the installed ivhl was made from.
+
+    Raises:
+        SpecError: If it was installed from an archive, which does not tell.
+    """
+    source: dict[str, Any] = {}
+    with suppress(PackageNotFoundError, ValueError):
+        source = json.loads(distribution("ivhl").read_text("direct_url.json") or "{}")
+    if "vcs_info" in source:
+        return str(source["vcs_info"]["commit_id"])
+    cloned = unquote(urlsplit(source["url"]).path) if "dir_info" in source else ""
+    for folder in (cloned, Path(__file__).parents[2]):
+        with suppress(SpecError, OSError):
+            # Around a folder of packages git finds the repository of somebody else.
+            if folder and top_level(Path(folder)).samefile(folder):
+                return current_commit(Path(folder))
+    raise SpecError(
+        "the commit of the installed ivhl is not known, and the workflow calls ivhl's actions by it",
+        hint="install ivhl with git: python -m pip install git+https://github.com/ivhl/ivhl",
+    )

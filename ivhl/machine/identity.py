@@ -15,11 +15,12 @@ from ivhl.records.text import printable
 BY_PROCESSOR = "by-processor"
 
 
-def this_machine(name: str) -> Machine:
+def this_machine(name: str | None = None) -> Machine:
     """Return a description of this machine.
 
     Args:
-        name: Its name in the results; ``by-processor`` makes one of the processor and its CPUs.
+        name: Its name in the results, by default the host name; ``by-processor`` makes one of the
+            processor and its CPUs.
 
     Raises:
         SpecError: If the name cannot be a folder name.
@@ -27,7 +28,9 @@ def this_machine(name: str) -> Machine:
     cpu = cpu_model(System().text("proc/cpuinfo") or "") or os.uname().machine
     cpu = printable(cpu)[:SHORT_SIGNS]  # as a record may have it
     return Machine(
-        name=name_by(cpu, os.cpu_count() or 1) if name == BY_PROCESSOR else checked_name(name),
+        name=name_by(cpu, os.cpu_count() or 1)
+        if name == BY_PROCESSOR
+        else checked_name(name or os.uname().nodename),
         cpu=cpu,
         n_cpus=os.cpu_count() or 1,
         memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, mod
 
 from ivhl.errors import SpecError
 from ivhl.git import tracked_files
-from ivhl.matrix.spec import Matrix, explain, load_matrix, read_plain, read_toml
+from ivhl.matrix.spec import Matrix, StrictModel, explain, load_matrix, read_plain, read_toml
 from ivhl.workload import use_benchmarks
 
 _T = TypeVar("_T", bound=BaseModel)
@@ -73,9 +73,7 @@ def _folder(text: str) -> str:
     return text
 
 
-class _Tool(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
+class _Tool(StrictModel):
     name: Annotated[str, AfterValidator(_name)] | None = None
     workloads: Annotated[str, AfterValidator(_reference)] | None = None
     benchmarks: Annotated[str, AfterValidator(_folder)] | None = None

@@ -182,18 +182,20 @@ class CellSpec:
         return Cell(id=self.id, python=self.python, torch=self.torch, lock_sha256=lock_sha256)
 
 
-class _Model(BaseModel):
+class StrictModel(BaseModel):
+    """What a file says: no other keys, and no values of other types."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class PythonRow(_Model):
+class PythonRow(StrictModel):
     """A Python of the matrix."""
 
     version: Python
     tier: Tier = "default"
 
 
-class TorchRow(_Model):
+class TorchRow(StrictModel):
     """A PyTorch release of the matrix."""
 
     release: Release
@@ -208,7 +210,7 @@ class TorchRow(_Model):
         return tier
 
 
-class Forced(_Model):
+class Forced(StrictModel):
     """A package that only some Pythons have, for a reason outside this project.
 
     Attributes:
@@ -224,7 +226,7 @@ class Forced(_Model):
     reason: Text
 
 
-class Matrix(_Model):
+class Matrix(StrictModel):
     """Every environment that can be measured.
 
     Attributes:

@@ -7,7 +7,7 @@ import json
 import os
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ivhl.errors import IvhlError
 from ivhl.observatory.views import (
@@ -36,13 +36,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ivhl.observatory.rows import Library
     from ivhl.observatory.views import Libraries
-    from ivhl.records.identity import CaseInCell
     from ivhl.tracker.store.entries import Entry
     from ivhl.tracker.support.compat import Row
     from ivhl.tracker.views.run import RunLine
-    from ivhl.tracker.views.source import Place, Source
+    from ivhl.tracker.views.source import Source
 
 # What the system answers to a name that no file can have, or that another file has.
 _OF_A_NAME: Final = frozenset(
@@ -148,11 +146,12 @@ def _parts(
     """
     yield "static files", _static
     yield "compatibility.json", partial(_compatibility, source)
+    pages = partial(partial, _pages, source)
     for place in source.page.places:
-        yield f"front page of {place.name}", partial(_front, source, place)
-        yield f"matrix of {place.name}", partial(_matrices, source, place)
+        yield f"front page of {place.name}", pages("front.html", front_view, source, place)
+        yield f"matrix of {place.name}", pages("matrix.html", matrix_views, source, place)
     for series, rows in source.by_series.items():
-        yield case_page(series), partial(_case, source, series)
+        yield case_page(series), pages("case.html", case_view, source, series)
         for row in rows:
             if row.recorded is not None:
                 yield cell_data(series, row.cell), partial(_details, source, row)
@@ -165,20 +164,25 @@ def _parts(
     for path, python in (("index.html", libraries.main), *libraries.pythons):
         yield path, partial(_table, source, libraries, path, python)
     for library in libraries.rows:
-        yield library_page(library.name), partial(_library, source, libraries, library)
+        view = library_view, libraries, source, library
+        yield library_page(library.name), pages("library.html", *view)
     yield "signatures.html", partial(_signatures, source, libraries)
-    yield "pages of releases", partial(_releases, source, libraries)
+    yield "pages of releases", pages("release.html", release_views, libraries)
     yield "observatory.json", partial(_observed, libraries)
     yield "locks of libraries", partial(_locks, libraries)
 
 
+def _pages(
+    source: Source, template: str, make: Callable[..., Any], *asked: object
+) -> Iterator[SiteFile]:
+    """Yield the pages of what makes one view, or several."""
+    found = make(*asked)
+    for view in (found,) if hasattr(found, "href") else found:
+        yield _page(source, template, view.href, view=view)
+
+
 def _table(source: Source, libraries: Libraries, path: str, python: str) -> Iterator[SiteFile]:
     yield _page(source, "libraries.html", path, view=table_view(libraries, source, python))
-
-
-def _library(source: Source, libraries: Libraries, row: Library) -> Iterator[SiteFile]:
-    view = library_view(libraries, source, row)
-    yield _page(source, "library.html", view.href, view=view)
 
 
 def _signatures(source: Source, libraries: Libraries) -> Iterator[SiteFile]:
@@ -187,11 +191,6 @@ def _signatures(source: Source, libraries: Libraries) -> Iterator[SiteFile]:
     yield _page(source, "signatures.html", "signatures.html", **shown)
     for view in views:
         yield _page(source, "signature.html", view.href, view=view)
-
-
-def _releases(source: Source, libraries: Libraries) -> Iterator[SiteFile]:
-    for view in release_views(libraries):
-        yield _page(source, "release.html", view.href, view=view)
 
 
 def _observed(libraries: Libraries) -> Iterator[SiteFile]:
@@ -216,21 +215,6 @@ def _static() -> Iterator[SiteFile]:
 
 def _compatibility(source: Source) -> Iterator[SiteFile]:
     yield SiteFile("compatibility.json", lambda: compat_json(source.rows).encode())
-
-
-def _front(source: Source, place: Place) -> Iterator[SiteFile]:
-    front = front_view(source, place)
-    yield _page(source, "front.html", front.href, view=front)
-
-
-def _matrices(source: Source, place: Place) -> Iterator[SiteFile]:
-    for matrix in matrix_views(source, place):
-        yield _page(source, "matrix.html", matrix.href, view=matrix)
-
-
-def _case(source: Source, series: CaseInCell) -> Iterator[SiteFile]:
-    case = case_view(source, series)
-    yield _page(source, "case.html", case.href, view=case)
 
 
 def _regressions(source: Source) -> Iterator[SiteFile]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ivhl.tracker.support.compat import Row
-    from ivhl.version_checks.checks import FoundCheck
+    from ivhl.version_checks.find import FoundCheck
 
 CellState = Literal["works", "refused", "unavailable"]
 

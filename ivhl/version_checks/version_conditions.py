@@ -13,7 +13,7 @@ import re
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partialmethod
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -383,7 +383,7 @@ class TorchVersion(str):
     __slots__ = ()
     __hash__ = str.__hash__
 
-    def _compared(self, other: object, compare: Callable[[Any, Any], bool]) -> bool:
+    def _compared(self, compare: Callable[[Any, Any], bool], other: object) -> bool:
         if isinstance(other, tuple | list):
             other = ".".join(map(str, other))
         try:
@@ -393,20 +393,11 @@ class TorchVersion(str):
         except ValueError:
             return compare(str(self), other)
 
-    def __lt__(self, other: object) -> bool:
-        return self._compared(other, operator.lt)
-
-    def __le__(self, other: object) -> bool:
-        return self._compared(other, operator.le)
-
-    def __gt__(self, other: object) -> bool:
-        return self._compared(other, operator.gt)
-
-    def __ge__(self, other: object) -> bool:
-        return self._compared(other, operator.ge)
-
-    def __eq__(self, other: object) -> bool:
-        return self._compared(other, operator.eq)
+    __lt__ = partialmethod(_compared, operator.lt)
+    __le__ = partialmethod(_compared, operator.le)
+    __gt__ = partialmethod(_compared, operator.gt)
+    __ge__ = partialmethod(_compared, operator.ge)
+    __eq__ = partialmethod(_compared, operator.eq)
 
 
 # Nodes of an expression that is computed. None of them repeats: a text or tuple grows by what the

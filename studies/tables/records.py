@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
 from ivhl.records.files import record_file
 from ivhl.tracker.changes.disturbed import disturbed_of
-from ivhl.tracker.store.memory_history import MemoryHistory
+from ivhl.tracker.store.course import MemoryHistory
 from ivhl.tracker.store.metrics import DISTURBED, WORDS, Metric, difference
 from ivhl.tracker.store.records import is_existing
 from ivhl.tracker.store.spread import repeats

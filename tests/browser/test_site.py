@@ -17,8 +17,8 @@ from ivhl.pages.build import write_pages
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Calibration
 from ivhl.tracker.changes.compare import SUMMARISED, choose, compare, summarise
+from ivhl.tracker.store.course import MemoryHistory
 from ivhl.tracker.store.entries import recorded
-from ivhl.tracker.store.memory_history import MemoryHistory
 from ivhl.tracker.store.metrics import WORDS
 from ivhl.tracker.views.project import State, load_state
 from ivhl.tracker.views.source import Source

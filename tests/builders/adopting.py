@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ivhl.init import plan as planning
-from ivhl.init.plan import make_plan, write_plan
+from ivhl.init.declare import write_changes
+from ivhl.init.plan import make_plan
 from ivhl.matrix import locks
 from tests.builders.project import git
 
@@ -75,7 +76,7 @@ def init(
 ) -> list[str]:
     """Run it and return the notes."""
     plan = make_plan(root, pythons, releases, github=github, today=TODAY)
-    write_plan(root, plan)
+    write_changes(root, plan.changes)
     return list(plan.notes)
 
 

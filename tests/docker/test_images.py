@@ -24,12 +24,10 @@ import pytest
 from rich.console import Console
 
 import ivhl.image.executor
-from ivhl.bench.request import Request
-from ivhl.bench.selection import Selection
+from ivhl.bench.request import Request, Selection
 from ivhl.errors import ResultsError
-from ivhl.image.build import BuildError, build_image, list_images
+from ivhl.image.build import BuildError, EngineError, build_image, list_images
 from ivhl.image.container import RUN_LABEL, measure_in_container
-from ivhl.image.engine import EngineError
 from ivhl.image.executor import DockerExecutor
 from ivhl.image.recipe import PackageSources, make_recipe
 from ivhl.matrix.locks import LockState, lock_state

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 import uv
 
-from ivhl.init.files import FileChange
-from ivhl.init.plan import InitPlan, _benchmarks, _setting, write_plan
+from ivhl.init.declare import FileChange, write_changes
+from ivhl.init.plan import _benchmarks, _setting
 from ivhl.init.source import read_source
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def adopt(root: Path) -> None:
         *_benchmarks(source, folder),
         setting,
     )
-    write_plan(root, InitPlan(changes, (), folder, ()))
+    write_changes(root, changes)
     for name in ("results/here/records", "site/asv", ".asv/env"):
         (root / name).mkdir(parents=True)
 

@@ -37,9 +37,9 @@ from ivhl.records.text import visible
 from ivhl.tracker.changes.compare import compare
 from ivhl.tracker.changes.gate import judge
 from ivhl.tracker.changes.regressions import find_changes
+from ivhl.tracker.store.course import MemoryHistory
 from ivhl.tracker.store.entries import recorded
 from ivhl.tracker.store.index import Index
-from ivhl.tracker.store.memory_history import MemoryHistory
 from ivhl.tracker.store.spread import Spreads
 from ivhl.tracker.views.broken import without_broken
 from ivhl.tracker.views.project import State, rows_of

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ivhl.asv.configuration import load_configuration
+from ivhl.asv.files import foreign_files
 from ivhl.asv.publish import _failed, publish
-from ivhl.asv.unreadable import foreign_files
 from ivhl.errors import ResultsError, explained
 from ivhl.pages.build import MADE_FROM
 from ivhl.records.files import append_record, record_file

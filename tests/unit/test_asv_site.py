@@ -106,7 +106,7 @@ def test_every_script_of_the_installed_asv_inserts_names_as_text() -> None:
     assert {name: found for name, found in left.items() if found} == {
         # Of graphs, which hold no text.
         "asv_ui.js": ["html: true", "html: true"],
-        # Dotted names, which ``ivhl.asv.unreadable`` checks.
+        # Dotted names, which ``ivhl.asv.files`` checks.
         "summarygrid.js": ["'<h1>' + group", "html: true"],
         # A part of one; a machine, line by line as text.
         "graphdisplay.js": ["\"/> ' + parts[j]", "html: true"],

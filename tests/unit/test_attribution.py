@@ -41,6 +41,7 @@ from ivhl.tracker.causes.attribution import (
     attribute,
     contrasts,
     corners_of,
+    disturbed_by,
     edges_of,
     factors_of,
     judge_together,
@@ -48,9 +49,7 @@ from ivhl.tracker.causes.attribution import (
     overall,
     overall_local,
 )
-from ivhl.tracker.causes.effects import Effect
-from ivhl.tracker.causes.factorial import disturbed_by
-from ivhl.tracker.causes.interaction import reported
+from ivhl.tracker.causes.effects import Effect, reported
 from ivhl.tracker.changes.comparable import BUILDS_UNKNOWN, differences
 from ivhl.tracker.changes.compare import session_reach
 from ivhl.tracker.terminal import Terminal

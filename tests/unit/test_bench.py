@@ -31,10 +31,8 @@ from ivhl.bench.checks import (
     check_room,
     those_that_fit,
 )
-from ivhl.bench.progress import Display, minutes, outcome
-from ivhl.bench.request import Done, Request
-from ivhl.bench.selection import Selection, Suite
-from ivhl.bench.state import RunState
+from ivhl.bench.progress import Display, RunState, minutes, outcome
+from ivhl.bench.request import Done, Request, Selection, Suite
 from ivhl.cli import app
 from ivhl.errors import LockError, ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.locks import lock_state

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ivhl.asv.machine import asv_machine, save_machine
-from ivhl.bench.tools import observe_names, observe_tools
+from ivhl.bench.checks import observe_names, observe_tools
 from ivhl.cli import app
 from ivhl.errors import ResultsError
 from ivhl.machine.identity import this_machine

@@ -22,8 +22,13 @@ from typer.testing import CliRunner
 
 from ivhl.bench.bisection.bisect import bisect
 from ivhl.bench.bisection.cost import Expected, announce
-from ivhl.bench.bisection.positions import lacking_releases
-from ivhl.bench.bisection.question import Position, Question, log_of_search, seen_in
+from ivhl.bench.bisection.question import (
+    Position,
+    Question,
+    lacking_releases,
+    log_of_search,
+    seen_in,
+)
 from ivhl.bench.experiment import Runs
 from ivhl.bench.experiment.estimate import AROUND_S
 from ivhl.bench.experiment.evidence import PROCESSES_PER_ROUND, PROCESSES_PER_RUN, ROUNDS

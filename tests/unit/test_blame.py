@@ -50,11 +50,13 @@ from ivhl.tracker.causes.blame import (
     code_differences,
     first_stage,
     kernel_hunks,
+    slower,
     slower_stage,
     stage_factors,
+    suspected,
+    symptom_of,
     tried_of,
 )
-from ivhl.tracker.causes.suspects import slower, suspected, symptom_of
 from ivhl.tracker.store.spread import SHIPPED
 from ivhl.tracker.terminal import Terminal
 from ivhl.workload import Case, Variant

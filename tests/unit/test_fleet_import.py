@@ -21,8 +21,7 @@ from ivhl.asv.files import OwnSuite, write_foreign, write_places
 from ivhl.cli import app
 from ivhl.cli.fleet import RefusedError
 from ivhl.errors import ResultsError, SpecError
-from ivhl.fleet.bring import MOST_NEW_MACHINES, Imported, import_records
-from ivhl.fleet.merge import merge_records
+from ivhl.fleet.bring import MOST_NEW_MACHINES, Imported, import_records, merge_records
 from ivhl.measure.alone import only_run_here
 from ivhl.records.files import append_record, record_file, write_whole
 from ivhl.records.record import RecordedObservation, Wheel, to_json

@@ -18,7 +18,7 @@ from ivhl.fleet import signed
 from ivhl.fleet.bring import import_records
 from ivhl.fleet.signed import load_attestations, verified
 from ivhl.records.record import to_json
-from ivhl.tracker.store.provenance import NAME, digest_of, load_provenance
+from ivhl.tracker.store.kept import NAME, digest_of, load_provenance
 from tests.builders.fleet import a_record, make_fleet_project
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from typer.testing import CliRunner
 import ivhl.bench
 from ivhl.asv.configuration import write_configuration
 from ivhl.bench import bench, cases_of_cells
-from ivhl.bench.request import Request
-from ivhl.bench.selection import Selection
+from ivhl.bench.request import Request, Selection
 from ivhl.bench.work import (
     Shard,
     Work,
@@ -253,7 +252,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         asked.extend((lock.cell.id, case.name) for lock in locks for case in cases)
         return ()
 
-    monkeypatch.setattr(ivhl.bench.Native, "measure", run_asv)
+    monkeypatch.setattr(ivhl.bench.Executor, "measure", run_asv)
     monkeypatch.setattr(ivhl.bench, "save_machine", lambda _: None)
     monkeypatch.setattr(ivhl.bench, "find_interpreter", lambda *_: SimpleNamespace(path="python"))
     return asked
@@ -318,7 +317,7 @@ def test_bench_asks_what_works_newest_release_first_and_then_how_fast(
     def prepare(_: object, locks: Sequence[LockState], __: object) -> None:
         steps.append((-1, [one.cell.id for one in locks], 0))
 
-    monkeypatch.setattr(ivhl.bench.Native, "measure", measure)
+    monkeypatch.setattr(ivhl.bench.Executor, "measure", measure)
     monkeypatch.setattr(ivhl.bench, "warm_cells", prepare)
     full = Request(root=root, python="3.12", selection=Selection(suite="full"), machine="m")
     done = bench(full, Console(file=StringIO()))
@@ -556,7 +555,7 @@ def test_nothing_to_do_is_an_empty_matrix(root: Path) -> None:
 def test_more_jobs_than_github_starts_are_refused(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ivhl.bench.jobs._GITHUB_JOBS", 3)
+    monkeypatch.setattr("ivhl.bench.work._GITHUB_JOBS", 3)
     with pytest.raises(SpecError, match=r"may have at most 3 jobs \(got 4\)"):
         invoke(root, CliRunner(), "matrix", "--format", "github")
 

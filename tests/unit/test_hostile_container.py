@@ -15,6 +15,7 @@ from docker.errors import APIError, NotFound
 
 from ivhl.errors import SpecError
 from ivhl.image import container, executor
+from ivhl.image.build import EngineError
 from ivhl.image.container import (
     RUN_LABEL,
     Order,
@@ -24,7 +25,6 @@ from ivhl.image.container import (
     read_message,
     taken_cpus,
 )
-from ivhl.image.engine import EngineError
 from ivhl.image.executor import DockerExecutor, _Cell, run_label
 from ivhl.measure.settings import Settings
 from ivhl.records.record import Machine, to_json
@@ -72,7 +72,7 @@ def a_cell(folder: Path, base: str | None = None) -> _Cell:
     name = f"{record.workload}/{record.size}/{record.variant}"
     case = SimpleNamespace(name=name, workload=SimpleNamespace(version=record.workload_version))
     pins = dict(package.split("==") for package in record.conditions.packages)
-    return _Cell(None, order, cast("Any", [case]), pins)
+    return _Cell(None, order, {case.name: cast("Any", case)}, pins)
 
 
 def said(record: RunRecord | str, case: str = "ops.gp_evolve/small/naive-compiled") -> Any:  # noqa: ANN401
@@ -356,7 +356,7 @@ def test_containers_are_removed_only_while_the_checkout_is_locked(
     monkeypatch.setattr(executor, "remove_leftovers", lambda _, run: removed.append(run))
     docker = DockerExecutor.__new__(DockerExecutor)
     docker.client, docker._run, docker._cpus = None, "label", ""
-    docker.check(a_cell(tmp_path)._settings, "3.12")
+    docker.check(a_cell(tmp_path).order.settings, "3.12")
     assert removed == []
 
 

@@ -22,9 +22,17 @@ from urllib3.exceptions import HTTPError
 from ivhl.cli import app
 from ivhl.errors import SpecError
 from ivhl.image import inside
-from ivhl.image.build import _failed, _pieces, _whole_lines, has_buildkit, list_images
+from ivhl.image.build import (
+    EngineError,
+    _failed,
+    _pieces,
+    _whole_lines,
+    connect,
+    engine_errors,
+    has_buildkit,
+    list_images,
+)
 from ivhl.image.container import Order, _payload, choose_cpus, choose_memory
-from ivhl.image.engine import EngineError, connect, engine_errors
 from ivhl.image.executor import records_of_image
 from ivhl.image.recipe import (
     PackageSources,

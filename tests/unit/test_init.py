@@ -18,10 +18,9 @@ from typer.testing import CliRunner
 
 from ivhl.cli import app
 from ivhl.errors import LockError, SpecError
-from ivhl.init import installed
-from ivhl.init.declare import declaration
-from ivhl.init.files import write_changes
-from ivhl.init.plan import make_plan, write_plan
+from ivhl.init import plan as planning
+from ivhl.init.declare import declaration, write_changes
+from ivhl.init.plan import make_plan
 from ivhl.init.source import modules_of, read_source
 from ivhl.matrix import locks
 from ivhl.matrix.project import load
@@ -70,7 +69,7 @@ def test_what_takes_long_is_said_only_when_it_begins(tmp_path: Path) -> None:
     assert told == []
     plan = make_plan(root, ["3.12"], ["2.5.1"], github=False, today=TODAY, tell=told.append)
     assert told == ["resolving the packages of 1 cell ..."]
-    write_plan(root, plan)
+    write_changes(root, plan.changes)
     make_plan(root, ["3.12"], ["2.5.1"], github=False, today=TODAY, tell=told.append)
     assert len(told) == 1  # nothing is left to resolve
 
@@ -94,7 +93,7 @@ def test_a_file_that_appears_meanwhile_is_not_overwritten(tmp_path: Path) -> Non
     (root / "envs").mkdir()
     (root / "envs" / "matrix.toml").write_text("mine")
     with pytest.raises(SpecError, match=r"matrix\.toml: cannot be written: File exists"):
-        write_plan(root, plan)
+        write_changes(root, plan.changes)
     assert (root / "envs" / "matrix.toml").read_text() == "mine"
 
 
@@ -127,7 +126,7 @@ def test_a_package_in_a_folder_of_the_repository_gets_its_own_matrix(tmp_path: P
     root = tmp_path / "mono" / "packages" / "demo"
     plan = make_plan(root, ["3.12"], ["2.5.1"], github=True, today=TODAY)
     assert "../../.github/workflows/ivhl.yml" in [one.path.as_posix() for one in plan.changes]
-    write_plan(root, plan)
+    write_changes(root, plan.changes)
     assert (root / "envs" / "matrix.toml").is_file()
     workflow = (tmp_path / "mono" / ".github" / "workflows" / "ivhl.yml").read_text()
     assert "packages/demo" in workflow
@@ -152,17 +151,17 @@ def test_a_workflow_is_pinned_to_the_commit_that_was_installed(
     """A wheel in a project's own environment is not of the project's commit."""
     root = project(tmp_path / "a b", {"ivhl/x.py": ""})
     text = json.dumps(source).replace("CLONE", root.as_uri()).replace("INSIDE", f"{root}/ivhl")
-    monkeypatch.setattr(installed, "__file__", str(root / ".venv" / "lib" / "init" / "x.py"))
+    monkeypatch.setattr(planning, "__file__", str(root / ".venv" / "lib" / "init" / "x.py"))
     monkeypatch.setattr(
-        installed, "distribution", lambda _: SimpleNamespace(read_text=lambda _: text)
+        planning, "distribution", lambda _: SimpleNamespace(read_text=lambda _: text)
     )
     if not expected:
         with pytest.raises(SpecError, match="commit of the installed ivhl is not known") as raised:
-            installed.installed_commit()
+            planning.installed_commit()
         assert "pip install git+https" in str(raised.value.hint)
         return
     head = git(root, "rev-parse", "HEAD") if expected == "HEAD" else expected
-    assert installed.installed_commit() == head
+    assert planning.installed_commit() == head
 
 
 def test_a_project_of_setuptools_old_form_is_named_in_a_new_pyproject(

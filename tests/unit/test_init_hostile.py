@@ -27,9 +27,9 @@ from packaging.utils import InvalidName, canonicalize_name
 from ivhl.errors import IvhlError, ResultsError, SpecError
 from ivhl.git import copy_tree
 from ivhl.init.check import check_project
-from ivhl.init.discovery import lines_for_build
-from ivhl.init.plan import WORKFLOW, _benchmarks, _workflow, make_plan, write_plan
-from ivhl.init.source import ProjectSource, modules_of, read_source
+from ivhl.init.declare import write_changes
+from ivhl.init.plan import WORKFLOW, _benchmarks, _workflow, make_plan
+from ivhl.init.source import ProjectSource, lines_for_build, modules_of, read_source
 from ivhl.matrix.locks import put_lock
 from ivhl.matrix.project import find_root, load_project
 from ivhl.matrix.spec import load_matrix, read_plain, toml_text
@@ -203,7 +203,7 @@ def test_results_that_became_a_link_after_git_had_their_files_are_named_as_a_lin
 WRITES = {
     "cli/bisection.py": 1,  # its log in .asv
     "cli/screen.py": 1,  # --output
-    "fleet/merge.py": 1,  # behind `without_links`
+    "fleet/bring.py": 1,  # behind `without_links`
     "init/plan.py": 3,  # the temporary folder in which it locks
     "matrix/locks.py": 3,  # temporary folders, and a lock beside the one just written
     "matrix/releases.py": 1,  # temporary folders
@@ -467,7 +467,7 @@ def test_wherever_init_is_stopped_the_same_command_goes_on(tmp_path: Path, how: 
     for n in range(1, 40):
         root = project(tmp_path / f"{n}" / "demo", FILES)
         plan = make_plan(root, ["3.12"], ["2.5.1"], github=True, today=TODAY)
-        if not _stop_at(n, lambda root=root, plan=plan: write_plan(root, plan), how):  # type: ignore[misc]
+        if not _stop_at(n, lambda root=root, plan=plan: write_changes(root, plan.changes), how):  # type: ignore[misc]
             break
         stopped += 1
         for path in root.rglob("*.*"):
@@ -529,7 +529,7 @@ def test_a_disk_that_is_really_full_leaves_nothing_half_written(tmp_path: Path) 
         filler = disk / "filler"
         filler.write_bytes(b"x" * ((space.f_bavail - 4) * space.f_frsize))
         with pytest.raises(ResultsError, match="No space left") as full:
-            write_plan(root, plan)
+            write_changes(root, plan.changes)
         assert "run the same command again" in full.value.hint
         filler.unlink()
         init(root, ["3.12"], ["2.5.1"], github=True)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from ivhl.cli import target as cli_target  # noqa: E402
-from ivhl.cli.target import _save, try_target  # noqa: E402
+from ivhl.cli import tryout as cli_target  # noqa: E402
+from ivhl.cli.tryout import _save, try_target  # noqa: E402
 from ivhl.errors import SpecError  # noqa: E402
 from ivhl.matrix.spec import CellSpec  # noqa: E402
 from ivhl.measure import target as target_module  # noqa: E402
@@ -433,7 +433,7 @@ def test_a_target_that_is_declared_already_is_refused_before_it_is_tried(
     (tmp_path / "pyproject.toml").write_text(
         '[project]\nname = "demo"\nversion = "1"\n[tool.ivhl]\nbenchmarks = "benchmarks"\n'
     )
-    monkeypatch.setattr("ivhl.cli.target._tried", lambda *_, **__: pytest.fail("was tried"))
+    monkeypatch.setattr("ivhl.cli.tryout._tried", lambda *_, **__: pytest.fail("was tried"))
     with pytest.raises(SpecError, match=r"benchmarks/bmm\.py: is there already"):
         try_target("torch:bmm", Effort(), save=True)
 

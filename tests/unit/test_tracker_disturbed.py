@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ivhl.records.record import Calibration
 from ivhl.tracker.changes.disturbed import EXPLAINED, FEWEST, disturbed_of, left_out
-from ivhl.tracker.store.memory_history import MemoryHistory
+from ivhl.tracker.store.course import MemoryHistory
 from ivhl.tracker.store.metrics import Measured, difference, is_calibrated
 from tests.builders.records import make_record
 

@@ -15,7 +15,7 @@ from ivhl.errors import FixedError, IvhlError, SpecError
 from ivhl.records.identity import CaseInCell
 from ivhl.tracker.changes.gate import judge
 from ivhl.tracker.store.entries import recorded
-from ivhl.tracker.support.compat import Row, compat_rows
+from ivhl.tracker.support.compat import Row, compat_rows, standings, unexpected
 from ivhl.tracker.support.expectations import (
     EXPECTATIONS,
     Expectation,
@@ -24,7 +24,6 @@ from ivhl.tracker.support.expectations import (
     never_covering,
     within,
 )
-from ivhl.tracker.support.expecting import standings, unexpected
 from ivhl.tracker.views.project import load_state
 from ivhl.tracker.views.project import rows_of as project_rows
 from tests.builders.fleet import a_record, make_fleet_project, write_records

@@ -21,8 +21,7 @@ from ivhl.records.files import append_record, record_file
 from ivhl.records.identity import key_of
 from ivhl.records.reader import read_record
 from ivhl.records.record import RecordedObservation, to_json
-from ivhl.tracker.changes.history import changes_of, steps_in
-from ivhl.tracker.changes.regressions import find_changes
+from ivhl.tracker.changes.regressions import changes_of, find_changes, steps_in
 from ivhl.tracker.detection.changepoints import detect
 from ivhl.tracker.store.course import point_of
 from ivhl.tracker.store.entries import entry_of, ran_of, row_facts_of
@@ -416,7 +415,7 @@ def test_the_changes_of_a_history_are_searched_once(
     assert [change.kind for change in found] == ["fails"]
     assert found == find_changes(index, index.spreads, order)
     with monkeypatch.context() as patch:
-        patch.setattr("ivhl.tracker.changes.history.find_changes", None)
+        patch.setattr("ivhl.tracker.changes.regressions.find_changes", None)
         for _ in range(2):
             again = open_index(tmp_path)
             assert changes_of(again, again.spreads, order) == found

@@ -21,8 +21,8 @@ from ivhl.tracker.changes.incidents import counts_of_changes
 from ivhl.tracker.changes.kinds import WORSE
 from ivhl.tracker.changes.regressions import find_changes, incidents_of
 from ivhl.tracker.changes.series import ALONG, series_of
+from ivhl.tracker.store.course import MemoryHistory
 from ivhl.tracker.store.entries import recorded
-from ivhl.tracker.store.memory_history import MemoryHistory
 from ivhl.tracker.views.incidents import regressions_view
 from ivhl.tracker.views.project import State
 from ivhl.tracker.views.source import Source

@@ -17,7 +17,7 @@ from ivhl.errors import ResultsError, UnknownNameError
 from ivhl.records.record import Arm, Calibration
 from ivhl.tracker.changes.disturbed import disturbed_of
 from ivhl.tracker.changes.steps import cases_of, find_steps, of_one_code
-from ivhl.tracker.store.memory_history import MemoryHistory
+from ivhl.tracker.store.course import MemoryHistory
 from ivhl.tracker.store.metrics import SIDES
 from tests.builders.fleet import a_record, make_fleet_project, write_records
 from tests.builders.records import Known, interval, make_failure, make_record

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ivhl.bench import bench
 from ivhl.bench.experiment.estimate import Estimate, duration_of_case, estimate, told
 from ivhl.bench.experiment.journal import ExperimentJournal, journal_of
-from ivhl.bench.request import Done
-from ivhl.bench.selection import Selection
+from ivhl.bench.request import Done, Selection
 from ivhl.errors import ResultsError
 from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.spec import CellSpec

@@ -11,8 +11,7 @@ from ivhl.tracker.changes.comparable import BUILDS_UNKNOWN
 from ivhl.tracker.changes.compare import compare, disturbed_cases, summarise
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import is_free_threaded, newest_release, python_key, release_key
-from ivhl.tracker.support.grid import cell_mean, matched_cases
-from ivhl.tracker.support.spans import cases_run, ran_enough
+from ivhl.tracker.support.spans import cases_run, cell_mean, matched_cases, ran_enough
 from ivhl.tracker.wording import counted, seconds, some, times
 
 if TYPE_CHECKING:

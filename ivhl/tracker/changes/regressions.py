@@ -4,18 +4,23 @@ Each series is searched for changes of status and of facts, which have no noise,
 time. Neighbouring releases and Pythons are judged as ``ivhl compare`` judges the two; a detector
 adds the levels that only several points together show, and alone decides along many commits.
 Changes of many cases at one place are one incident.
+The index keeps the changes of a whole history until a record changes (``changes_of``).
 """
 
 from __future__ import annotations
 
 import math
+from array import array
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from dataclasses import astuple, dataclass, field, replace
+from functools import partial
+from hashlib import sha256
+from itertools import chain, pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ivhl.records.age import rank_of
+from ivhl.records.identity import CaseInCell
 from ivhl.tracker.changes.compare import session_reach
 from ivhl.tracker.changes.disturbed import disturbed_of, slowed_alone
 from ivhl.tracker.changes.kinds import (
@@ -29,7 +34,9 @@ from ivhl.tracker.changes.kinds import (
     tests_of,
 )
 from ivhl.tracker.changes.series import ALONG, series_of
+from ivhl.tracker.store.course import HASH
 from ivhl.tracker.store.facts import changed_facts, is_still_worse
+from ivhl.tracker.store.index import Index
 from ivhl.tracker.store.metrics import NORMAL_95, RELEVANT, SECONDS, SIDES, Metric
 from ivhl.tracker.store.records import grouped_by, newest_versions
 from ivhl.tracker.wording import failed_as
@@ -37,14 +44,12 @@ from ivhl.tracker.wording import failed_as
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from ivhl.records.identity import CaseInCell
     from ivhl.records.record import RunRecord
     from ivhl.tracker.changes.kinds import QuantityChange, Tested
     from ivhl.tracker.changes.series import Along, Point, Series
     from ivhl.tracker.detection.changepoints import Searched
+    from ivhl.tracker.store.course import MemoryHistory
     from ivhl.tracker.store.entries import Entry
-    from ivhl.tracker.store.index import Index
-    from ivhl.tracker.store.memory_history import MemoryHistory
     from ivhl.tracker.store.spread import Spreads
 
     # All runs of a project.
@@ -54,6 +59,7 @@ if TYPE_CHECKING:
     Detect = Callable[[Sequence[Searched]], Sequence[Sequence[int]]]
 
 ChangeState = Literal["suspected", "persists", "over"]
+ALONG_WORDS: Final[dict[str, str]] = {"commit": "commit", "torch": "PyTorch", "python": "Python"}
 
 # In segments with fewer points no detector looks for steps: it needs both sides.
 ENOUGH_POINTS = 8
@@ -115,6 +121,13 @@ class Incident(NamedTuple):
         """What tells it from all others, and stays the same."""
         torch = self.changes[0].case.torch if self.along == "python" else ""
         return self.along, self.before, self.place, torch, str(self.worse)
+
+    def title(self, arrow: str) -> str:
+        """Return e.g. ``PyTorch 2.5.1 -> 2.6.0``; hashes are shortened."""
+        longest = HASH if self.along == "commit" else None
+        ends = f"{self.before[:longest]} {arrow} {self.place[:longest]}"
+        on = f" on PyTorch {self.changes[0].case.torch}" if self.along == "python" else ""
+        return f"{ALONG_WORDS[self.along]} {ends}{on}"
 
     @property
     def at(self) -> str:
@@ -700,3 +713,54 @@ def _state(
     if found.metric in SECONDS:
         now -= slowed
     return "over" if abs(now - was) < abs(now - then) else "persists"
+
+
+def changes_of(
+    history: History,
+    spreads: Spreads,
+    commit_order: Sequence[str] = (),
+    along: Iterable[Along] = ALONG,
+    *,
+    wanted: Callable[[Entry], bool] = lambda _: True,
+) -> tuple[Change, ...]:
+    """Return ``find_changes``; of an index with its own spreads, what it keeps of them.
+
+    Args:
+        history: Entries and their records.
+        spreads: As for ``find_changes``, as are ``commit_order``, ``along`` and ``wanted``.
+        commit_order: Commits up to HEAD, oldest first.
+        along: The fields.
+        wanted: Which entries count.
+    """
+    along = tuple(along)
+    detect = partial(steps_in, history) if isinstance(history, Index) else detect_all
+
+    def find() -> tuple[Change, ...]:
+        return find_changes(history, spreads, commit_order, along, wanted=wanted, detect=detect)
+
+    if not isinstance(history, Index) or spreads is not history.spreads:
+        return find()
+    numbers = array("q", (entry.id for entry in history.entries if wanted(entry)))
+    asked = sha256(numbers.tobytes() + "\0".join((*along, *commit_order)).encode()).hexdigest()
+    kept = history.kept(f"changes {asked}", lambda: [*map(astuple, find())])
+    return tuple(Change(name, CaseInCell(*case), *rest) for name, case, *rest in kept)
+
+
+def steps_in(index: Index, series: Sequence[Searched]) -> list[Sequence[int]]:
+    """Return ``changepoints.detect_all`` of many series; the index keeps the answers."""
+    questions = [f"steps {_digest_of(*one)}" for one in series]
+    known: dict[str, Sequence[int]] = {}
+    for question in set(questions):
+        if (places := index.answer(question, lasts=True)) is not None:
+            known[question] = places
+    wanted = {q: one for q, one in zip(questions, series, strict=True) if q not in known}
+    if wanted:
+        found = dict(zip(wanted, detect_all([*wanted.values()]), strict=True))
+        known |= found
+        index.keep(found, lasts=True)
+    return [known[question] for question in questions]
+
+
+def _digest_of(values: Sequence[float], intervals: Sequence[tuple[float, float]]) -> str:
+    numbers = array("d", chain(values, chain.from_iterable(intervals)))
+    return sha256(numbers.tobytes()).hexdigest()[:32]

@@ -11,14 +11,16 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from ivhl.tracker.store.entries import Entry, Ran, entry_of, ran_of
 from ivhl.tracker.store.metrics import NORMAL_95
 from ivhl.tracker.wording import marks, times
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from ivhl.tracker.store.entries import Entry
+    from ivhl.records.record import RunRecord
     from ivhl.tracker.store.metrics import Measured, Metric
+
 
 HASH: Final = 8  # characters of a commit that pages show
 CURVES: Final = (
@@ -85,3 +87,29 @@ def _result(entry: Entry) -> str:
         text = f"{times(speedup.value)} [{low}, {high}]"
     notes = marks(entry.shown.reference, uncommitted=bool(entry.shown.uncommitted))
     return " · ".join((text, *notes))
+
+
+class MemoryHistory:
+    """Records that are in memory, where others read an index."""
+
+    token = ""
+
+    def __init__(self, records: Iterable[RunRecord]) -> None:
+        self._records = tuple(records)
+        self.entries = tuple(entry_of(record, i) for i, record in enumerate(self._records))
+
+    def read(self, entries: Iterable[Entry]) -> tuple[RunRecord, ...]:
+        """Return the records of entries, in their order."""
+        return tuple(self._records[entry.id] for entry in entries)
+
+    def points(self, entries: Iterable[Entry]) -> list[str]:
+        """Return the points of entries in a course."""
+        return [point_of(entry) for entry in entries]
+
+    def durations(self) -> dict[int, float]:
+        """Return how long each case took, by ``Entry.id``."""
+        return {i: record.duration_s for i, record in enumerate(self._records)}
+
+    def ran(self, entries: Iterable[Entry]) -> list[Ran]:
+        """Return what pages of runs show of entries."""
+        return [ran_of(self._records[entry.id]) for entry in entries]

@@ -127,16 +127,8 @@ def index_file(results: Path) -> Path:
         RuntimeError: If the user has no home.
     """
     name = sha256(os.fsencode(results.resolve())).hexdigest()[:16]
-    return cache_folder() / "index" / f"{name}.sqlite"
-
-
-def cache_folder() -> Path:
-    """Return the user's folder for what can be made again.
-
-    Raises:
-        RuntimeError: If the user has no home.
-    """
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ivhl"
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return caches / "ivhl" / "index" / f"{name}.sqlite"
 
 
 def _is_broken(error: sqlite3.Error | json.JSONDecodeError) -> bool:

@@ -19,13 +19,13 @@ from ivhl.records.reader import records_in
 from ivhl.tracker.store.course import point_of
 from ivhl.tracker.store.entries import HeldValues, Made, Shown, entry_of, ran_of, row_facts_of
 from ivhl.tracker.store.metrics import METRICS
-from ivhl.tracker.store.reading import records_files
 from ivhl.tracker.store.records import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ivhl.records.record import RunRecord
+
 
 # Another process may be writing the index of a long history.
 WAIT_S = 60.0
@@ -374,3 +374,46 @@ def _row(record: RunRecord, place: tuple[object, ...], ids: _Ids) -> _Row:
         json.dumps(row_facts_of(record), default=_OF_INTERVAL),
     )  # fmt: skip
     return _Row(case, entry.commit, columns)
+
+
+# `ivhl compact` wrote such files until November 2026: nobody should miss their records silently.
+_PACKED: Final = ".jsonl.zst"
+
+
+def records_files(results: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
+    """Return the files of records, sorted, and the paths that cannot be read, with a rule.
+
+    ``glob`` passes over such folders: a machine would vanish from every table.
+    """
+    found: list[Path] = []
+    unreadable: list[tuple[Path, str]] = []
+    try:
+        folders = sorted(folder for folder in results.iterdir() if folder.is_dir())
+    except FileNotFoundError:
+        return [], []
+    except OSError as error:
+        return [], [(results, f"cannot be read: {error.strerror}")]
+    for folder in folders:
+        records = folder / "records"
+        try:
+            for path in sorted(records.iterdir()):
+                name = f"{folder.name}/{records.name}/{path.name}"
+                if path.name.endswith(_PACKED):
+                    unreadable.append((path, "must not be packed: unpack it with zstd -d --rm"))
+                elif path.suffix == ".jsonl" and _is_text(name):
+                    found.append(path)
+                elif path.suffix == ".jsonl":
+                    unreadable.append((results, f"must have names in UTF-8 (got {name!a})"))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            unreadable.append((records, f"cannot be read: {error.strerror}"))
+    return found, unreadable
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

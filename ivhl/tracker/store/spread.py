@@ -238,7 +238,7 @@ class Spreads:
         kinds = [
             (*key, *astuple(learn(found, f" on {key[0]}")))
             for key, found in pairs.items()
-            if _n_counted(found) >= ENOUGH_PAIRS
+            if sum(min(len(case), _PAIRS_OF_CASE) for case in found) >= ENOUGH_PAIRS
             and len({run for case in found for pair in case for run in pair.runs}) >= ENOUGH_RUNS
         ]
         return kinds, [(case, _together(found)) for case, found in own.items()]
@@ -327,10 +327,6 @@ def repeats(runs: Iterable[Run]) -> Iterator[tuple[Entry, ...]]:
     for found in groups.values():
         if len(found) > 1:
             yield tuple(found[at] for at in sorted(found)[-MOST_RUNS:])
-
-
-def _n_counted(cases: Iterable[Sequence[Pair]]) -> int:
-    return sum(min(len(pairs), _PAIRS_OF_CASE) for pairs in cases)
 
 
 def learn(groups: Iterable[Sequence[Pair]], origin: str = "") -> Spread:

@@ -1,4 +1,7 @@
-"""Compatibility: one row per Python, PyTorch release, workload, size and variant."""
+"""Compatibility: one row per Python, PyTorch release, workload, size and variant.
+
+Also what the rows say of the known failures (``ivhl check expectations``).
+"""
 
 from __future__ import annotations
 
@@ -453,16 +456,18 @@ def _series(machine: str, device: str, workload: str, size: str, variant: str) -
     return CaseInCell(machine, device, "", "", False, workload, 0, size, variant)  # noqa: FBT003
 
 
+def _fields_of(series: CaseInCell) -> dict[str, Any]:
+    """Return what a row has of its series."""
+    names = ("machine", "device", "workload", "size", "variant")
+    return {name: getattr(series, name) for name in names}
+
+
 def _empty_row(name: _CellOfSeries, series: CaseInCell, reason: str | None) -> Row:
     return Row(
         python=name.python,
         torch=name.torch,
         cell=name.cell,
-        machine=series.machine,
-        device=series.device,
-        workload=series.workload,
-        size=series.size,
-        variant=series.variant,
+        **_fields_of(series),
         status="not_run" if reason is None else "unavailable",
         failure_class=None if reason is None else "unavailable",
         message="no record" if reason is None else reason,
@@ -485,11 +490,7 @@ def _row(found: Recorded, series: CaseInCell, spreads: Spreads) -> Row:
         python=entry.python,
         torch=entry.torch,
         cell=entry.case.cell,
-        machine=series.machine,
-        device=series.device,
-        workload=series.workload,
-        size=series.size,
-        variant=series.variant,
+        **_fields_of(series),
         status=status,
         failure_class=entry.failure_class,
         message=message,
@@ -618,3 +619,55 @@ def _decided(found: Support) -> str:
     if found.good_since == found.first_good:
         return f"first good {found.first_good}; last bad {bad}"
     return f"first good {found.first_good}; last bad {bad}; good again since {found.good_since}"
+
+
+# What the project's own code did, before anything was compiled.
+OF_THE_PROJECT: Final[frozenset[FailureClass]] = frozenset(
+    {"build", "absent", "import", "inputs", "reference", "eager_failed"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the records say of an entry.
+
+    Attributes:
+        occurs: Cases that fail as it says.
+        fixed: Cases that pass.
+        otherwise: Cases that fail in another way, which no entry expects.
+        is_unmatched: Whether it covers nothing that was measured.
+    """
+
+    entry: Expectation
+    occurs: tuple[Row, ...]
+    fixed: tuple[Row, ...]
+    otherwise: tuple[Row, ...]
+    is_unmatched: bool
+
+
+def standings(expectations: Expectations, rows: Iterable[Row]) -> tuple[Standing, ...]:
+    """Return what the rows say of each entry, in the order of the file."""
+    measured = _measured(rows)
+    found = []
+    for entry in expectations.entries:
+        here = [row for row in measured if entry.covers(row.in_cell)]
+        occurs = tuple(row for row in here if row.failure_class == entry.failure_class)
+        fixed = tuple(row for row in here if row.failure_class is None)
+        otherwise = tuple(
+            row
+            for row in here
+            if row.failure_class not in (None, entry.failure_class)
+            and expectations.of(row.in_cell, row.failure_class) is None
+        )
+        found.append(Standing(entry, occurs, fixed, otherwise, not here))
+    return tuple(found)
+
+
+def unexpected(expectations: Expectations, rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Return the rows that PyTorch failed and no entry expects."""
+    failed = (row for row in _measured(rows) if row.is_failure)
+    return tuple(row for row in failed if expectations.of(row.in_cell, row.failure_class) is None)
+
+
+def _measured(rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if row.recorded is not None and not row.existing]

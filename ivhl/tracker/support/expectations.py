@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from ivhl.errors import SpecError
-from ivhl.matrix.spec import read_toml, validated
+from ivhl.matrix.spec import StrictModel, read_toml, validated
 from ivhl.records.identity import type_of
 from ivhl.records.record import FailureClass  # noqa: TC001  (pydantic reads it)
 
@@ -54,7 +54,7 @@ Link = Annotated[str, AfterValidator(_link)]
 Reason = Annotated[str, Field(min_length=1)]
 
 
-class Expectation(BaseModel):
+class Expectation(StrictModel):
     """One known failure: an entry of the file.
 
     Names of workloads, variants, sizes and machines are patterns with ``*`` and ``?``.
@@ -68,8 +68,6 @@ class Expectation(BaseModel):
         reason: Why, for a person.
         link: A report of it.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     python: Specifier
     torch: Specifier
@@ -124,9 +122,7 @@ class Expectation(BaseModel):
         return f"{', '.join(where)}: {self.failure_class}"
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
+class _File(StrictModel):
     failure: Annotated[tuple[Expectation, ...], Field(strict=False)] = ()
 
 

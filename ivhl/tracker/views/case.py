@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ivhl.tracker.changes.comparable import builds_beside, differences
 from ivhl.tracker.changes.disturbed import left_out
@@ -61,28 +61,11 @@ _MOST_INCIDENTS, _MOST_CHANGES = 20, 60
 _MOST_REASONS = 40
 
 
-@dataclass(frozen=True, slots=True)
-class CaseLine:
-    """A Python: the case in each release, and in which it works."""
-
-    python: str
-    cells: tuple[MatrixCell | None, ...]
-    support: str
-
-
-@dataclass(frozen=True, slots=True)
-class StepView:
-    """A place at which a side of the speedup moved.
-
-    Attributes:
-        title: Between what, and on which cells.
-        sides: What each quantity did.
-        whose: Whose doing it is, and what is to know of the builds of two Pythons.
-    """
-
-    title: str
-    sides: tuple[str, ...]
-    whose: str
+# A Python: the case in each release, and in which it works.
+CaseLine: TypeAlias = "tuple[str, tuple[MatrixCell | None, ...], str]"
+# A place at which a side of the speedup moved: between what and on which cells, what each quantity
+# did, and whose doing it is, with what is to know of the builds of two Pythons.
+StepView: TypeAlias = "tuple[str, tuple[str, ...], str]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,9 +163,8 @@ def _age(row: Row) -> tuple[object, ...]:
 
 def _upstream(rows: Iterable[Row]) -> Iterator[tuple[Issue, str]]:
     """Yield the reports on failures of the rows, with Python and releases of each."""
-    failed = [row for row in sorted(rows, key=_gates_last) if row.failure_class]
-    pairs = ((row, row.record) for row in failed)
-    return _where((issue, row) for row, one in pairs if one for issue in issues_of(one))
+    failed = (row for row in sorted(rows, key=_gates_last) if row.failure_class)
+    return _where((issue, row) for row in failed if row.record for issue in issues_of(row.record))
 
 
 def _expected(rows: Iterable[Row]) -> Iterator[tuple[Expectation, str, str]]:
@@ -220,7 +202,7 @@ def _steps(source: Source, rows: Iterable[Row]) -> Iterator[StepView]:
             builds = builds_beside([ends_of(step, runs)] if step.along == "python" else ())
             what = "PyTorch" if step.along == "torch" else "Python"
             on = "Python" if step.along == "torch" else "PyTorch"
-            yield StepView(
+            yield (
                 f"{what} {step.before} → {step.place}, on {on} {', '.join(step.cells)}",
                 tuple(
                     f"{side} {found.word}: {times(found.ratio)} [{found.low:.2f}, {found.high:.2f}]"
@@ -242,7 +224,7 @@ def _lines(source: Source, rows: Sequence[Row], releases: Sequence[str]) -> Iter
     before = before_of(rows)
     for python in sorted({row.python for row in rows}, key=python_key):
         here = {row.torch: row for row in rows if row.python == python}
-        yield CaseLine(
+        yield (
             python,
             tuple(
                 cell_view(here[torch], before.get(here[torch].cell)) if torch in here else None
@@ -256,8 +238,9 @@ def _neighbours(source: Source, series: CaseInCell) -> tuple[tuple[str, Links], 
     """Return links to the case's other sizes and variants, and to other machines that ran it."""
     main = source.page.main
     place = Place(series.machine, series.device)
-    sizes, more_sizes = beside(source.in_this_place(series), series)
-    places, more_places = beside(source.in_all_places(series), series)
+    in_this_place = source.run.get((series.machine, series.device, series.workload), ())
+    sizes, more_sizes = beside(in_this_place, series)
+    places, more_places = beside(source.run.get((series.name,), ()), series)
     here = [(case_page(other), f"{other.size} {other.variant}") for other in sizes]
     there = [(case_page(other), Place(other.machine, other.device).name) for other in places]
     if more_sizes:

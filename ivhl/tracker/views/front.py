@@ -6,14 +6,21 @@ import itertools
 from collections import defaultdict
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ivhl.tracker.causes.advice import advise, compare_rows, worth_of
 from ivhl.tracker.changes.compare import disturbed_cases
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import is_free_threaded, newest_release, python_key, release_key
-from ivhl.tracker.support.grid import GridCell, grid_cell, matched_cases
-from ivhl.tracker.support.spans import cases_run, spans, spans_sentence, words_of_cells
+from ivhl.tracker.support.spans import (
+    GridCell,
+    cases_run,
+    grid_cell,
+    matched_cases,
+    spans,
+    spans_sentence,
+    words_of_cells,
+)
 from ivhl.tracker.views.incidents import IncidentView, incident_view
 from ivhl.tracker.views.source import Place, Source, matrix_page
 from ivhl.tracker.wording import STATUS_WORDS, STATUSES, times
@@ -31,12 +38,8 @@ _NEWEST_FINDINGS = 5
 MOST_RELEASES = 24
 
 
-@dataclass(frozen=True, slots=True)
-class GridLine:
-    """The cells of a Python; ``None`` where nothing was run."""
-
-    python: str
-    cells: tuple[GridCell | None, ...]
+# The cells of a Python; ``None`` where nothing was run.
+GridLine: TypeAlias = "tuple[str, tuple[GridCell | None, ...]]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +101,7 @@ def front_view(source: Source, place: Place) -> FrontView:
 
     def line(python: str) -> GridLine:
         there = ((f"{matrix}#python={python}&torch={t}", cells[python, t]) for t in shown)
-        return GridLine(python, tuple(grid_cell(here, href, matched) for href, here in there))
+        return python, tuple(grid_cell(here, href, matched) for href, here in there)
 
     return FrontView(
         place=place,

@@ -12,7 +12,6 @@ from ivhl.tracker.changes.confirmations import confirmation_of
 from ivhl.tracker.changes.disturbed import left_out
 from ivhl.tracker.changes.incidents import STATES, counts_of_changes
 from ivhl.tracker.changes.kinds import WORSE
-from ivhl.tracker.store.course import HASH
 from ivhl.tracker.store.metrics import WORDS
 from ivhl.tracker.views.source import MOST_INCIDENTS, case_page
 from ivhl.tracker.wording import counted, short_message, shortened, times
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.store.entries import Entry
     from ivhl.tracker.views.source import Source
 
-_ALONG = {"commit": "Commit", "torch": "PyTorch", "python": "Python"}
 # An incident lists so many cases; `ivhl regressions --all` has all.
 MOST_CASES = 40
 _LONGEST_REASON = 300
@@ -128,10 +126,7 @@ def incident_views(
 
 def incident_view(source: Source, incident: Incident, most: int = MOST_CASES) -> IncidentView:
     """Return an incident as the pages show it, with the largest of its changes."""
-    short = [_short(incident, name) for name in (incident.before, incident.place)]
-    title = f"{_ALONG[incident.along]} {' → '.join(short)}"
-    if incident.along == "python":
-        title += f" on PyTorch {incident.changes[0].case.torch}"
+    title = incident.title("→")
     titles = titles_of(change.case for change in incident.changes)
     views = tuple(
         _change_view(source, change, titles[change.case]) for change in incident.changes[:most]
@@ -139,7 +134,7 @@ def incident_view(source: Source, incident: Incident, most: int = MOST_CASES) ->
     return IncidentView(
         id=_id(incident),
         listed=incident.key in source.listed,
-        title=title,
+        title=title[0].upper() + title[1:],
         between=_between(source, incident),
         counts=counts_of_changes(incident.changes),
         worse=incident.worse,
@@ -177,10 +172,6 @@ def _worst(view: ChangeView) -> str:
 
 def _id(incident: Incident) -> str:
     return f"i{hashlib.sha256(chr(0).join(incident.key).encode()).hexdigest()[:12]}"
-
-
-def _short(incident: Incident, name: str) -> str:
-    return name[:HASH] if incident.along == "commit" else name
 
 
 def _change_view(source: Source, change: Change, title: str) -> ChangeView:

@@ -17,14 +17,13 @@ from ivhl.records.age import recorded_rank
 from ivhl.tracker.changes.annotations import note_of
 from ivhl.tracker.changes.confirmations import with_confirmed
 from ivhl.tracker.changes.disturbed import disturbed_of
-from ivhl.tracker.changes.history import changes_of
 from ivhl.tracker.changes.incidents import KnownCauses
-from ivhl.tracker.changes.regressions import incidents_of
+from ivhl.tracker.changes.regressions import changes_of, incidents_of
 from ivhl.tracker.changes.series import series_of
-from ivhl.tracker.store.memory_history import MemoryHistory
+from ivhl.tracker.store.course import MemoryHistory
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import Row, declared_cases, is_declared, python_key, release_key
-from ivhl.tracker.support.grid import by_place
+from ivhl.tracker.support.spans import by_place
 from ivhl.tracker.views.project import rows_of
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from ivhl.tracker.changes.regressions import Change, History, Incident
     from ivhl.tracker.changes.series import Along, Point
     from ivhl.tracker.store.entries import Entry
-    from ivhl.tracker.store.provenance import Provenance
+    from ivhl.tracker.store.kept import Provenance
     from ivhl.tracker.views.project import State
     from ivhl.workload import Workload
 
@@ -329,7 +328,7 @@ class Source:
         return tuple(dict.fromkeys(filter(None, notes)))
 
     @cached_property
-    def _run(self) -> Mapping[tuple[str, ...], tuple[CaseInCell, ...]]:
+    def run(self) -> Mapping[tuple[str, ...], tuple[CaseInCell, ...]]:
         """The cases that were run: of a workload in a place, and of a case in all places."""
         found: dict[tuple[str, ...], list[CaseInCell]] = defaultdict(list)
         for series in sorted(self.by_series, key=lambda one: (self.case_order(one), one)):
@@ -337,14 +336,6 @@ class Source:
                 found[series.machine, series.device, series.workload].append(series)
                 found[series.name,].append(series)
         return {key: tuple(group) for key, group in found.items()}
-
-    def in_this_place(self, series: CaseInCell) -> tuple[CaseInCell, ...]:
-        """Return the cases of a case's workload that were run in its place."""
-        return self._run.get((series.machine, series.device, series.workload), ())
-
-    def in_all_places(self, series: CaseInCell) -> tuple[CaseInCell, ...]:
-        """Return a case in all places in which it was run."""
-        return self._run.get((series.name,), ())
 
     def workload(self, name: str) -> Workload | None:
         """Return the declaration of a workload; ``None`` if the project has none of the name."""
