@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,29 +21,52 @@ from ivhl.errors import UnknownNameError, explained
 if TYPE_CHECKING:
     from typing import Any
 
-# Panel to its commands.
+# Panel to its commands, and the first sentence of the help of each.
 _PANELS = {
-    "Start": "init check doctor advise",
-    "Measure": "try run observe bench publish import",
-    "Read": "compat results compare course regressions",
-    "Explain": "bisect attribute blame repeat annotate",
-    "Maintain": "gate version-checks matrix lock image",
+    "Start": {
+        "init": "Write into this project what ivhl needs: matrix, locks, declarations.",
+        "check": "Check every file that ivhl reads: matrix, locks, benchmarks, known failures.",
+        "doctor": "Check whether this machine can measure reliably. Read-only.",
+        "advise": "Recommend a Python and a PyTorch release, from the records.",
+    },
+    "Measure": {
+        "try": "Run cases, or a function or model by its name, in one cell. No record.",
+        "run": "Run a script in each PyTorch release, and name the first that differs.",
+        "observe": "Try the libraries of the observatory, and append what is found to its records.",
+        "bench": "Measure cells, publish the site and print the table.",
+        "publish": "Build the static site.",
+        "import": "Import records from other machines. Checks each record and skips duplicates.",
+    },
+    "Read": {
+        "compat": "Show which cases work in which cell, from the newest record of each case.",
+        "results": "List the records, newest first.",
+        "compare": "Compare two commits, PyTorch releases, Pythons, machines or folders of results.",
+        "course": "Show cases over all releases and Pythons, and where a side changed.",
+        "regressions": "List what newly failed, broke more graphs or got slower in the history.",
+    },
+    "Explain": {
+        "bisect": "Find the commit or PyTorch release that changed a case, by measuring.",
+        "attribute": "Say whether Python, PyTorch, flags or the commit is the cause.",
+        "blame": "Find the compiler stage and setting behind a failure or slowness.",
+        "repeat": "Build the environment of a record, run its case, and compare both.",
+        "annotate": "Note what is known about a change, for `ivhl regressions`. Commit the file.",
+    },
+    "Maintain": {
+        "gate": "Fail if a case newly fails, breaks more graphs, or is slower than at the base.",
+        "version-checks": "Find version checks around compiled code that the records contradict.",
+        "matrix": "List the cells; show one, or how two differ.",
+        "lock": "Resolve the locks that are missing or stale, for all Pythons together.",
+        "image": "Build the Docker image of a cell. Needs a Docker engine.",
+    },
 }
 # Command to the module that registers it on ``app``, where their names differ.
 _MODULES = {"try": "tryout", "import": "fleet", "bisect": "bisection"}
-# Command to its module and its panel.
+# Command to its module, its panel, and the first sentence of its help.
 COMMANDS = {
-    name: (_MODULES.get(name, name.replace("-", "_")), panel)
+    name: (_MODULES.get(name, name.replace("-", "_")), panel, text)
     for panel, commands in _PANELS.items()
-    for name in commands.split()
+    for name, text in commands.items()
 }
-
-
-def help_of(command: str) -> str:
-    """Return the first line of the help of a command, which its module is not imported for."""
-    source = Path(__file__).with_name(f"{COMMANDS[command][0]}.py").read_text(encoding="utf-8")
-    return source.partition(f'@app.command("{command}"')[2].split('"""', 2)[1].partition("\n")[0]
-
 
 # New objects after which Python looks for cycles.
 _COLLECTED_AFTER = 50_000
@@ -63,7 +85,7 @@ class Commands(TyperGroup):
         if cmd_name not in COMMANDS or cmd_name in self.commands:
             command: Any = super().get_command(ctx, cmd_name)
         else:
-            command = TyperCommand(name=cmd_name, help=help_of(cmd_name))
+            command = TyperCommand(name=cmd_name, help=COMMANDS[cmd_name][2])
         if command is not None and cmd_name in COMMANDS:
             command.rich_help_panel = COMMANDS[cmd_name][1]
         return command

@@ -66,7 +66,7 @@ def _options() -> Iterator[tuple[str, str]]:
 
 def test_there_are_at_most_25_commands_each_in_a_panel_and_none_has_commands_below() -> None:
     assert len(COMMANDS) <= 25
-    assert list(dict.fromkeys(panel for _, panel in COMMANDS.values())) == [*PANELS]
+    assert list(dict.fromkeys(panel for _, panel, _ in COMMANDS.values())) == [*PANELS]
     help_text = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).output
     places = [help_text.index(f"─ {panel} ─") for panel in PANELS]
     assert places == sorted(places)

@@ -116,7 +116,7 @@ def test_the_front_page_says_what_works_where() -> None:
 def test_a_mean_is_over_the_cases_that_pass_in_every_cell_with_a_mean() -> None:
     source = source_of(*history(COMMITS))
     front = front_view(source, source.page.main)
-    at = {python: dict(zip(front.releases, cells, strict=True)) for python, cells in front.lines}
+    at = {line.python: dict(zip(front.releases, line.cells, strict=True)) for line in front.lines}
     # mlff.energy_forces fails with 2.6.0 on 3.12, so no mean has it.
     assert front.matched == 3
     cell = at["3.12"]["2.8.0"]
@@ -153,9 +153,9 @@ def test_a_broken_case_does_not_raise_the_mean() -> None:
     new = [make_record(workload="ops.a", speedup=4.0), make_failure("crash", workload="ops.b")]
     source = source_of(*old, *new)
     front = front_view(source, source.page.main)
-    ((_, cells),) = front.lines
+    (line,) = front.lines
     assert front.matched == 1
-    assert [cell.worth if cell else None for cell in cells] == ["4.00x", "4.00x"]
+    assert [cell.worth if cell else None for cell in line.cells] == ["4.00x", "4.00x"]
 
 
 def test_the_speedup_of_a_cell_is_one_number_wherever_it_is_said() -> None:
@@ -170,7 +170,7 @@ def test_the_speedup_of_a_cell_is_one_number_wherever_it_is_said() -> None:
     assert str(worth).endswith(text)
     assert front.advice is not None
     assert front.advice.worth == worth
-    assert [cell.worth for _, cells in front.lines for cell in cells if cell] == ["4.00x"] * 2
+    assert [cell.worth for line in front.lines for cell in line.cells if cell] == ["4.00x"] * 2
     assert front.matched == 1
 
 
@@ -410,14 +410,14 @@ def test_a_case_says_which_side_moved_and_whose_doing_it_is() -> None:
             records.append(make_record(python=python, torch=torch, speedup=speedup))
     source = source_of(*records)
     (series,) = source.by_series
-    ((title, sides, whose),) = case_view(source, series).steps
+    (step,) = case_view(source, series).steps
     expected = find_steps(of_one_code(source.entries), source.state.spreads)
-    assert title == "PyTorch 2.6.0 → 2.7.1, on Python 3.12, 3.13"
-    assert [text.partition(":")[0] for text in sides] == [
+    assert step.title == "PyTorch 2.6.0 → 2.7.1, on Python 3.12, 3.13"
+    assert [text.partition(":")[0] for text in step.sides] == [
         f"{side} {expected[0].sides[side].word}" for side in QUANTITIES
     ]
-    assert sides[1].startswith("compiled became slower: 4.00x [")
-    assert whose == expected[0].whose
+    assert step.sides[1].startswith("compiled became slower: 4.00x [")
+    assert step.whose == expected[0].whose
 
 
 @pytest.mark.parametrize(("speedup", "steps"), [(3.0, 0), (1.0, 2)])

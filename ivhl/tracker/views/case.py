@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ivhl.tracker.changes.comparable import builds_beside, differences
 from ivhl.tracker.changes.disturbed import left_out
@@ -61,11 +61,28 @@ _MOST_INCIDENTS, _MOST_CHANGES = 20, 60
 _MOST_REASONS = 40
 
 
-# A Python: the case in each release, and in which it works.
-CaseLine: TypeAlias = "tuple[str, tuple[MatrixCell | None, ...], str]"
-# A place at which a side of the speedup moved: between what and on which cells, what each quantity
-# did, and whose doing it is, with what is to know of the builds of two Pythons.
-StepView: TypeAlias = "tuple[str, tuple[str, ...], str]"
+@dataclass(frozen=True, slots=True)
+class CaseLine:
+    """A Python: the case in each release, and in which it works."""
+
+    python: str
+    cells: tuple[MatrixCell | None, ...]
+    support: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """A place at which a side of the speedup moved.
+
+    Attributes:
+        title: Between what, and on which cells.
+        sides: What each quantity did.
+        whose: Whose doing it is, and what is to know of the builds of two Pythons.
+    """
+
+    title: str
+    sides: tuple[str, ...]
+    whose: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +219,7 @@ def _steps(source: Source, rows: Iterable[Row]) -> Iterator[StepView]:
             builds = builds_beside([ends_of(step, runs)] if step.along == "python" else ())
             what = "PyTorch" if step.along == "torch" else "Python"
             on = "Python" if step.along == "torch" else "PyTorch"
-            yield (
+            yield StepView(
                 f"{what} {step.before} → {step.place}, on {on} {', '.join(step.cells)}",
                 tuple(
                     f"{side} {found.word}: {times(found.ratio)} [{found.low:.2f}, {found.high:.2f}]"
@@ -224,7 +241,7 @@ def _lines(source: Source, rows: Sequence[Row], releases: Sequence[str]) -> Iter
     before = before_of(rows)
     for python in sorted({row.python for row in rows}, key=python_key):
         here = {row.torch: row for row in rows if row.python == python}
-        yield (
+        yield CaseLine(
             python,
             tuple(
                 cell_view(here[torch], before.get(here[torch].cell)) if torch in here else None

@@ -6,7 +6,7 @@ import itertools
 from collections import defaultdict
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from ivhl.tracker.causes.advice import advise, compare_rows, worth_of
 from ivhl.tracker.changes.compare import disturbed_cases
@@ -38,8 +38,12 @@ _NEWEST_FINDINGS = 5
 MOST_RELEASES = 24
 
 
-# The cells of a Python; ``None`` where nothing was run.
-GridLine: TypeAlias = "tuple[str, tuple[GridCell | None, ...]]"
+@dataclass(frozen=True, slots=True)
+class GridLine:
+    """The cells of a Python; ``None`` where nothing was run."""
+
+    python: str
+    cells: tuple[GridCell | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +105,7 @@ def front_view(source: Source, place: Place) -> FrontView:
 
     def line(python: str) -> GridLine:
         there = ((f"{matrix}#python={python}&torch={t}", cells[python, t]) for t in shown)
-        return python, tuple(grid_cell(here, href, matched) for href, here in there)
+        return GridLine(python, tuple(grid_cell(here, href, matched) for href, here in there))
 
     return FrontView(
         place=place,
