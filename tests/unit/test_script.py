@@ -384,7 +384,7 @@ def test_a_check_of_instructions_needs_no_torch(tmp_path: Path) -> None:
     (packages / f"{observer.MODULE}.pth").write_text(observer.PTH)
 
     def ended(code: str) -> tuple[int, str]:
-        command = [tmp_path / "bin" / "python", "-c", code]
+        command = [str(tmp_path / "bin" / "python"), "-c", code]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
         return run.returncode, run.stderr
 
