@@ -140,7 +140,8 @@ def test_a_cell_has_one_speedup_in_advise_readme_site_and_matrix(source: Source)
     assert f"{front.matched}" == cases
     worth = dict(front.worth)[python]
     assert (f"{worth.speedup:.2f}", f"{worth.over}") == (speedup, cases)
-    cell = dict(front.lines)[python][front.releases.index(torch)]
+    (line,) = (line for line in front.lines if line.python == python)
+    cell = line.cells[front.releases.index(torch)]
     assert cell is not None
     assert cell.worth == f"{speedup}x"
     grid = ivhl("compat")
