@@ -27,10 +27,9 @@ def this_machine(name: str | None = None) -> Machine:
     """
     cpu = cpu_model(System().text("proc/cpuinfo") or "") or os.uname().machine
     cpu = printable(cpu)[:SHORT_SIGNS]  # as a record may have it
+    name = os.uname().nodename if name is None else name
     return Machine(
-        name=name_by(cpu, os.cpu_count() or 1)
-        if name == BY_PROCESSOR
-        else checked_name(name or os.uname().nodename),
+        name=name_by(cpu, os.cpu_count() or 1) if name == BY_PROCESSOR else checked_name(name),
         cpu=cpu,
         n_cpus=os.cpu_count() or 1,
         memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
