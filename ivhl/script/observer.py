@@ -76,9 +76,11 @@ def check_instructions() -> None:
     from ctypes import CDLL  # noqa: PLC0415  (neither is of use to the script's own process)
     from importlib.util import find_spec  # noqa: PLC0415
 
-    path = sys.orig_argv[2].removeprefix(CHECK).partition('"')[0]
+    path, _, rest = sys.orig_argv[2].removeprefix(CHECK).partition('"')
     torch = find_spec("torch")
-    if torch is None or torch.origin is None:
+    if (
+        rest.strip() != ")" or torch is None or torch.origin is None
+    ):  # code that does more runs whole
         return
     with suppress(OSError):
         CDLL(os.path.join(os.path.dirname(torch.origin), "lib", "libtorch.so"))  # noqa: PTH118, PTH120

@@ -392,6 +392,7 @@ def test_a_check_of_instructions_needs_no_torch(tmp_path: Path) -> None:
     # What does not load is what Inductor's own code says of it, and all other code is as it was.
     assert ended(f'{observer.CHECK}{packages}/missing.so")\n') == (1, "torch\n")
     assert ended(f'import torch; print("{library}")') == (1, "torch\n")
+    assert ended(f'{observer.CHECK}{library}")\nprint(1)') == (1, "torch\n")
     assert ended("") == (0, "")
 
 
