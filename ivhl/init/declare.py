@@ -50,8 +50,8 @@ class FileChange:
 def write_changes(root: Path, changes: Iterable[FileChange]) -> None:
     """Write changes of a project, each whole or not at all.
 
-    Of a plan, the settings that name the benchmarks come after these: the same command goes on where
-    it was stopped.
+    The caller writes the settings that name the benchmarks last, so that the same command continues
+    a plan that was stopped.
 
     Raises:
         SpecError: If a file is there by now; those before it are written.

@@ -183,7 +183,7 @@ class CellSpec:
 
 
 class StrictModel(BaseModel):
-    """What a file says: no other keys, and no values of other types."""
+    """The model of a file. Other keys, and values of other types, are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 

@@ -45,7 +45,7 @@ class FoundCheck:
         path: The file, from the folder that was searched.
         name: Function, class or module that it checks, dotted.
         excludes: Where it does so.
-        reason: What it says itself.
+        reason: The reason that the code gives.
         source: Its first line.
     """
 

@@ -87,7 +87,7 @@ def test_no_committed_record_names_a_folder_of_its_machine() -> None:
     root = Path(__file__).parents[2]
     files = [*root.glob("results/*/records/*.jsonl"), *root.glob("observatory/records/*.jsonl")]
     assert files
-    # Also behind a letter: of a compiler's ``-I/root/include``.
+    # A folder may stand behind a letter, as in a compiler's option -I.
     named = re.compile(r"(?<![.<>])/(?:work|root|home|tmp|check|Users)/")
     found = {path.name: one[0] for path in files if (one := named.search(path.read_text()))}
     assert found == {}

@@ -213,7 +213,7 @@ class Places:
             return None
         if metric in DRIFT:
             return apart, expected_noise(metric, (one, other))
-        # Of the seconds of compiling a run has one sample, and no rounds that show its error.
+        # A run compiles once: no rounds show the error of these seconds.
         return apart, shipped(kind_of(other), metric, calibrated=True).tau
 
 

@@ -1,9 +1,9 @@
 """Estimate the effect on a quantity of each axis in which two cells differ, and interactions.
 
-Those are effects that axes have only together (``ivhl attribute``). The effect of an axis is a mean
-over all settings of the others. Where these disagree, that mean is nowhere: of twice the seconds in
-one cell of four it says 1.41x for both axes. So each axis has an effect at each setting of the
-others, too, and each part of the cells one against all others.
+Interactions are effects that axes have only together (``ivhl attribute``). The effect of an axis is
+a mean over all settings of the others. Where these disagree, that mean is nowhere: of twice the
+seconds in one cell of four it says 1.41x for both axes. So each axis has an effect at each setting
+of the others, too, and each part of the cells one against all others.
 """
 
 from __future__ import annotations
@@ -120,16 +120,16 @@ def local_contrasts(
 
 
 def reported(effects: Iterable[Effect], local: Iterable[Effect]) -> list[Effect]:
-    """Return the effects that hold where they are said to be.
+    """Return each effect for the cells in which it holds.
 
-    Of axes that do something only together, no mean over the cells is among them: in its place is
-    the part of the cells that differs from all others. If there is none, it is the axis that does
-    most at each setting of the others, and these where that axis is the first cell's: everything
-    else follows from them.
+    Axes that do something only together have no mean over the cells here: in its place is the part
+    of the cells that differs from all others. If there is none, it is the axis that does most at
+    each setting of the others, and these where that axis is the first cell's: everything else
+    follows from them.
 
     Args:
         effects: Means over the cells, and interactions (``attribution.contrasts``).
-        local: Those of ``local_contrasts``.
+        local: The effects of ``local_contrasts``.
     """
     means, local = tuple(effects), tuple(local)
     joined: dict[Metric, set[Factor]] = {effect.metric: set() for effect in means}

@@ -90,7 +90,7 @@ NAME: Final = "provenance.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """What a certificate says of the workflow that signed the files of some records.
+    """The workflow that signed the files of some records, as its certificate names it.
 
     Attributes:
         repository: ``OWNER/NAME`` at GitHub.
