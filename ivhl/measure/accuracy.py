@@ -148,9 +148,10 @@ def distance(actual: Tensor, reference: Tensor) -> tuple[float, float]:
     difference = apart(actual, reference)
     if difference.numel() == 0:
         return 0.0, 0.0
-    if not bool(torch.isfinite(difference).all()):
+    largest = float(difference.max())
+    if not math.isfinite(largest):
         return math.inf, math.inf
-    return float(difference.max()), float(difference.square().mean().sqrt())
+    return largest, float(difference.square().mean().sqrt())
 
 
 def apart(one: Tensor, other: Tensor) -> Tensor:
@@ -160,7 +161,9 @@ def apart(one: Tensor, other: Tensor) -> Tensor:
     """
     one, other = one.detach().cpu(), other.detach().cpu()
     a, b = as_real(one), as_real(other)
-    off = (a - b).abs().masked_fill((a == b) | (a.isnan() & b.isnan()), 0.0)
+    off = (a - b).abs()
+    if off.numel() and not math.isfinite(off.max()):
+        off.masked_fill_((a == b) | (a.isnan() & b.isnan()), 0.0)
     if is_rounded(one) or is_rounded(other):
         return off
     return torch.where(one != other, off.clamp(min=1.0), off)
@@ -169,7 +172,8 @@ def apart(one: Tensor, other: Tensor) -> Tensor:
 def largest_of(tensor: Tensor) -> float:
     """Return the largest finite absolute value; 0 if there is none."""
     values = as_real(tensor.detach().cpu()).abs()
-    values = values[values.isfinite()]
+    if values.numel() and not math.isfinite(values.max()):
+        values = values[values.isfinite()]
     return float(values.max()) if values.numel() else 0.0
 
 
@@ -239,10 +243,12 @@ def limits_of_precision(
     for number, (tensor, reference) in enumerate(zip(tensors, references, strict=False)):
         if not reference.is_floating_point() or tensor.shape != reference.shape or own == exact:
             continue
-        numbers = tensor.detach().to(reference)
         for name in ("eps", "tiny", "max", "min"):
-            both = (numbers == getattr(own, name)) & (reference == getattr(exact, name))
-            found[number] = torch.where(both, numbers, found[number])
+            both = reference == getattr(exact, name)
+            if both.any():
+                numbers = tensor.detach().to(reference)
+                both &= numbers == getattr(own, name)
+                found[number] = torch.where(both, numbers, found[number])
     return found
 
 
@@ -644,7 +650,7 @@ def scales_of(
         name: _share_of_noise(eager[f"grad.{name}"], gradient, ROUNDINGS * rounding_of_gradients)
         for name, gradient in gradients.items()
     }
-    buffers = _largest_buffers(exact, noise)
+    buffers = _largest_buffers(exact, noise, largest)
     scales = []
     for path, reference in exact.items():
         kind, scale, moved = _kind(path), largest[path], 0.0
@@ -693,7 +699,9 @@ def _kind(path: str) -> str:
     return parts[0].partition("[")[0]
 
 
-def _largest_buffers(exact: Mapping[str, Tensor], gradients: Collection[str]) -> dict[str, float]:
+def _largest_buffers(
+    exact: Mapping[str, Tensor], gradients: Collection[str], largest: Mapping[str, float]
+) -> dict[str, float]:
     """Return the largest value of all buffers of a name, such as ``running_mean``, or of a module.
 
     A mean of terms that cancel, as that of a second normalization, is exactly 0 in float64.
@@ -702,7 +710,7 @@ def _largest_buffers(exact: Mapping[str, Tensor], gradients: Collection[str]) ->
     for path, tensor in exact.items():
         is_buffer = _kind(path) == "model" and path.removeprefix("model.") not in gradients
         for place in _beside(path) if is_buffer and is_rounded(tensor) else ():
-            found[place] = max(found[place], largest_of(tensor))
+            found[place] = max(found[place], largest[path])
     return found
 
 

@@ -72,6 +72,8 @@ _TOKENS: Final = 32
 _LOOK_S: Final = 0.5
 _SETTLES_S: Final = 20.0
 _LOOKS: Final = (5, 200)
+# Most C++ compilers at once: each takes 0.4 GB.
+_COMPILERS: Final = 4
 # How many calls of a model that may keep state are compared.
 _CALLS: Final = 3
 # Compiled code may differ from float64 by so many times the difference of eager code; where both
@@ -781,6 +783,7 @@ class _Tried(Measurement):
         def compile_and_keep(function: Callable[..., Any]) -> Callable[..., Any]:
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = own_cache
             if self.job.effort.device == "cpu":
+                _compile_kernels_side_by_side()
                 with suppress(Exception):  # it only saves time
                     precompile_kernel_header(shared)
             compiled: Callable[..., Any] = compiler(function)
@@ -788,6 +791,16 @@ class _Tried(Measurement):
             return compiled
 
         return compile_and_keep
+
+
+def _compile_kernels_side_by_side() -> None:
+    """Let Inductor start as many C++ compilers as there are CPUs, as it does of itself.
+
+    Set before torch is imported, it would also start processes that compile for GPUs.
+    """
+    from torch._inductor import config  # noqa: PLC0415
+
+    config.compile_threads = min(len(os.sched_getaffinity(0)), _COMPILERS)
 
 
 def indicative(function: Callable[..., Any], compiled: Callable[..., Any]) -> dict[str, Any]:

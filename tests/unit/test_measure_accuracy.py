@@ -15,6 +15,7 @@ from ivhl.measure.accuracy import (
     EAGER_LIMIT,
     ROUNDINGS,
     ROUNDOFF,
+    apart,
     ceiling_for,
     count_numbers,
     distance,
@@ -23,6 +24,7 @@ from ivhl.measure.accuracy import (
     judge_by_eager,
     judge_compiled,
     judge_eager,
+    largest_of,
     limits_of_precision,
     rounded,
     share_of_rounding,
@@ -319,6 +321,18 @@ def test_other_infinities_and_nans_are_wrong(wrong: list[float], rule: Reference
     else:
         judged = judge_by_eager(errors, outputs, references, rule=rule, tolerance=1e-4)
     assert not judged[0].passed
+
+
+NUMBERS = st.sampled_from([0.0, -2.5, 1e308, -1e308, math.inf, -math.inf, math.nan])
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), max_size=6))
+def test_equal_infinities_and_two_nan_are_not_apart(pairs: list[tuple[float, float]]) -> None:
+    one, other = (torch.tensor([p[n] for p in pairs], dtype=torch.float64) for n in (0, 1))
+    wanted = [0.0 if a == b or (a != a and b != b) else abs(a - b) for a, b in pairs]  # noqa: PLR0124
+    found = apart(one, other).nan_to_num(-1.0)
+    assert torch.equal(found, torch.tensor(wanted, dtype=torch.float64).nan_to_num(-1.0))
+    assert largest_of(one) == max((abs(a) for a, _ in pairs if math.isfinite(a)), default=0.0)
 
 
 def test_integers_that_float64_cannot_tell_apart_differ() -> None:

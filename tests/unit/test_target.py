@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 import textwrap
 from contextlib import contextmanager
@@ -168,6 +170,9 @@ TABLE = torch.arange(12.0).reshape(4, 3)
 
 def looks_up(x):
     return x @ TABLE
+
+def two_kernels(x):
+    return (x.sin() @ x).cos()
 
 def detached(x):
     return x.detach() + 1 if torch.compiler.is_compiling() else x + 1
@@ -633,6 +638,24 @@ def test_code_without_a_float64_form_is_judged_by_eager_code(
     assert found["reference"] == "tolerance"
     assert "failure" not in found
     assert found["accuracy"][0]["passed"]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_kernels_of_a_trial_are_compiled_side_by_side(
+    use: Any,  # noqa: ANN401
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log, compiler = tmp_path / "log", tmp_path / "bin" / "g++"
+    compiler.parent.mkdir()
+    run = f'{shutil.which("g++")} "$@"; code=$?'
+    compiler.write_text(f"#!/bin/sh\necho began >>{log}\n{run}\necho ended >>{log}\nexit $code\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{compiler.parent}:{os.environ['PATH']}")
+    use("two_kernels", "4,4")
+    found = tried(Target("targets_of_test", "two_kernels", ("4,4",)), tmp_path)
+    assert found["accuracy"][0]["passed"]
+    assert "began\nbegan\n" in log.read_text()
 
 
 @pytest.mark.parametrize(
