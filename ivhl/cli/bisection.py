@@ -69,7 +69,8 @@ def bisect_command(
 ) -> None:
     """Find the commit or PyTorch release that changed a case, by measuring.
 
-    Run again, it goes on where it was stopped.
+    Run again, it goes on where it was stopped. A script has a search of its own: ivhl run FILE
+    --search.
     """
     root, matrix = load()
     folder = folder_to_write(results or root / "results")

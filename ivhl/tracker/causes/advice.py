@@ -67,8 +67,7 @@ class Worth:
         if self.speedup is None:
             return self.cases
         over = f"the {counted(self.over, 'case')} that {'passes' if self.over == 1 else 'pass'}"
-        mean = times(self.speedup)
-        return f"{self.cases}; over {over} in every cell with a mean: {mean} as fast as eager"
+        return f"{self.cases}; the mean speedup is {times(self.speedup)}, over {over} in all cells"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +110,7 @@ class Advice:
         found = [f"Take Python {self.python} with PyTorch {self.torch}: {self.worth}."]
         found += [f"It costs something, too: {self.cost}."] if self.cost else []
         found += filter(None, self.reasons)
-        found += [f"Not {python}: {why}." for python, why in self.against.items()]
+        found += [f"Python {python} has a cost: {why}." for python, why in self.against.items()]
         return " ".join(filter(None, [*found, self.builds, self.changed]))
 
 
@@ -245,7 +244,7 @@ def _reason(found: Iterable[Comparison], mean: Mean | None, other: str) -> str:
     found = tuple(found)
     disturbed = disturbed_cases(found)
     if mean is not None:
-        text = f"The speedup is {_ratio(mean)} the speedup on {other}, over {mean.cases} cases"
+        text = f"The speedup is {_ratio(mean)} that of {other}, over {mean.cases} cases"
         return f"{text}; {disturbed} left out." if disturbed else f"{text}."
     if any(one.kind == "incomparable" and not one.is_disturbed for one in found):
         return f"The times of {other} were measured in another way: they say nothing."
@@ -267,7 +266,7 @@ def _builds(cells: Mapping[str, Sequence[Row]]) -> str:
     named = "; ".join(
         f"{python}: {' or '.join(sorted(filter(None, made)))}" for python, made in builds.items()
     )
-    return f"These Pythons are of other builds, too, which may be what differs ({named})."
+    return f"These Pythons differ in their builds, too, which may change speed ({named})."
 
 
 def _changed(

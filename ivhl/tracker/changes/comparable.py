@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
     from ivhl.tracker.store.entries import Made, Run
 
-BUILDS_UNKNOWN: Final = "how these Pythons were built is not recorded, and may be what differs"
+BUILDS_UNKNOWN: Final = (
+    "the records do not say how these Pythons were built, which may change speed"
+)
 Axis = Literal["commit", "torch", "python", "machine", "results", "flags"]
 
 
