@@ -166,7 +166,7 @@ def test_the_speedup_of_a_cell_is_one_number_wherever_it_is_said() -> None:
     source = source_of(*old, *new)
     front = front_view(source, source.page.main)
     ((_, worth),) = front.worth
-    text = "the mean speedup is 4.00x, over the 1 case that passes in all cells"
+    text = "the mean speedup is 4.00x, over the 1 case that passes in all compared cells"
     assert str(worth).endswith(text)
     assert front.advice is not None
     assert front.advice.worth == worth
