@@ -67,7 +67,8 @@ class Worth:
         if self.speedup is None:
             return self.cases
         over = f"the {counted(self.over, 'case')} that {'passes' if self.over == 1 else 'pass'}"
-        return f"{self.cases}; the mean speedup is {times(self.speedup)}, over {over} in all compared cells"
+        mean = f"the mean speedup is {times(self.speedup)}, over {over}"
+        return f"{self.cases}; {mean} in all compared cells"
 
 
 @dataclass(frozen=True, slots=True)
