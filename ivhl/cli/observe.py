@@ -17,7 +17,7 @@ from ivhl.observatory.rows import read_rows
 from ivhl.script.cells import shipped_matrix
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.views.project import LIBRARIES
-from ivhl.tracker.wording import STATUS_WORDS, counted
+from ivhl.tracker.wording import STATUS_WORDS, counted, seconds
 
 
 @app.command("observe")
@@ -50,9 +50,12 @@ def observe_command(
     cells = cells_of(shipped_matrix(), torch or ["default"], python or ())
     work = observatory.work(chosen, cells, force=force)
     cost = observatory.estimate(work)
+    if not work:
+        console.print("nothing to run: every case has a record; --force runs all again")
+        return
     console.print(
-        f"{counted(cost.runs, 'run')}, about {cost.hours:.2g} h of a core, up to "
-        f"{cost.gigabytes:.1f} GB on disk"
+        f"{counted(cost.runs, 'run')}, about {seconds(cost.core_s)} of a core, "
+        f"at most {max(cost.gigabytes, 0.1):.1f} GB on disk"
     )
     if dry_run:
         return
@@ -64,7 +67,6 @@ def observe_command(
             f"{seen.total()}/{cost.runs} {record.cell} {record.library} {record.case} "
             f"{' '.join((record.ask, record.inputs or '')).strip()}: {record.why}"
         )
-    if cost.runs and not seen:
+    if not seen:
         raise typer.Exit(DIFFERS)
-    found = ", ".join(f"{word} {n}" for word, n in seen.most_common())
-    console.print(found or "nothing to run: every case has a record; --force runs all again")
+    console.print(", ".join(f"{word} {n}" for word, n in seen.most_common()))

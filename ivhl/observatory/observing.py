@@ -83,10 +83,10 @@ class LibraryInCell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunCost:
-    """The cost of a run: questions to ask, hours of a core, and GB on disk at most."""
+    """The cost of a run: questions to ask, seconds of a core, and GB on disk at most."""
 
     runs: int
-    hours: float
+    core_s: float
     gigabytes: float
 
 
@@ -205,7 +205,7 @@ class Observatory:
         missing = {one.cell.id for one in work if one.lock is not None} - there
         return RunCost(
             runs=len(seconds),
-            hours=sum(seconds) / 3600,
+            core_s=sum(seconds),
             gigabytes=len(missing) * _CELL_GB + len(work) * _OVERLAY_GB,
         )
 

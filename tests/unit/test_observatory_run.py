@@ -425,10 +425,10 @@ def test_an_estimate_takes_earlier_records_of_the_same_case(
     table(observatory, a=of_file("a"), b=of_file("b"))
     run = Observatory(observatory, print)
     new = run.work(read_rows(observatory), [CELL])
-    assert run.estimate(new).hours == pytest.approx(50 / 3600)
+    assert run.estimate(new).core_s == pytest.approx(50)
     ask(observatory)
     run = Observatory(observatory, print)
-    assert run.estimate(new).hours < 1 / 3600
+    assert run.estimate(new).core_s < 1
 
 
 def test_the_command_asks_what_is_named_and_prints_each_verdict(
@@ -455,7 +455,7 @@ def test_the_command_asks_what_is_named_and_prints_each_verdict(
     assert isinstance(refused.exception, UnknownNameError)
     assert refused.exception.hint == "did you mean demo?"
     dry = run.invoke(app, [*words, "DEM", "--dry-run"])
-    assert dry.output.startswith("4 runs, about 0.028 h of a core")
+    assert dry.output.startswith("4 runs, about 100 s of a core, at most 14.0 GB on disk")
     assert not (observatory / "records").exists()
     assert run.invoke(app, [*words, "--shard", "2/2"]).output.endswith("--force runs all again\n")
     done = run.invoke(app, [*words, "demo"])
