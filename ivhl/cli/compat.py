@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -21,10 +20,14 @@ from ivhl.tracker.support.compat import (
     headline,
     python_key,
     release_key,
-    support,
-    support_sentence,
 )
-from ivhl.tracker.support.spans import by_place, grid_cell, matched_cases
+from ivhl.tracker.support.spans import (
+    by_place,
+    grid_cell,
+    matched_cases,
+    spans_of,
+    spans_sentence,
+)
 from ivhl.tracker.support.table import ResultsTable
 from ivhl.tracker.terminal import Columns
 from ivhl.tracker.views.project import retired_cases, rows_of
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
     from ivhl.records.identity import CaseInCell
-    from ivhl.tracker.support.compat import Row, Support
+    from ivhl.tracker.support.compat import Row
     from ivhl.tracker.support.spans import GridCell
     from ivhl.tracker.terminal import Terminal
 
@@ -85,7 +88,7 @@ def compat_command(
         console.print(ResultsTable(rows))
         # Support is about all releases, whichever are shown.
         of_all = narrow(found, matrix, **(chosen | {"torch": None}))
-        _print_support(console, of_all, {(one.series, one.python) for one in support(rows)})
+        _print_support(console, of_all, {(row.series, row.python) for row in rows})
         if gone := retired_cases(state):
             text = f"measured earlier, no longer in the project: {', '.join(gone)}"
             console.print(Text(text, "bright_black"))
@@ -126,17 +129,16 @@ def _print_support(
     console: Terminal, rows: Iterable[Row], shown: Container[tuple[CaseInCell, str]]
 ) -> None:
     """Print a table per machine and device: support differs between them."""
-    places: dict[tuple[str, str], list[Support]] = defaultdict(list)
-    for found in support(rows):
-        if (found.series, found.python) in shown:
-            places[found.series.machine, found.series.device].append(found)
-    for (machine, device), group in places.items():
+    cases = grouped_by(rows, lambda row: (row.series, row.python))
+    there = sorted(filter(shown.__contains__, cases), key=lambda one: (one[0], python_key(one[1])))
+    for (machine, device), group in groupby(there, lambda one: (one[0].machine, one[0].device)):
         title = f"releases with which a case passes on {machine or 'no machine yet'}, {device}"
         console.print(Text(title, "bold"))
         table = Columns("workload", "Python", "PyTorch releases")
-        for workload, of_workload in groupby(group, lambda one: one.series.workload):
+        for workload, of_workload in groupby(group, lambda one: one[0].workload):
             table.add_row(Text(workload, "bold"))
-            for one in of_workload:
-                label = Text(f"  {one.series.size} {one.series.variant}")
-                table.add_row(label, one.python, support_sentence(one))
+            for series, python in of_workload:
+                here = cases[series, python]
+                support = spans_sentence(spans_of(here, [row.torch for row in here]))
+                table.add_row(Text(f"  {series.size} {series.variant}"), python, support)
         console.print(table)

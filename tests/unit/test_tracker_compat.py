@@ -20,8 +20,6 @@ from ivhl.tracker.support.compat import (
     release_key,
     retired,
     status_of,
-    support,
-    support_sentence,
 )
 from ivhl.tracker.support.spans import word_of_cases
 from ivhl.tracker.wording import CLASS_MEANINGS, STATUS_MEANINGS, STATUS_WORDS, STATUSES
@@ -30,7 +28,6 @@ from tests.builders.records import EMPTY_WORKLOAD, Known, make_failure, make_rec
 
 if TYPE_CHECKING:
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.support.compat import Support
     from ivhl.tracker.wording import Status
 
 
@@ -259,32 +256,16 @@ def test_releases_sort_as_versions() -> None:
     assert sorted(versions, key=release_key) == ["2.9.1", "2.10.0rc1", "2.10.0", "nightly"]
 
 
-def the_support(*records: RunRecord) -> Support:
-    (only,) = support(compat_rows(records))
-    return only
-
-
 def test_a_release_that_is_too_noisy_to_judge_is_not_a_bad_one() -> None:
-    noisy = make_record(torch="2.9.1", speedup=0.98, width=0.01)
-    (row,) = compat_rows([noisy])
+    (row,) = compat_rows([make_record(torch="2.9.1", speedup=0.98, width=0.01)])
     assert row.status == "noisy"
-    found = the_support(noisy, make_record(torch="2.10.0"))
-    assert (found.first_good, found.last_bad, found.good_since) == ("2.9.1", None, "2.9.1")
+    assert row.passes
 
 
 def test_a_release_with_which_a_case_is_slow_is_not_a_bad_one() -> None:
     """``ivhl advise`` counts it as one that passes."""
     slow = [make_record(torch=torch, speedup=0.5) for torch in ("2.8.0", "2.9.1")]
-    found = the_support(make_failure(torch="2.7.1"), *slow, make_record(torch="2.10.0"))
-    assert support_sentence(found) == (
-        "first good 2.8.0; last bad 2.7.1 (unsupported); slower than eager in 2.8.0, 2.9.1"
-    )
-    assert support_sentence(the_support(*slow)) == (
-        "good in every release tried, since 2.8.0; slower than eager in all of them"
-    )
-    assert support_sentence(the_support(slow[0])) == (
-        "good in 2.8.0, the one release tried; slower than eager in it"
-    )
+    assert all(row.passes for row in compat_rows(slow))
     assert headline(compat_rows([*slow, make_record(torch="2.10.0")])) == (
         "3 results of 1 case in 3 cells: 3 pass (2 slow)"
     )
@@ -312,54 +293,10 @@ def test_the_word_of_a_cell_hides_no_case_that_does_not_pass() -> None:
     assert word(make_failure("unavailable"), most=33) == "unavailable"
 
 
-def test_first_good_and_last_bad_release() -> None:
-    found = the_support(
-        make_failure(torch="2.4.1", python="3.13"),
-        make_failure(torch="2.5.1", python="3.13"),
-        make_record(torch="2.6.0", python="3.13"),
-        make_record(torch="2.10.0", python="3.13"),
-    )
-    assert (found.first_good, found.last_bad, found.last_bad_status, found.good_since) == (
-        "2.6.0",
-        "2.5.1",
-        "unsupported",
-        "2.6.0",
-    )
-
-
-def test_a_release_that_broke_again_has_no_good_since() -> None:
-    found = the_support(make_record(torch="2.9.1"), make_failure("wrong", "off", torch="2.10.0"))
-    assert (found.first_good, found.last_bad, found.last_bad_status, found.good_since) == (
-        "2.9.1",
-        "2.10.0",
-        "wrong",
-        None,
-    )
-
-
-def test_failures_of_ivhl_or_the_workload_are_undecided() -> None:
-    found = the_support(
-        make_failure("build", "oops", torch="2.10.0", phase="build"),
-        make_record(torch="2.9.1"),
-    )
-    assert (found.last_bad, found.good_since) == (None, "2.9.1")
-    assert found.undecided == (("2.10.0", "build"),)
-
-
-def test_a_release_that_was_not_run_may_be_good() -> None:
-    bad = make_failure("support_gate", "no", torch="2.5.1")
-    cells = [CellSpec("3.12", "2.5.1"), CellSpec("3.12", "2.15.0")]
-    (found,) = support(compat_rows([bad], cells=cells))
-    assert support_sentence(found) == (
-        "none good of those run; last bad 2.5.1 (unsupported); not run: 2.15.0"
-    )
-    (found,) = support(compat_rows([bad], cells=cells[:1]))
-    assert support_sentence(found) == "no good release; last bad 2.5.1 (unsupported)"
-
-
 @pytest.mark.parametrize(
     ("failure_class", "exception", "decides"),
     [
+        ("build", "", False),
         ("timeout", "", False),
         ("out_of_memory", "", False),
         ("crash", "SIGKILL", False),
@@ -367,15 +304,11 @@ def test_a_release_that_was_not_run_may_be_good() -> None:
         ("backend_compile", "torch.Error", True),
     ],
 )
-def test_exceeded_limits_are_undecided(
+def test_exceeded_limits_are_no_failures_of_pytorch(
     failure_class: FailureClass, exception: str, *, decides: bool
 ) -> None:
-    found = the_support(
-        make_record(torch="2.9.1"),
-        make_failure(failure_class, "no", exception=exception, torch="2.10.0"),
-    )
-    assert (found.last_bad == "2.10.0") is decides
-    assert ("undecided: 2.10.0" in support_sentence(found)) is not decides
+    (row,) = compat_rows([make_failure(failure_class, "no", exception=exception)])
+    assert row.is_failure is decides
 
 
 def test_an_existing_environment_is_expected_only_on_its_machine() -> None:

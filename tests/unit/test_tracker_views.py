@@ -22,7 +22,7 @@ from ivhl.tracker.changes.steps import QUANTITIES, find_steps, of_one_code
 from ivhl.tracker.store.course import short, short_all
 from ivhl.tracker.store.entries import recorded
 from ivhl.tracker.store.spread import SHIPPED
-from ivhl.tracker.support.compat import Support, compat_rows, support_sentence
+from ivhl.tracker.support.compat import compat_rows
 from ivhl.tracker.support.spans import spans, spans_of, spans_sentence
 from ivhl.tracker.views.case import MOST_TEXT, case_view, cell_details, cut
 from ivhl.tracker.views.environment import environment_views
@@ -626,37 +626,6 @@ def test_retired_cases_are_named_and_have_no_line() -> None:
         "naive-compiled", "real-compiled",
     }  # fmt: skip
     assert [group.subject for group in matrix.groups] == ["condensate", "field", "molecules"]
-
-
-@pytest.mark.parametrize(
-    ("good", "bad", "since", "sentence"),
-    [
-        (None, None, None, "nothing decided yet"),
-        ("2.4.1", None, "2.4.1", "good in every release tried, since 2.4.1"),
-        (None, "2.5.1", None, "no good release; last bad 2.5.1 (wrong)"),
-        ("2.6.0", "2.5.1", "2.6.0", "first good 2.6.0; last bad 2.5.1 (wrong)"),
-        ("2.4.1", "2.9.1", None, "first good 2.4.1; bad again: 2.9.1 (wrong)"),
-        (
-            "2.4.1",
-            "2.5.1",
-            "2.6.0",
-            "first good 2.4.1; last bad 2.5.1 (wrong); good again since 2.6.0",
-        ),
-    ],
-)
-def test_support_is_one_sentence(
-    good: str | None, bad: str | None, since: str | None, sentence: str
-) -> None:
-    (row,) = compat_rows([make_record()])
-    found = Support(
-        series=row.series,
-        python="3.12",
-        first_good=good,
-        last_bad=bad,
-        last_bad_status="wrong" if bad else None,
-        good_since=since,
-    )
-    assert support_sentence(found) == sentence
 
 
 def test_quantities_carry_their_unit() -> None:

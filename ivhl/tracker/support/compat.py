@@ -17,7 +17,7 @@ from packaging.version import Version
 from ivhl.records.identity import CaseInCell, case_of
 from ivhl.records.record import RunRecord
 from ivhl.tracker.store.entries import Entry, Recorded, recorded
-from ivhl.tracker.store.records import grouped_by, latest_of_cases
+from ivhl.tracker.store.records import latest_of_cases
 from ivhl.tracker.store.spread import CONFIDENCE, SHIPPED, VERDICT_CONFIDENCE, Spreads
 from ivhl.tracker.support.expectations import Expectation, Expectations
 from ivhl.tracker.wording import STATUS_WORDS, Status, counted, marks_with, times
@@ -182,33 +182,6 @@ class Row:
 _IN_JSON: Final = tuple(
     name for name in Row.__dataclass_fields__ if name not in ("recorded", "expectation")
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Support:
-    """The releases with which a case passes, for one series under one Python.
-
-    Attributes:
-        first_good: Oldest release with which it passes.
-        last_bad: Newest release with which it does not.
-        last_bad_status: Status of ``last_bad``.
-        good_since: Oldest release from which it passes with every one tried, the newest included.
-        slow: Releases with which it passes and is slower than eager.
-        passed: How many releases it passes with.
-        undecided: Releases with a failure that PyTorch did not cause, with its class.
-        not_run: Releases that were not run, of which nothing is known.
-    """
-
-    series: CaseInCell
-    python: str
-    first_good: str | None
-    last_bad: str | None
-    last_bad_status: Status | None
-    good_since: str | None
-    slow: tuple[str, ...] = ()
-    passed: int = 0
-    undecided: tuple[tuple[str, FailureClass], ...] = ()
-    not_run: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=4096)  # every table sorts by it, again and again
@@ -518,49 +491,6 @@ def _with_expectation(row: Row, expectations: Expectations) -> Row:
     return row if found is None else replace(row, expectation=found)
 
 
-def support(rows: Iterable[Row]) -> tuple[Support, ...]:
-    """Return, per series and Python, the first good and the last bad PyTorch release.
-
-    Ignores cases that were not run, and failures that PyTorch did not cause.
-    """
-    groups = grouped_by(rows, lambda row: (row.series, row.python))
-    return tuple(
-        _support(series, python, group)
-        for (series, python), group in sorted(
-            groups.items(), key=lambda item: (item[0][0], python_key(item[0][1]))
-        )
-    )
-
-
-def _support(series: CaseInCell, python: str, rows: Iterable[Row]) -> Support:
-    ordered = sorted(rows, key=lambda row: release_key(row.torch))
-    run = [row for row in ordered if row.status != "not_run"]
-    tried = [row for row in run if not _is_blameless(row)]
-    good = [row for row in tried if row.passes]
-    bad = [row for row in tried if not row.passes]
-    since = None
-    for row in reversed(tried):
-        if not row.passes:
-            break
-        since = row.torch
-    return Support(
-        series=series,
-        python=python,
-        first_good=good[0].torch if good else None,
-        last_bad=bad[-1].torch if bad else None,
-        last_bad_status=bad[-1].status if bad else None,
-        good_since=since,
-        slow=tuple(row.torch for row in good if row.status == "slow"),
-        passed=len(good),
-        undecided=tuple(
-            (row.torch, row.failure_class)
-            for row in run
-            if row.failure_class is not None and _is_blameless(row)
-        ),
-        not_run=tuple(row.torch for row in ordered if row.status == "not_run"),
-    )
-
-
 def _is_blameless(row: Row) -> bool:
     """Return whether PyTorch did not cause the failure; a SIGKILL comes from outside."""
     return row.failure_class in _BLAMELESS or row.exception == "SIGKILL"
@@ -587,38 +517,6 @@ def headline(rows: Sequence[Row]) -> str:
 def _statuses(found: Iterable[Status]) -> str:
     counts = Counter(found).most_common()
     return ", ".join(f"{number} {STATUS_WORDS[status]}" for status, number in counts)
-
-
-def support_sentence(found: Support) -> str:
-    """Return with which releases a case passes, in one line."""
-    undecided = ", ".join(f"{torch} ({name.replace('_', ' ')})" for torch, name in found.undecided)
-    every = "all of them" if found.passed > 1 else "it"
-    slow = every if len(found.slow) == found.passed else ", ".join(found.slow)
-    return (
-        _decided(found)
-        + (f"; slower than eager in {slow}" if found.slow else "")
-        + (f"; undecided: {undecided}" if undecided else "")
-    )
-
-
-def _decided(found: Support) -> str:
-    bad = f"{found.last_bad} ({STATUS_WORDS[found.last_bad_status or 'failed']})"
-    if found.first_good is None and found.last_bad is None:
-        return "nothing decided yet"
-    if found.first_good is None:
-        # What was not run may be good.
-        none = "none good of those run" if found.not_run else "no good release"
-        unknown = f"; not run: {', '.join(found.not_run)}" if found.not_run else ""
-        return f"{none}; last bad {bad}{unknown}"
-    if found.last_bad is None:
-        is_alone = found.passed == 1 and not found.undecided
-        every = "every release tried, since " * (not is_alone) + found.first_good
-        return f"good in {every}{', the one release tried' * is_alone}"
-    if found.good_since is None:
-        return f"first good {found.first_good}; bad again: {bad}"
-    if found.good_since == found.first_good:
-        return f"first good {found.first_good}; last bad {bad}"
-    return f"first good {found.first_good}; last bad {bad}; good again since {found.good_since}"
 
 
 # What the project's own code did, before anything was compiled.
