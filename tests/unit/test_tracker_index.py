@@ -20,11 +20,11 @@ from ivhl.errors import ResultsError
 from ivhl.records.files import append_record, record_file
 from ivhl.records.identity import key_of
 from ivhl.records.reader import read_record
-from ivhl.records.record import RecordedObservation, to_json
+from ivhl.records.record import to_json
 from ivhl.tracker.changes.regressions import changes_of, find_changes, steps_in
 from ivhl.tracker.detection.changepoints import detect
 from ivhl.tracker.store.course import point_of
-from ivhl.tracker.store.entries import entry_of, ran_of, row_facts_of
+from ivhl.tracker.store.entries import entry_of, row_facts_of
 from ivhl.tracker.store.index import index_file, open_index
 from ivhl.tracker.store.metrics import JUDGED, difference
 from ivhl.tracker.store.spread import Spreads
@@ -284,7 +284,7 @@ def test_numbers_of_an_index_that_another_ivhl_made_again_mean_nothing(
     entries = index.entries
     monkeypatch.setattr("ivhl.tracker.store.indexing.code_version", lambda: "0" * 64)
     open_index(tmp_path).close()
-    for use in (index.read, index.points, index.ran):
+    for use in (index.read, index.points):
         with pytest.raises(ResultsError, match="was made again"):
             use(entries)
     same_as_records(tmp_path)
@@ -297,11 +297,11 @@ def test_a_later_run_that_another_process_adds_stops_no_page(tmp_path: Path) -> 
     write_records(tmp_path, at(0, recorded_at="2026-12-01T00:00:00+00:00"))
     open_index(tmp_path).close()
     assert index.points(entries) == [point_of(entry) for entry in entries]
-    assert len(index.ran(entries)) == len(index.read(entries)) == 2
+    assert len(index.read(entries)) == 2
     records_at(tmp_path).unlink()
     open_index(tmp_path).close()
     with pytest.raises(ResultsError, match="changed while it was read"):
-        index.ran(entries)
+        index.read(entries)
 
 
 def test_pages_of_the_index_that_a_disk_lost_are_made_again(tmp_path: Path) -> None:
@@ -360,18 +360,6 @@ def test_entries_judge_as_their_records_do(tmp_path: Path) -> None:
         pair = records[index.entries.index(one)], records[index.entries.index(other)]
         for metric in JUDGED:
             assert difference(one, other, metric) == difference(*pair, metric)
-
-
-def test_the_index_has_what_pages_of_runs_show(tmp_path: Path) -> None:
-    seen = RecordedObservation(check="turbo", level="warning", seen="on")
-    record = make_record(torch="2.5.1", phase_s={"compile": 2.5, "timing": 1.0})
-    observed = replace(record.conditions, stability=(seen,), load_average=0.5)
-    records = (replace(record, conditions=observed), make_record(), make_failure(python="3.13"))
-    write_records(tmp_path, *records)
-    index = open_index(tmp_path)
-    ran = index.ran(index.entries)
-    found = {entry.key: one for entry, one in zip(index.entries, ran, strict=True)}
-    assert found == {key_of(record): ran_of(record) for record in records}
 
 
 def test_what_was_learnt_is_kept_until_a_record_is_added(tmp_path: Path) -> None:

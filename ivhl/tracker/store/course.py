@@ -11,7 +11,7 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from ivhl.tracker.store.entries import Entry, Ran, entry_of, ran_of
+from ivhl.tracker.store.entries import Entry, entry_of
 from ivhl.tracker.store.metrics import NORMAL_95
 from ivhl.tracker.wording import marks, times
 
@@ -109,7 +109,3 @@ class MemoryHistory:
     def durations(self) -> dict[int, float]:
         """Return how long each case took, by ``Entry.id``."""
         return {i: record.duration_s for i, record in enumerate(self._records)}
-
-    def ran(self, entries: Iterable[Entry]) -> list[Ran]:
-        """Return what pages of runs show of entries."""
-        return [ran_of(self._records[entry.id]) for entry in entries]

@@ -103,45 +103,6 @@ class Entry(NamedTuple):
         return self.case, self.commit
 
 
-class HeldValues(NamedTuple):
-    """What held while a record was made; equal in most records of a run in a cell.
-
-    Attributes:
-        cpu: As in the record's machine, as are ``n_cpus``, ``memory_bytes`` and ``system``.
-        python_full: As in its conditions, as are the others.
-        stability: Check, level and what was seen of each observation of the machine.
-    """
-
-    cpu: str
-    n_cpus: int
-    memory_bytes: int
-    system: str
-    python_full: str
-    torch_full: str | None
-    lock: str | None
-    instrument: str
-    device: str
-    threads: int
-    clock: str
-    quick: bool
-    image: str | None
-    stability: tuple[tuple[str, str, str], ...]
-
-
-class Ran(NamedTuple):
-    """What the page of a run shows of a record, beside its entry.
-
-    Attributes:
-        load: Load before the case.
-        phase_s: Seconds of each phase, summed over all processes.
-    """
-
-    duration_s: float
-    load: float | None
-    phase_s: dict[str, float]
-    held: HeldValues
-
-
 class RowFacts(NamedTuple):
     """What a row of a table shows of a record, beside its entry.
 
@@ -268,32 +229,6 @@ def shown_of(record: RunRecord) -> Shown:
         reference=record.reference,
         uncommitted=record.uncommitted,
         same_as=record.same_as,
-    )
-
-
-def ran_of(record: RunRecord) -> Ran:
-    """Return what the page of a run shows of a record."""
-    machine, conditions = record.machine, record.conditions
-    return Ran(
-        duration_s=record.duration_s,
-        load=conditions.load_average,
-        phase_s=dict(record.phase_s or {}),
-        held=HeldValues(
-            cpu=machine.cpu,
-            n_cpus=machine.n_cpus,
-            memory_bytes=machine.memory_bytes,
-            system=machine.system,
-            python_full=conditions.python_full,
-            torch_full=conditions.torch_full,
-            lock=record.cell.lock_sha256,
-            instrument=conditions.instrument,
-            device=conditions.device,
-            threads=conditions.threads,
-            clock=conditions.clock,
-            quick=conditions.quick,
-            image=conditions.image,
-            stability=tuple((o.check, o.level, o.seen) for o in conditions.stability or ()),
-        ),
     )
 
 

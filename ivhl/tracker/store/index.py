@@ -28,7 +28,7 @@ from ivhl.records.lines import read_plain
 from ivhl.records.reader import read_record
 from ivhl.records.record import Interval
 from ivhl.tracker.store.course import point_of
-from ivhl.tracker.store.entries import Entry, HeldValues, Made, Ran, Recorded, RowFacts, Shown
+from ivhl.tracker.store.entries import Entry, Made, Recorded, RowFacts, Shown
 from ivhl.tracker.store.indexing import VALUES, WAIT_S, Current, Update, code_version, transaction
 from ivhl.tracker.store.metrics import METRICS, Measured, Speed
 from ivhl.tracker.store.records import Problem
@@ -296,27 +296,6 @@ class Index:
         """Return how long each of the latest records took, by ``Entry.id``."""
         return {number: seconds for number, (_, seconds) in self._listed.items()}
 
-    @cached_property
-    def _held_by_id(self) -> dict[int, HeldValues]:
-        with self._reading():
-            rows = self._db.execute("SELECT * FROM held").fetchall()
-        return {number: _held(text) for number, text in rows}
-
-    def ran(self, entries: Iterable[Entry]) -> list[Ran]:
-        """Return what pages of runs show of entries.
-
-        Raises:
-            ResultsError: If a record of them is gone since the index was brought up to date.
-        """
-        found, held = [], self._held_by_id
-        with self._reading():
-            for entry in entries:
-                duration_s, load, phase_s, how = self._one(
-                    "SELECT duration_s, load, phase_s, held FROM run WHERE id = ?", entry.id
-                )
-                found.append(Ran(duration_s, load, json.loads(phase_s), held[how]))
-        return found
-
     def _one(self, query: str, number: int) -> tuple[Any, ...]:
         """Return the row of a record."""
         row: tuple[Any, ...] | None = self._db.execute(query, (number,)).fetchone()
@@ -475,8 +454,3 @@ def _made(text: str) -> Made:
     values: list[Any] = json.loads(text)
     *how, packages, wheels, flags, build = values
     return Made._make((*how, tuple(packages), tuple(map(tuple, wheels)), tuple(flags), build))
-
-
-def _held(text: str) -> HeldValues:
-    values: list[Any] = json.loads(text)
-    return HeldValues._make((*values[:-1], tuple(map(tuple, values[-1]))))

@@ -17,7 +17,7 @@ from ivhl.records.age import latest_possible
 from ivhl.records.lines import read_plain
 from ivhl.records.reader import records_in
 from ivhl.tracker.store.course import point_of
-from ivhl.tracker.store.entries import HeldValues, Made, Shown, entry_of, ran_of, row_facts_of
+from ivhl.tracker.store.entries import Made, Shown, entry_of, row_facts_of
 from ivhl.tracker.store.metrics import METRICS
 from ivhl.tracker.store.records import Problem
 
@@ -53,14 +53,13 @@ CREATE TABLE cases (
     workload_version INTEGER, size TEXT, variant TEXT, python TEXT, torch TEXT, dtype TEXT
 );
 CREATE TABLE made (id INTEGER PRIMARY KEY, json TEXT);
-CREATE TABLE held (id INTEGER PRIMARY KEY, json TEXT);
 CREATE TABLE subject (id INTEGER PRIMARY KEY, sources TEXT, benchmark TEXT);
 CREATE TABLE run (
     id INTEGER PRIMARY KEY AUTOINCREMENT, file INTEGER, line INTEGER, start INTEGER, length INTEGER,
     cases INTEGER, "commit" TEXT, recorded_at TEXT, subject INTEGER, made INTEGER,
     failure_class TEXT, exception TEXT, compiled_s REAL, facts TEXT, errors TEXT,
     {", ".join(VALUES)}, shown TEXT,
-    point TEXT, duration_s REAL, load REAL, phase_s TEXT, held INTEGER, facts_of_row TEXT,
+    point TEXT, duration_s REAL, facts_of_row TEXT,
     latest INTEGER DEFAULT 1
 );
 CREATE INDEX run_of_case ON run (cases, "commit");
@@ -294,7 +293,7 @@ class _Ids:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._known: dict[str, dict[tuple[object, ...], int]] = {}
-        for table in ("cases", "made", "held", "subject"):
+        for table in ("cases", "made", "subject"):
             rows = db.execute(f"SELECT * FROM {table}")  # noqa: S608  (a name of this file)
             self._known[table] = {tuple(values): number for number, *values in rows}
 
@@ -313,7 +312,7 @@ class _Ids:
 
 
 @lru_cache(maxsize=1024)
-def _json_of(part: Made | HeldValues | Shown) -> str:
+def _json_of(part: Made | Shown) -> str:
     """Return JSON of what many records share."""
     return json.dumps(part)
 
@@ -357,7 +356,7 @@ class _Row(NamedTuple):
 
 
 def _row(record: RunRecord, place: tuple[object, ...], ids: _Ids) -> _Row:
-    entry, ran = entry_of(record), ran_of(record)
+    entry = entry_of(record)
     machine, device, python, torch, *what = entry.case
     case = ids.of("cases", (machine, device, entry.case.cell, *what, python, torch, entry.dtype))
     values = (
@@ -369,8 +368,7 @@ def _row(record: RunRecord, place: tuple[object, ...], ids: _Ids) -> _Row:
         ids.of("subject", (entry.sources, entry.benchmark)),
         ids.of("made", (_json_of(entry.made),)),
         entry.failure_class, entry.exception, entry.compiled_s, entry.facts, entry.errors,
-        *values, _json_of(entry.shown), point_of(entry),
-        ran.duration_s, ran.load, json.dumps(ran.phase_s), ids.of("held", (_json_of(ran.held),)),
+        *values, _json_of(entry.shown), point_of(entry), record.duration_s,
         json.dumps(row_facts_of(record), default=_OF_INTERVAL),
     )  # fmt: skip
     return _Row(case, entry.commit, columns)

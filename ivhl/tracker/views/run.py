@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 from ivhl.instrument import describe_instrument
 from ivhl.records.record import Phase
@@ -14,9 +14,10 @@ from ivhl.tracker.views.source import Place, Source, environment_page, run_page
 from ivhl.tracker.wording import QUICK_MEANING, memory, seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from ivhl.tracker.store.entries import Entry, HeldValues, Ran
+    from ivhl.records.record import RunRecord
+    from ivhl.tracker.store.entries import Entry
 
 # In the order of execution. ``start`` is the time outside the other phases; ``waiting`` is the time
 # until the other process of the case has been timed.
@@ -98,55 +99,52 @@ def run_lines(source: Source) -> tuple[RunLine, ...]:
     return tuple(sorted(lines, key=lambda line: (line.last, line.href), reverse=True))
 
 
-class _Run(NamedTuple):
-    entry: Entry
-    ran: Ran
-
-
 def run_view(source: Source, line: RunLine) -> RunView:
     """Return the page of a run."""
-    runs = [_Run(*one) for one in zip(line.entries, source.history.ran(line.entries), strict=True)]
-    cells = grouped_by(runs, lambda run: (run.entry.python, run.entry.torch, run.entry.case.cell))
-    machine = max(runs, key=lambda run: run.entry.recorded_at).ran.held
+    records = source.history.read(line.entries)
+    cells = grouped_by(records, lambda record: (record.cell.python, record.cell.torch))
+    machine = max(records, key=lambda record: record.recorded_at).machine
     return RunView(
         line=line,
         machine=f"{machine.cpu}, {machine.n_cpus} CPUs, {memory(machine.memory_bytes)}, "
         f"{machine.system}",
         cells=tuple(
-            _cell(cell, cells[key])
-            for key in sorted(cells, key=lambda k: (python_key(k[0]), release_key(k[1])))
-            for cell in [key[2]]
+            _cell(cells[place])
+            for place in sorted(cells, key=lambda one: (python_key(one[0]), release_key(one[1])))
         ),
     )
 
 
-def _cell(cell: str, runs: Sequence[_Run]) -> RunCell:
-    counts = Counter((run.entry.failure_class or "measured").replace("_", " ") for run in runs)
-    times = [run.entry.recorded_at for run in runs]
+def _cell(records: Sequence[RunRecord]) -> RunCell:
+    outcomes = (r.failure.failure_class if r.failure else "measured" for r in records)
+    counts = Counter(outcome.replace("_", " ") for outcome in outcomes)
+    times = [record.recorded_at for record in records]
     phases = Counter[str]()
-    for run in runs:
-        phases.update(run.ran.phase_s)
+    for record in records:
+        phases.update(record.phase_s or {})
     names = [*(p for p in _PHASES if p in phases), *sorted(phases.keys() - set(_PHASES))]
-    held = tuple(dict.fromkeys(run.ran.held for run in runs))
-    loads = [run.ran.load for run in runs if run.ran.load is not None]
+    observed = {o for record in records for o in record.conditions.stability or ()}
+    cell = records[0].cell.id
     return RunCell(
         cell=cell,
         environment=environment_page(cell),
         counts=", ".join(f"{n} {word}" for word, n in counts.most_common()),
         first=min(times)[:16],
         last=max(times)[:16],
-        conditions=tuple(_conditions(held, loads)),
-        stability=tuple(sorted({seen for one in held for seen in one.stability})),
+        conditions=tuple(_conditions(records)),
+        stability=tuple(sorted((one.check, one.level, one.seen) for one in observed)),
         phases=tuple((name, seconds(phases[name])) for name in names if phases[name] > 0),
     )
 
 
-def _conditions(held: Sequence[HeldValues], loads: Sequence[float]) -> Iterable[tuple[str, str]]:
+def _conditions(records: Sequence[RunRecord]) -> Iterator[tuple[str, str]]:
     """Yield what held for the records; where they differ, all values."""
+    locks = [(record.cell.lock_sha256 or "none")[:12] for record in records]
+    held = [record.conditions for record in records]
     found: tuple[tuple[str, Iterable[str]], ...] = (
         ("Python", (one.python_full for one in held)),
         ("PyTorch", (one.torch_full or "none" for one in held)),
-        ("lock", ((one.lock or "none")[:12] for one in held)),
+        ("lock", locks),
         ("instrument", (describe_instrument(one.instrument) for one in held)),
         ("device", (one.device for one in held)),
         ("threads, clock", (f"{one.threads}, {one.clock}" for one in held)),
@@ -155,5 +153,5 @@ def _conditions(held: Sequence[HeldValues], loads: Sequence[float]) -> Iterable[
     )
     for name, values in found:
         yield name, "; ".join(dict.fromkeys(values))
-    if loads:
+    if loads := [one.load_average for one in held if one.load_average is not None]:
         yield "load before the cases", f"{min(loads):.2f} to {max(loads):.2f}"
