@@ -32,15 +32,14 @@ _LONG_INTEGER: Final = re.compile(r"\b0[xXoObB][0-9a-fA-F_]{1000}")
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
 
-class SourceFile(NamedTuple):
-    """A file that parses.
+class SourceText(NamedTuple):
+    """The text of a file, which may not parse.
 
     Attributes:
         name: Its path, from the folder that was read.
     """
 
     name: str
-    tree: ast.Module
     text: str
 
     @property
@@ -49,39 +48,8 @@ class SourceFile(NamedTuple):
         return _LINE_END.split(self.text)
 
 
-class SourceText(NamedTuple):
-    """The text of a file, which may not parse; as of ``SourceFile``."""
-
-    name: str
-    text: str
-
-
-class Trees(NamedTuple):
-    """A code base.
-
-    Attributes:
-        files: In the order of their paths.
-        problems: A line for each file that cannot be read or does not parse.
-    """
-
-    files: tuple[SourceFile, ...]
-    problems: tuple[str, ...]
-
-
-def read_trees(folder: Path) -> Trees:
-    """Return the Python files of a folder, or one file."""
-    texts, problems = read_texts(folder)
-    files: list[SourceFile] = []
-    for one in texts:
-        try:
-            files.append(SourceFile(one.name, parsed(one.text), one.text))
-        except UNPARSED as error:
-            problems.append(why_unparsed(one.name, error))
-    return Trees(tuple(files), tuple(sorted(problems)))
-
-
 def read_texts(folder: Path) -> tuple[list[SourceText], list[str]]:
-    """Return the texts of the same files, and a line for each that cannot be read.
+    """Return the Python files of a folder, or one file, and a line for each that cannot be read.
 
     A tree takes thirty times the memory of its text.
     """

@@ -9,7 +9,6 @@ import platform as machine
 import re
 import sys
 import tempfile
-import textwrap
 import tomllib
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 from ivhl.errors import LockError, SpecError
 from ivhl.git import current_commit, top_level
 from ivhl.init.declare import FileChange, declaration, fill
-from ivhl.init.source import lines_for_build, load_pyproject, modules_of, read_source
+from ivhl.init.source import lines_for_build, load_pyproject, read_source
 from ivhl.matrix.locks import (
     SUMS,
     lock_release,
@@ -388,19 +387,13 @@ def _forced_rows(matrix: Matrix, states: Sequence[LockState]) -> Iterator[str]:
 
 def _benchmarks(source: ProjectSource, folder: str, target: str = "") -> Iterator[FileChange]:
     """Yield the package of benchmarks, with the file of a target, or with the example."""
-    classes = modules_of(source)
-    candidates = f", for instance of: {', '.join(classes)}." if classes else "."
-    wrapped = textwrap.fill(
-        f"{EXAMPLE_MARK}. Put a model of {source.name} here{candidates}",
-        width=95, initial_indent="    # ", subsequent_indent="    # ", break_on_hyphens=False,
-    )  # fmt: skip
     imported = f"import {source.package}  # noqa: F401\n" if source.package else ""
     templates = {"__init__.py": "init.py.txt"}
     if not target:
         templates |= {"model.py": "model.py.txt", "model_calls.py": "model_calls.py.txt"}
     for name, template in templates.items():
         text = fill(
-            template, name=source.name, folder=folder, candidates=wrapped, import_package=imported
+            template, name=source.name, folder=folder, mark=EXAMPLE_MARK, import_package=imported
         )
         yield FileChange.of(Path(folder, name), text)
     if target:

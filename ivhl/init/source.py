@@ -34,7 +34,7 @@ from ivhl.errors import SpecError
 from ivhl.git import NoRepositoryError, copy_tree, top_level
 from ivhl.matrix.spec import read_plain, read_toml, toml_text, validated
 from ivhl.matrix.uv import cause_of, run_uv
-from ivhl.syntax import UNPARSED, decoded, parsed, read_trees
+from ivhl.syntax import UNPARSED, decoded, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -300,27 +300,6 @@ def _packages(root: Path) -> Iterator[str]:
             name = path.parent.name
             if name.isidentifier() and not iskeyword(name) and name not in {"tests", "benchmarks"}:
                 yield name
-
-
-def modules_of(source: ProjectSource, limit: int = 12) -> list[str]:
-    """Return public classes of the package that derive from ``Module``, exported ones first."""
-    exported: set[str] = set()
-    found: dict[str, None] = {}
-    for place in (source.root / "src", source.root) if source.package else ():
-        for file in read_trees(place / source.package).files:
-            if file.name == "__init__.py":
-                imports = (node for node in file.tree.body if isinstance(node, ast.ImportFrom))
-                exported |= {alias.asname or alias.name for one in imports for alias in one.names}
-            found |= dict.fromkeys(_module_classes(file.tree))
-    return sorted(found, key=lambda name: name not in exported)[:limit]
-
-
-def _module_classes(tree: ast.Module) -> Iterator[str]:
-    for node in tree.body:
-        if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
-            continue
-        if "Module" in {ast.unparse(base).rpartition(".")[2] for base in node.bases}:
-            yield node.name
 
 
 # What ivhl and its commands make beside the benchmarks.

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from ivhl.syntax import UNPARSED, SourceFile, SourceText, parsed, read_texts, why_unparsed
+from ivhl.syntax import UNPARSED, SourceText, parsed, read_texts, why_unparsed
 from ivhl.tracker.store.index import collector_paused
 from ivhl.version_checks.compiling import (
     asks_whether_compiling,
@@ -202,7 +202,7 @@ def find_checks(folder: Path) -> Found:
     others: list[FoundCheck] = []
     for one, own in read:
         tree = whole_names(parsed(one.text))
-        finder = Finder(SourceFile(one.name, tree, one.text), Names(own, known))
+        finder = Finder(one, Names(own, known))
         try:
             finder.visit(tree)
         except RecursionError:
@@ -223,7 +223,7 @@ class Finder(ast.NodeVisitor):
             statements that have left its block before.
     """
 
-    def __init__(self, source: SourceFile, names: Names) -> None:
+    def __init__(self, source: SourceText, names: Names) -> None:
         self.names = names
         self.checks: list[FoundCheck] = []
         self.others: list[FoundCheck] = []
