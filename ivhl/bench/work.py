@@ -45,18 +45,14 @@ class Work:
 
     Attributes:
         cases: Cases of the workload to measure.
-        seconds: Expected duration of each case; 1 if no record gives one.
+        seconds: Expected duration of all that the share was made of; of a case 1 if no record gives
+            one.
     """
 
     cell: CellSpec
     workload: str
     cases: tuple[Case, ...]
-    seconds: tuple[float, ...]
-
-    @property
-    def total_s(self) -> float:
-        """Expected duration of all its cases."""
-        return sum(self.seconds)
+    seconds: float
 
 
 def parse_shard(text: str) -> Shard:
@@ -141,7 +137,7 @@ def list_work(
 
     groups = grouped_by(cases, lambda case: case.workload.name)
     return tuple(
-        Work(cell, workload, tuple(group), tuple(estimate(cell, case) for case in group))
+        Work(cell, workload, tuple(group), sum(estimate(cell, case) for case in group))
         for cell in cells
         for workload, group in groups.items()
     )
@@ -168,10 +164,10 @@ def take_shard(work: Sequence[Work], shard: Shard) -> tuple[Work, ...]:
     """
     shares = [0.0] * shard.count
     mine = set()
-    order = sorted(work, key=lambda one: (-one.total_s, one.cell.id, one.workload))
+    order = sorted(work, key=lambda one: (-one.seconds, one.cell.id, one.workload))
     for one in order:
         index = min(range(shard.count), key=lambda i: (shares[i], i))
-        shares[index] += one.total_s
+        shares[index] += one.seconds
         if index == shard.index - 1:
             mine.add((one.cell.id, one.workload))
     return tuple(one for one in work if (one.cell.id, one.workload) in mine)
@@ -221,14 +217,13 @@ def leave_out_measured(
     }
     left = []
     for one in work:
-        kept = [
-            (case, seconds)
-            for case, seconds in zip(one.cases, one.seconds, strict=True)
+        cases = tuple(
+            case
+            for case in one.cases
             if (one.cell.id, case.name, case.workload.version) not in answered
-        ]
-        if kept:
-            cases, times = zip(*kept, strict=True)
-            left.append(replace(one, cases=cases, seconds=times))
+        )
+        if cases:
+            left.append(replace(one, cases=cases))
     return tuple(left)
 
 

@@ -82,7 +82,7 @@ def root(made_once: Path, tmp_path: Path) -> Path:
 def pieces(seconds: list[float]) -> list[Work]:
     """Return that many cases to measure, in several cells."""
     return [
-        Work(SPECS[n % len(SPECS)], f"w{n // len(SPECS)}", (CASES[0],), (time,))
+        Work(SPECS[n % len(SPECS)], f"w{n // len(SPECS)}", (CASES[0],), time)
         for n, time in enumerate(seconds)
     ]
 
@@ -103,7 +103,7 @@ def test_every_case_is_in_exactly_one_share(seconds: list[float], count: int) ->
     assert sorted(found) == sorted(names(tuple(work)))
     # The bound of any list schedule (Graham 1966): the longest share exceeds the mean by less
     # than one piece of work.
-    longest = max(sum(one.total_s for one in share) for share in shares)
+    longest = max(sum(one.seconds for one in share) for share in shares)
     total, largest = sum(seconds), max(seconds, default=0.0)
     assert longest <= (total / count + largest * (1 - 1 / count)) * (1 + 1e-9)
 
@@ -126,7 +126,7 @@ def test_the_split_depends_on_nothing_but_the_work(
 def test_shares_are_as_even_as_longest_first_makes_them(seconds: list[int], count: int) -> None:
     work = pieces([float(s) for s in seconds])
     longest = max(
-        sum(one.total_s for one in take_shard(work, Shard(i, count))) for i in range(1, count + 1)
+        sum(one.seconds for one in take_shard(work, Shard(i, count))) for i in range(1, count + 1)
     )
     best = min(
         max(sum(s for s, k in zip(seconds, where, strict=True) if k == i) for i in range(count))
@@ -145,11 +145,10 @@ def test_a_share_that_is_none_is_refused(text: str) -> None:
 
 
 def estimates(records: list[RunRecord]) -> dict[tuple[str, str], float]:
-    work = list_work(SPECS, CASES, records, device="cpu")
     return {
-        (one.cell.id, case.name): seconds
-        for one in work
-        for case, seconds in zip(one.cases, one.seconds, strict=True)
+        (one.cell.id, case.name): one.seconds
+        for case in CASES
+        for one in list_work(SPECS, [case], records, device="cpu")
     }
 
 
@@ -428,7 +427,7 @@ def test_a_verdict_does_not_tell_how_long_timing_takes(root: Path) -> None:
     full = a_record(root, workload="ops.one", variant="a", duration_s=500.0)
     for record, seconds in ((full, 500.0), (verdict(full), 1.0)):
         (work,) = list_work([SPECS[1]], [CASES[0]], [record], device="cpu")
-        assert work.seconds == (seconds,)
+        assert work.seconds == seconds
 
 
 def test_only_a_final_record_as_things_are_now_answers(root: Path) -> None:
