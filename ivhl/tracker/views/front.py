@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import defaultdict
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ivhl.tracker.causes.advice import advise, compare_rows, worth_of
-from ivhl.tracker.changes.compare import disturbed_cases
+from ivhl.tracker.causes.advice import advise, worth_of
 from ivhl.tracker.store.records import grouped_by
-from ivhl.tracker.support.compat import is_free_threaded, newest_release, python_key, release_key
+from ivhl.tracker.support.compat import newest_release, python_key, release_key
 from ivhl.tracker.support.spans import (
     GridCell,
     cases_run,
@@ -23,7 +20,7 @@ from ivhl.tracker.support.spans import (
 )
 from ivhl.tracker.views.incidents import IncidentView, incident_view
 from ivhl.tracker.views.source import Place, Source, matrix_page
-from ivhl.tracker.wording import STATUS_WORDS, STATUSES, times
+from ivhl.tracker.wording import STATUS_WORDS, STATUSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -58,7 +55,6 @@ class FrontView:
         supported_over: Number of cases that this is over.
         worth: What compiling is worth, per Python on the newest release.
         matched: Number of cases that every mean is over (``matched_cases``).
-        apart: How two Pythons differ on the newest release that ran on both.
         releases: The newest first.
         older: Number of older releases that the grid leaves out.
     """
@@ -75,7 +71,6 @@ class FrontView:
     newest: str
     worth: tuple[tuple[str, Worth], ...]
     matched: int
-    apart: tuple[str, ...]
     last: IncidentView | None
     findings: tuple[IncidentView, ...]
     n_incidents: int
@@ -124,7 +119,6 @@ def front_view(source: Source, place: Place) -> FrontView:
             if any(row.speedup is not None for row in cells[python, newest])
         ),
         matched=len(matched),
-        apart=_apart(source, place, newest),
         last=incident_view(source, worse[0]) if worse else None,
         findings=tuple(incident_view(source, one) for one in incidents[:_NEWEST_FINDINGS]),
         n_incidents=len(source.incidents),
@@ -185,36 +179,3 @@ def _compiled_cells(rows: Iterable[Row]) -> Mapping[tuple[str, str], Sequence[Ro
 def by_cell(rows: Iterable[Row]) -> Mapping[tuple[str, str], Sequence[Row]]:
     """Return the rows of each Python and release; none for others."""
     return grouped_by(rows, lambda row: (row.python, row.torch))
-
-
-def _apart(source: Source, place: Place, torch: str) -> tuple[str, ...]:
-    """Return how neighbouring Pythons differ on a release, over the cases that ran on both.
-
-    The neighbour of a free-threaded Python is the other build of its version.
-    """
-    here: Mapping[str, list[Row]] = defaultdict(list)
-    for row in source.by_place.get(place, ()):
-        if row.torch == torch and row.recorded is not None and not row.existing:
-            here[row.python].append(row)
-    pythons = sorted(here, key=python_key)
-    pairs = [*itertools.pairwise(p for p in pythons if not is_free_threaded(p))]
-    freed = [(p.removesuffix("t"), p) for p in pythons if is_free_threaded(p)]
-    pairs += [pair for pair in freed if pair[0] in here]
-    found = []
-    for one, other in pairs:
-        compared, mean = compare_rows(
-            here[one], here[other], source.state.spreads, source.disturbed_keys
-        )
-        if mean is None:
-            continue
-        what = f"{times(mean.ratio)} [{times(mean.low)}, {times(mean.high)}] of that on {one}"
-        what += f", over {mean.cases} cases"
-        if disturbed := disturbed_cases(compared):
-            what += f" ({disturbed} left out)"
-        is_lower, is_higher = mean.high < 1, mean.low > 1
-        verdict = "the mean is lower" if is_lower else "the mean is higher"
-        found.append(
-            f"The speedup on {other} is {what}: "
-            f"{verdict if is_lower or is_higher else 'no difference was shown'}."
-        )
-    return tuple(found)
