@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,7 +23,6 @@ from ivhl.tracker.wording import counted, short_message, some
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from ivhl.tracker.support.compat import Row, Standing
     from ivhl.tracker.terminal import Terminal
@@ -33,22 +31,6 @@ if TYPE_CHECKING:
 _WHAT = ("project", "locks", "expectations")
 # Cases that a line names; the rest are counted.
 _NAMED = 3
-
-
-@dataclass
-class _Inspection:
-    """What was checked, and found."""
-
-    problems: list[str]
-    notes: list[str]
-    summary: list[str]
-    stood: Sequence[Standing] = ()
-    news: Sequence[Row] = ()
-
-    @property
-    def fixed(self) -> list[Row]:
-        """Cases that pass although an entry expects them to fail."""
-        return [row for one in self.stood for row in one.fixed]
 
 
 @app.command("check")
@@ -70,56 +52,57 @@ def check_command(
     """
     parts = all_named("part", what, _WHAT)
     root = find_root()
-    found = _Inspection([], [], [])
+    problems: list[str] = []
+    notes: tuple[str, ...] = ()
+    summary: list[str] = []
+    stood: Sequence[Standing] = ()
+    news: Sequence[Row] = ()
     if not parts or "project" in parts:
         report = check_project(root)
-        found.problems += report.problems
-        found.notes += report.notes
-        found.summary.append(report.summary)
+        problems += report.problems
+        notes = report.notes
+        summary.append(report.summary)
     if "locks" in parts:
         _, matrix = load(root)
-        found.problems += check_locks(root, matrix)
+        problems += check_locks(root, matrix)
         n_cells = len(matrix.cells(tier="extended"))
-        found.summary.append(f"{counted(n_cells, 'cell')}, locks fresh, hashed and matched")
+        summary.append(f"{counted(n_cells, 'cell')}, locks fresh, hashed and matched")
     if "expectations" in parts:
-        _compare(root, results, found)
+        expectations = load_expectations(root)
+        *_, state = stored_state(results)
+        rows = rows_of(state)
+        stood, news = standings(expectations, rows), unexpected(expectations, rows)
     if as_json:
-        print_json("ivhl.check/1", **picked(found, "problems notes"), **_as_dict(found))
+        found = _as_dict(stood, news)
+        print_json("ivhl.check/1", problems=problems, notes=notes, **found)
     else:
         with screen(every=every) as console:
-            _print(console, found, with_records="expectations" in parts, every=every)
-    if found.problems:
+            _print(console, problems, notes, summary)
+            if "expectations" in parts:
+                _print_expectations(console, stood, news, every=every)
+    if problems:
         raise typer.Exit(1)
-    if found.fixed:
+    if fixed := sum(len(one.fixed) for one in stood):
         raise FixedError(
-            f"{counted(len(found.fixed), 'case')} fixed: {EXPECTATIONS} still expects a failure",
+            f"{counted(fixed, 'case')} fixed: {EXPECTATIONS} still expects a failure",
             hint="remove or narrow the entries of what is listed as fixed",
         )
 
 
-def _compare(root: Path, results: Path | None, found: _Inspection) -> None:
-    """Compare the known failures with the records."""
-    expectations = load_expectations(root)
-    *_, state = stored_state(results)
-    rows = rows_of(state)
-    found.stood = standings(expectations, rows)
-    found.news = unexpected(expectations, rows)
-
-
-def _print(console: Terminal, found: _Inspection, *, with_records: bool, every: bool) -> None:
-    for text in found.problems:
+def _print(
+    console: Terminal, problems: Sequence[str], notes: Sequence[str], summary: Sequence[str]
+) -> None:
+    for text in problems:
         console.print("problem:", style="red", end=" ")
         console.print(text)
-    for text in found.notes:
+    for text in notes:
         console.print("note:", end=" ")
         console.print(text)
-    if found.problems:
-        number = counted(len(found.problems), "problem")
+    if problems:
+        number = counted(len(problems), "problem")
         console.print(f"{number}; next: correct them; ivhl lock makes missing and stale locks")
-    elif found.summary:
-        console.print(f"in order: {'; '.join(found.summary)}")
-    if with_records:
-        _print_expectations(console, found.stood, found.news, every=every)
+    elif summary:
+        console.print(f"in order: {'; '.join(summary)}")
 
 
 def _print_expectations(
@@ -167,7 +150,7 @@ def _some(rows: Sequence[Row]) -> str:
     return f"{counted(len(rows), 'case')}: {some(names, _NAMED, '; ')}"
 
 
-def _as_dict(found: _Inspection) -> dict[str, Any]:
+def _as_dict(stood: Sequence[Standing], news: Sequence[Row]) -> dict[str, Any]:
     return {
         "expected": [
             {
@@ -178,11 +161,10 @@ def _as_dict(found: _Inspection) -> dict[str, Any]:
                 },
                 "never_matches": one.is_unmatched,
             }
-            for one in found.stood
+            for one in stood
         ],
         "not_expected": [
-            {**_place(row), "class": row.failure_class, "message": row.message}
-            for row in found.news
+            {**_place(row), "class": row.failure_class, "message": row.message} for row in news
         ],
     }
 
