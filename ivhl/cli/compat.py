@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-import typer
 from rich.text import Text
 
 from ivhl.cli import app, options
@@ -16,7 +15,6 @@ from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import (
     COMPAT_SCHEMA,
     PASSING,
-    compat_json,
     headline,
     python_key,
     release_key,
@@ -72,12 +70,9 @@ def compat_command(
         raise no_records(folder)
     if status and not rows:
         raise nothing_left()
-    if output is not None:
+    if as_json or output is not None:
         listed = [row.to_dict() for row in rows]
         give(COMPAT_SCHEMA, output, listed, rows=listed)
-        return
-    if as_json:
-        typer.echo(compat_json(rows), nl=False)
         return
     with screen(every=every, soft_wrap=False) as console:
         asked = every or status or any(chosen.values())
