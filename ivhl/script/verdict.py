@@ -8,7 +8,7 @@ from ivhl.measure.failures import headline, number
 from ivhl.measure.target_spec import OFF
 from ivhl.tracker.support.compat import STATUS_OF
 from ivhl.tracker.support.messages import dynamo_id
-from ivhl.tracker.wording import counted
+from ivhl.tracker.wording import counted, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,8 +60,8 @@ def first_line(tried: TargetTried) -> str:
     again = int(tried.found.get("again", 0))  # e.g. for each value of a counter
     more = f", {counted(again, 'recompile')} in equal calls" if again else ""
     return (
-        f"works, {eager / compiled:.2f}x as fast as eager (indicative: {_time(eager)} to "
-        f"{_time(compiled)} a call){more}"
+        f"works, {eager / compiled:.2f}x as fast as eager (indicative: {seconds(eager)} to "
+        f"{seconds(compiled)} a call){more}"
     )
 
 
@@ -72,11 +72,6 @@ def _likeness(second: dict[str, Any]) -> str:
     if second["unlike"]:
         return str(second["unlike"])
     return "like eager" if second["off"] <= OFF else f"off by {second['off']:.2g}"
-
-
-def _time(seconds: float) -> str:
-    unit, scale = ("s", 1) if seconds >= 1 else ("ms", 1e3) if seconds >= 1e-3 else ("µs", 1e6)  # noqa: PLR2004
-    return f"{seconds * scale:.3g} {unit}"
 
 
 def recompiles(found: Mapping[str, Any]) -> int:
@@ -94,10 +89,10 @@ def details(tried: TargetTried) -> list[str]:
     if failure := found.get("failure"):
         lines += failure["message"].splitlines()[1:9]
     if facts := found.get("compile"):
-        seconds = facts.get("cold_s") or facts.get("warm_s") or 0.0
+        compile_s = facts.get("cold_s") or facts.get("warm_s") or 0.0
         breaks = sum(one["count"] for one in facts["graph_breaks"])
         lines.append(
-            f"compiled in {seconds:.1f} s: {counted(facts['graphs'], 'graph')}, "
+            f"compiled in {compile_s:.1f} s: {counted(facts['graphs'], 'graph')}, "
             f"{counted(breaks, 'graph break')}, {counted(recompiles(found), 'recompile')}"
         )
         texts = (one["text"].splitlines()[0] for one in facts["graph_breaks"][:5])
