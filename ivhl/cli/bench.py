@@ -183,8 +183,6 @@ def _commits(root: Path, texts: Sequence[str]) -> tuple[str, ...]:
     Raises:
         SpecError: If git does not know a commit.
     """
-    if len(texts) == 1 and ".." not in texts[0] and texts[0] != "tags":
-        return (texts[0],)
     found = [
         name
         for text in texts
