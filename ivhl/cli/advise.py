@@ -91,7 +91,10 @@ def _as_dict(place: Place, found: Advice) -> dict[str, Any]:
         **picked(found, "python torch"),
         "cell": asdict(found.worth),
         "compared_with": {
-            python: asdict(beside) | {"speedup": beside.speedup and beside.speedup._asdict()}
+            python: {
+                **{kind: beside.named(kind) for kind in ("fails", "degraded", "slower", "fixed")},
+                "speedup": beside.speedup and beside.speedup._asdict(),
+            }
             for python, beside in found.beside.items()
         },
         "text": str(found),

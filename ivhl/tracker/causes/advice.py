@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import permutations
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.tracker.changes.comparable import BUILDS_UNKNOWN
 from ivhl.tracker.changes.compare import compare, disturbed_cases, summarise
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ivhl.records.identity import AtCommit, CaseInCell
     from ivhl.records.record import RunRecord
     from ivhl.tracker.changes.compare import Comparison, Mean
-    from ivhl.tracker.changes.kinds import Kind
     from ivhl.tracker.store.spread import Spreads
     from ivhl.tracker.support.compat import Row
 
@@ -71,15 +70,19 @@ class Worth:
         return f"{self.cases}; {mean} in all compared cells"
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """A cell compared with another one: the cases that are worse there, and the mean speedup."""
+class Beside(NamedTuple):
+    """A cell compared with another one.
 
-    fails: tuple[str, ...]
-    degraded: tuple[str, ...]
-    slower: tuple[str, ...]
-    fixed: tuple[str, ...]
-    speedup: Mean | None
+    Attributes:
+        speedup: The change of the mean speedup; ``None`` if it has no interval.
+    """
+
+    found: tuple[Comparison, ...]
+    speedup: Mean | None = None
+
+    def named(self, kind: str) -> list[str]:
+        """Return the names of the cases that changed so."""
+        return [one.case.name for one in self.found if one.kind == kind]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +147,7 @@ def advise(
         for python in sorted({row.python for row in run if row.torch == torch}, key=python_key)
     }
     compared = {
-        (other, python): compare_rows(cells[other], cells[python], spreads, disturbed)
+        (other, python): _compared(cells[other], cells[python], spreads, disturbed)
         for other, python in permutations(cells, 2)
     }
     costs = _costs(cells, compared)
@@ -153,36 +156,35 @@ def advise(
     others = [other for other in cells if other != python]
     here = [row for row in run if row.python == python]
     # The means are in the reasons, the other way round.
-    against = {other: _cost(compared[python, other][0], None, python) for other in others}
+    against = {other: _cost(Beside(compared[python, other].found), python) for other in others}
     return Advice(
         python=python,
         torch=torch,
         worth=worth_of(cells[python], matched_cases(rows)),
-        reasons=tuple(_reason(*compared[other, python], other) for other in others),
+        reasons=tuple(_reason(compared[other, python], other) for other in others),
         against={other: cost for other, cost in against.items() if cost},
         changed=_changed(here, torch, spreads, disturbed),
         cost=costs[python],
         builds=_builds(cells),
-        beside={other: _beside(*compared[other, python]) for other in others},
+        beside={other: compared[other, python] for other in others},
     )
 
 
 def _costs(
-    cells: Mapping[str, Sequence[Row]],
-    compared: Mapping[tuple[str, str], tuple[Sequence[Comparison], Mean | None]],
+    cells: Mapping[str, Sequence[Row]], compared: Mapping[tuple[str, str], Beside]
 ) -> dict[str, str]:
     """Return what each Python that may be taken costs compared with the others of these.
 
     Args:
         cells: Python to its rows.
-        compared: Another Python and the one that is compared with it, to ``compare_rows``.
+        compared: Another Python and the one that is compared with it, to how they differ.
     """
     eligible = [python for python in cells if not is_free_threaded(python)]
     if not any(_passed(cells[python]) for python in eligible):
         eligible = [*cells]
     costs = {}
     for python in eligible:
-        found = [_cost(*compared[other, python], other) for other in eligible if other != python]
+        found = [_cost(compared[other, python], other) for other in eligible if other != python]
         costs[python] = "; ".join(filter(None, found))
     return costs
 
@@ -217,14 +219,7 @@ def _is_short(row: Row) -> bool:
     return eager_s is not None and eager_s < SHORT_CALL_S
 
 
-def _beside(found: Sequence[Comparison], mean: Mean | None) -> Beside:
-    def named(kind: Kind) -> tuple[str, ...]:
-        return tuple(one.case.name for one in found if one.kind == kind)
-
-    return Beside(named("fails"), named("degraded"), named("slower"), named("fixed"), mean)
-
-
-def _cost(found: Iterable[Comparison], mean: Mean | None, other: str) -> str:
+def _cost(beside: Beside, other: str) -> str:
     """Return what a Python costs compared with another one; empty if nothing was shown."""
     parts = []
     for kind, of_one, of_more in (
@@ -232,17 +227,17 @@ def _cost(found: Iterable[Comparison], mean: Mean | None, other: str) -> str:
         ("degraded", "breaks more graphs than", "break more graphs than"),
         ("slower", "is slower than", "are slower than"),
     ):
-        names = [one.case.name for one in found if one.kind == kind]
-        if names:
+        if names := beside.named(kind):
             what = of_one if len(names) == 1 else of_more
             parts.append(f"{counted(len(names), 'case')} {what} on {other}: {some(names, _NAMED)}")
+    mean = beside.speedup
     if not parts and mean is not None and mean.high < 1:
         parts.append(f"the mean speedup is {_ratio(mean)} that of {other}")
     return "; ".join(parts)
 
 
-def _reason(found: Iterable[Comparison], mean: Mean | None, other: str) -> str:
-    found = tuple(found)
+def _reason(beside: Beside, other: str) -> str:
+    found, mean = beside
     disturbed = disturbed_cases(found)
     if mean is not None:
         text = f"The speedup is {_ratio(mean)} that of {other}, over {mean.cases} cases"
@@ -289,29 +284,26 @@ def _changed(
         )
         for one in (last, torch)
     )
-    found = compare(before, now, "torch", spreads, (disturbed, disturbed))
+    since = Beside(compare(before, now, "torch", spreads, (disturbed, disturbed)))
     parts = [
         f"{counted(len(names), 'case')} {what}: {some(names, _NAMED)}"
         for kind, what in (("fails", "fail now"), ("slower", "slower"), ("fixed", "fixed"))
-        if (names := [one.case.name for one in found if one.kind == kind])
+        if (names := since.named(kind))
     ]
     if not parts:
         return ""
-    parts += filter(None, [disturbed_cases(found)])
+    parts += filter(None, [disturbed_cases(since.found)])
     return f"Since PyTorch {last}: {'; '.join(parts)}."
 
 
-def compare_rows(
+def _compared(
     before: Sequence[Row], after: Sequence[Row], spreads: Spreads, disturbed: Collection[AtCommit]
-) -> tuple[tuple[Comparison, ...], Mean | None]:
-    """Return how two Pythons differ on one release, and the change of the mean speedup.
-
-    ``None`` if that has no interval.
-    """
+) -> Beside:
+    """Return how two Pythons differ on one release."""
     sides = disturbed, disturbed
     found = compare(_records(before), _records(after), "python", spreads, sides)
     means = [one.means.get("speedup") for one in summarise(found)]
-    return found, next((mean for mean in means if mean and math.isfinite(mean.high)), None)
+    return Beside(found, next((one for one in means if one and math.isfinite(one.high)), None))
 
 
 def _records(rows: Iterable[Row]) -> list[RunRecord]:
