@@ -133,17 +133,6 @@ def test_a_mean_is_over_the_cases_that_pass_in_every_cell_with_a_mean() -> None:
     assert (gated.word, gated.worth) == ("all unsupported", "")
 
 
-def test_the_front_page_says_at_what_load_its_machine_was_measured() -> None:
-    made = make_record()
-    records = [
-        replace(made, workload=f"ops.w{n}", conditions=replace(made.conditions, load_average=load))
-        for n, load in enumerate((1.9, 4.0, None, 19.7))
-    ]
-    source = source_of(*records)
-    assert front_view(source, source.page.main).load == "1.9 to 19.7, half of them below 4.0"
-    assert front_view(source_of(records[2]), source.page.main).load == ""
-
-
 def test_a_broken_case_does_not_raise_the_mean() -> None:
     old = [
         make_record(torch="2.5.1", workload="ops.a", speedup=4.0),

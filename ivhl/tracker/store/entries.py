@@ -109,7 +109,7 @@ class RowFacts(NamedTuple):
     Attributes:
         message: That of the failure; empty without one.
         speedup: As in the record, as are ``aa``, ``command`` and ``engine``.
-        quick: As in its conditions, as is ``load``.
+        quick: As in its conditions.
         counts: What Dynamo counted; ``None`` where nothing was compiled.
         eager_s: Median seconds of an eager call.
     """
@@ -121,7 +121,6 @@ class RowFacts(NamedTuple):
     command: str
     engine: str
     counts: DynamoCounts | None
-    load: float | None
     eager_s: float | None
 
 
@@ -211,7 +210,6 @@ def row_facts_of(record: RunRecord) -> RowFacts:
         command=record.command,
         engine=record.engine,
         counts=counts_of(record.compile),
-        load=record.conditions.load_average,
         eager_s=median(eager.samples_s) if eager is not None and eager.samples_s else None,
     )
 

@@ -426,10 +426,10 @@ class Index:
 
 
 def _row_facts(values: list[Any]) -> RowFacts:
-    message, speedup, aa, quick, command, engine, counts, *rest = values
+    message, speedup, aa, quick, command, engine, counts, eager_s = values
     return RowFacts(
         message, _interval(speedup), _interval(aa), quick, command, engine,
-        counts and DynamoCounts(*counts), *rest,
+        counts and DynamoCounts(*counts), eager_s,
     )  # fmt: skip
 
 

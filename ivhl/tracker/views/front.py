@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median
 from typing import TYPE_CHECKING
 
 from ivhl.tracker.causes.advice import advise, worth_of
@@ -48,7 +47,6 @@ class FrontView:
     """The front page of one place.
 
     Attributes:
-        load: Load averages before the cases that are shown, as text; empty if no record says them.
         advice: The cell to take; ``None`` if no case has a result.
         why: What speaks for it.
         supported: Python to the releases whose ``torch.compile`` works, in intervals.
@@ -63,7 +61,6 @@ class FrontView:
     href: str
     matrix: str
     others: tuple[tuple[str, str], ...]
-    load: str
     advice: Advice | None
     why: str
     supported: tuple[tuple[str, str], ...]
@@ -107,7 +104,6 @@ def front_view(source: Source, place: Place) -> FrontView:
         href=source.front_page(place, page.main),
         matrix=matrix,
         others=source.other_places(place, source.front_page),
-        load=_load(rows),
         advice=advice,
         why=_why(advice, rows) if advice else "",
         supported=tuple((p, spans_sentence(s)) for p, s in supported(source, rows).items()),
@@ -127,17 +123,6 @@ def front_view(source: Source, place: Place) -> FrontView:
         lines=tuple(map(line, pythons)),
         tallies=tuple((status, STATUS_WORDS[status]) for status in STATUSES),
     )
-
-
-def _load(rows: Iterable[Row]) -> str:
-    loads = [
-        row.recorded.facts.load
-        for row in rows
-        if row.recorded is not None and row.recorded.facts.load is not None
-    ]
-    if not loads:
-        return ""
-    return f"{min(loads):.1f} to {max(loads):.1f}, half of them below {median(loads):.1f}"
 
 
 def _why(advice: Advice, rows: Iterable[Row]) -> str:
