@@ -19,7 +19,6 @@ from ivhl.records.text import printable
 from ivhl.tracker.changes.comparable import builds_beside
 from ivhl.tracker.changes.disturbed import disturbed_of, left_out
 from ivhl.tracker.changes.kinds import Between
-from ivhl.tracker.changes.regressions import ALONG_WORDS
 from ivhl.tracker.changes.steps import QUANTITIES, cases_of, ends_of, find_steps, of_one_code
 from ivhl.tracker.store.metrics import SIDES
 from ivhl.tracker.store.records import case_name
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.changes.steps import CourseStep, QuantityStep, StepAxis
     from ivhl.tracker.store.entries import Entry
 
-_OTHER: dict[StepAxis, str] = {"torch": "Python", "python": "PyTorch"}
 # Only these have names of their own in what a step changed; the rest are counted.
 _NVIDIA = ("nvidia-", "cuda-")
 _NO_STEP = "no step is shown between neighbouring releases or Pythons"
@@ -190,7 +188,7 @@ def _print_places(
         for place in sorted(places, key=_place_key):
             seen = places[place]
             steps = [(titles[one.subject], step) for one, step in seen]
-            _print_place(console, place, steps, every=every)
+            _print_place(console, steps, every=every)
             _print_known(console, known, seen)
         if not places:
             fold(console, _NO_STEP, indent=2)
@@ -208,16 +206,12 @@ def _place_key(place: tuple[StepAxis, str, str]) -> tuple[bool, Any, Any]:
 
 
 def _print_place(
-    console: Terminal,
-    place: tuple[StepAxis, str, str],
-    steps: Sequence[tuple[str, CourseStep]],
-    *,
-    every: bool,
+    console: Terminal, steps: Sequence[tuple[str, CourseStep]], *, every: bool
 ) -> None:
-    along, before, after = place
-    key = python_key if along == "torch" else release_key
-    cells = sorted({cell for _, step in steps for cell in step.cells}, key=key)
-    _print_ends(console, along, before, after, cells)
+    first = steps[0][1]
+    key = python_key if first.along == "torch" else release_key
+    cells = tuple(sorted({cell for _, step in steps for cell in step.cells}, key=key))
+    fold(console, first._replace(cells=cells).title("->"), "bold", indent=2)
     for side, is_up in product(QUANTITIES, (True, False)):
         moved = [
             (title, found)
@@ -227,7 +221,7 @@ def _print_place(
         if not moved:
             continue
         moved.sort(key=lambda one: one[1].ratio, reverse=is_up)
-        texts = [f"{title} {_ratio(found)}" for title, found in moved]
+        texts = [f"{title} {found.size}" for title, found in moved]
         named = texts if every else texts[:_NAMED]
         if rest := len(moved) - len(named):
             named.append(f"{rest} more")
@@ -235,17 +229,6 @@ def _print_place(
         cases = counted(len({title.partition(" (")[0] for title, _ in moved}), "case")
         text = f"{side} {moved[0][1].word}, {cases}: {', '.join(named)}"
         fold(console, text, _style(side, moved[0][1]), indent=4)
-
-
-def _print_ends(
-    console: Terminal, along: StepAxis, before: str, after: str, cells: Sequence[str]
-) -> None:
-    ends = f"{ALONG_WORDS[along]} {before} -> {after}"
-    fold(console, f"{ends}, on {_OTHER[along]} {', '.join(cells)}", "bold", indent=2)
-
-
-def _ratio(found: QuantityStep) -> str:
-    return f"{times(found.ratio)} [{found.low:.2f}, {found.high:.2f}]"
 
 
 def _style(side: str, found: QuantityStep) -> str:
@@ -268,13 +251,13 @@ def _print(
     if not course.steps:
         fold(console, _NO_STEP, indent=2)
     for step in course.steps:
-        _print_ends(console, step.along, step.before, step.place, step.cells)
+        fold(console, step.title("->"), "bold", indent=2)
         for side in QUANTITIES:
             if found := step.sides.get(side):
                 each = ", ".join(f"{times(r)} on {cell}" for cell, r in found.each.items())
                 more = f" ({each})" if len(found.each) > 1 else ""
-                text = f"{side} {found.word}: {_ratio(found)}{more}"
-                fold(console, text, _style(side, found) if found.moved else "", indent=4)
+                style = _style(side, found) if found.moved else ""
+                fold(console, f"{found}{more}", style, indent=4)
         fold(console, step.whose, indent=4)
         _print_known(console, known, [(course, step)])
         if changed := course.installed(step, locks):

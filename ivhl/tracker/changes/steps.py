@@ -27,12 +27,13 @@ from ivhl.tracker.changes.kinds import (
     probability,
     tests_of,
 )
-from ivhl.tracker.changes.regressions import ENOUGH_POINTS, with_intervals
+from ivhl.tracker.changes.regressions import ALONG_WORDS, ENOUGH_POINTS, with_intervals
 from ivhl.tracker.changes.series import runs_of_one_code, series_of
 from ivhl.tracker.detection.changepoints import detect_all
 from ivhl.tracker.store.metrics import MEDIAN_ERROR, RELEVANT, SIDES, difference, within
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import python_key, release_key
+from ivhl.tracker.wording import times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -100,6 +101,15 @@ class QuantityStep(NamedTuple):
             return "is too noisy to say"
         return f"may have {_PARTICIPLES.get(may, may)}"
 
+    @property
+    def size(self) -> str:
+        """By how much it moved, e.g. ``1.20x [1.10, 1.31]``."""
+        return f"{times(self.ratio)} [{self.low:.2f}, {self.high:.2f}]"
+
+    def __str__(self) -> str:
+        """Return e.g. ``compiled became slower: 1.20x [1.10, 1.31]``."""
+        return f"{self.metric} {self.word}: {self.size}"
+
 
 _PARTICIPLES: Final = {"rise": "risen", "fall": "fallen"}
 
@@ -125,6 +135,12 @@ class CourseStep(NamedTuple):
     is_alone: bool = False
     lasts: bool = False
     of_levels: bool = False
+
+    def title(self, arrow: str) -> str:
+        """Return e.g. ``PyTorch 2.5.1 -> 2.6.0, on Python 3.12, 3.13``."""
+        on = ALONG_WORDS["python" if self.along == "torch" else "torch"]
+        ends = f"{ALONG_WORDS[self.along]} {self.before} {arrow} {self.place}"
+        return f"{ends}, on {on} {', '.join(self.cells)}"
 
     @property
     def may_be_disturbed(self) -> bool:

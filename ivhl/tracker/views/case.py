@@ -35,7 +35,6 @@ from ivhl.tracker.wording import (
     FIXED_MEANING,
     STATUS_MEANINGS,
     STATUS_WORDS,
-    times,
     without_other_advice,
 )
 
@@ -217,15 +216,9 @@ def _steps(source: Source, rows: Iterable[Row]) -> Iterator[StepView]:
         runs = of_one_code(subject)
         for step in find_steps(runs, source.state.spreads, disturbed=source.disturbed):
             builds = builds_beside([ends_of(step, runs)] if step.along == "python" else ())
-            what = "PyTorch" if step.along == "torch" else "Python"
-            on = "Python" if step.along == "torch" else "PyTorch"
             yield StepView(
-                f"{what} {step.before} → {step.place}, on {on} {', '.join(step.cells)}",
-                tuple(
-                    f"{side} {found.word}: {times(found.ratio)} [{found.low:.2f}, {found.high:.2f}]"
-                    for side in QUANTITIES
-                    if (found := step.sides.get(side)) is not None
-                ),
+                step.title("→"),
+                tuple(str(step.sides[side]) for side in QUANTITIES if side in step.sides),
                 "; ".join((step.whose, *builds)),
             )
 
