@@ -195,8 +195,8 @@ def _print_places(
         if alone:
             text = f"{counted(alone, 'step')} that one cell of several shows alone, so perhaps "
             fold(console, text + "disturbed runs: ivhl course CASE", "bright_black", indent=2)
-        if loud := [run for run in runs if run.id in disturbed]:
-            fold(console, left_out(loud), "bright_black", indent=2)
+        if loud := left_out(runs, disturbed):
+            fold(console, loud, "bright_black", indent=2)
 
 
 def _place_key(place: tuple[StepAxis, str, str]) -> tuple[bool, Any, Any]:

@@ -77,9 +77,8 @@ def regressions_command(
             fold(console, f"{text}the largest change of each: --all lists all", "bright_black")
         if not incidents:
             fold(console, f"nothing got worse in {counted(len(kept), 'record')}")
-        disturbed = disturbed_of(index.entries)
-        if loud := [one for one in kept if one.id in disturbed]:
-            fold(console, left_out(loud), "bright_black")
+        if loud := left_out(kept, disturbed_of(index.entries)):
+            fold(console, loud, "bright_black")
 
 
 def _print(console: Terminal, incident: Incident, known: KnownCauses, *, every: bool) -> None:

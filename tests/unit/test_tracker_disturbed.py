@@ -133,9 +133,10 @@ def test_runs_that_are_left_out_are_named_with_their_cases() -> None:
         for n, entry in enumerate(runs(STEADY[:5]))
     ]
     case = f"{found[0].case.size}/{found[0].case.variant} in {found[0].case.cell}"
-    said = left_out(found[:1])
+    assert left_out(found, ()) == ""
+    said = left_out(found, {found[0].id})
     assert said.startswith("1 run was disturbed")
     assert said.endswith(f"in time: ops.w0/{case}")
-    said = left_out(found)
+    said = left_out(found, {entry.id for entry in found})
     assert said.startswith("5 runs were disturbed")
     assert said.endswith(f"ops.w2/{case} and 2 others; ivhl course CASE marks them with !")

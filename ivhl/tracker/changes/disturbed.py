@@ -182,8 +182,11 @@ def _slower(run: Entry, others: Sequence[Entry]) -> float:
     return median(difference(other, run, "eager") or 0.0 for other in others)
 
 
-def left_out(runs: Sequence[Entry]) -> str:
-    """Return which runs are in no step, as a sentence without its full stop."""
+def left_out(entries: Iterable[Entry], disturbed: Collection[int]) -> str:
+    """Return which runs are in no step, as a sentence without its full stop; empty if all are."""
+    runs = [entry for entry in entries if entry.id in disturbed]
+    if not runs:
+        return ""
     were = "was" if len(runs) == 1 else "were"
     names = sorted({f"{case_name(run.case)} in {run.case.cell}" for run in runs})
     shown = ", ".join(names[:_NAMED])

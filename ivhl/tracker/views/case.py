@@ -162,7 +162,7 @@ def case_view(source: Source, series: CaseInCell) -> CaseView:
         curves=curves,
         breaks=breaks,
         steps=tuple(_steps(source, rows)),
-        disturbed=_disturbed(source, rows),
+        disturbed=left_out(chain.from_iterable(map(source.course, rows)), source.disturbed),
         incidents=incident_views(source, incidents[:_MOST_INCIDENTS], _MOST_CHANGES),
         left_out=max(0, len(incidents) - _MOST_INCIDENTS),
         notes=tuple(source.notes_of(series)),
@@ -221,13 +221,6 @@ def _steps(source: Source, rows: Iterable[Row]) -> Iterator[StepView]:
                 tuple(str(step.sides[side]) for side in QUANTITIES if side in step.sides),
                 "; ".join((step.whose, *builds)),
             )
-
-
-def _disturbed(source: Source, rows: Iterable[Row]) -> str:
-    """Return which runs of a case no step is judged by, as ``ivhl course`` names them."""
-    runs = chain.from_iterable(source.course(row) for row in rows)
-    loud = [run for run in runs if run.id in source.disturbed]
-    return left_out(loud) if loud else ""
 
 
 def _lines(source: Source, rows: Sequence[Row], releases: Sequence[str]) -> Iterator[CaseLine]:

@@ -107,10 +107,8 @@ def regressions_view(source: Source) -> RegressionsView:
     """Return the page *Regressions*: all incidents, newest first."""
     shown = source.incidents[:MOST_INCIDENTS]
     views = incident_views(source, shown, MOST_CHANGES)
-    loud = [entry for entry in source.history.entries if entry.id in source.disturbed]
-    return RegressionsView(
-        views, len(source.incidents) - len(shown), left_out(loud) if loud else ""
-    )
+    disturbed = left_out(source.history.entries, source.disturbed)
+    return RegressionsView(views, len(source.incidents) - len(shown), disturbed)
 
 
 def incident_views(
