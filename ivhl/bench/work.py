@@ -215,16 +215,12 @@ def leave_out_measured(
         and is_final(record.failure)
         and not record.conditions.quick
     }
-    left = []
-    for one in work:
-        cases = tuple(
-            case
-            for case in one.cases
-            if (one.cell.id, case.name, case.workload.version) not in answered
-        )
-        if cases:
-            left.append(replace(one, cases=cases))
-    return tuple(left)
+
+    def left(one: Work) -> tuple[Case, ...]:
+        key = one.cell.id
+        return tuple(c for c in one.cases if (key, c.name, c.workload.version) not in answered)
+
+    return tuple(replace(one, cases=left(one)) for one in work if left(one))
 
 
 def cases_to_measure(
