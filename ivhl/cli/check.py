@@ -59,9 +59,7 @@ def check_command(
     news: Sequence[Row] = ()
     if not parts or "project" in parts:
         report = check_project(root)
-        problems += report.problems
-        notes = report.notes
-        summary.append(report.summary)
+        problems, notes, summary = [*report.problems], report.notes, [report.summary]
     if "locks" in parts:
         _, matrix = load(root)
         problems += check_locks(root, matrix)
@@ -69,12 +67,10 @@ def check_command(
         summary.append(f"{counted(n_cells, 'cell')}, locks fresh, hashed and matched")
     if "expectations" in parts:
         expectations = load_expectations(root)
-        *_, state = stored_state(results)
-        rows = rows_of(state)
+        rows = rows_of(stored_state(results)[-1])
         stood, news = standings(expectations, rows), unexpected(expectations, rows)
     if as_json:
-        found = _as_dict(stood, news)
-        print_json("ivhl.check/1", problems=problems, notes=notes, **found)
+        print_json("ivhl.check/1", problems=problems, notes=notes, **_as_dict(stood, news))
     else:
         with screen(every=every) as console:
             _print(console, problems, notes, summary)
