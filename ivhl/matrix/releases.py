@@ -12,14 +12,13 @@ from packaging.version import Version
 
 from ivhl.errors import IvhlError, LockError
 from ivhl.matrix.locks import lock_state, parse_lock, resolve_cell
-from ivhl.matrix.spec import CellSpec
 from ivhl.matrix.uv import run_uv
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterator
 
-    from ivhl.matrix.spec import Matrix
+    from ivhl.matrix.spec import CellSpec, Matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +67,12 @@ def _newer(root: Path, matrix: Matrix, release: str, more: str) -> Iterator[str]
     """
     below = ""
     # A release need not exist for every Python of the matrix.
-    has = [p for p in matrix.pythons if _state(root, p, release) != "unavailable"]
+    cells = matrix.cells(releases=[release])
+    has = [cell.python for cell in cells if lock_state(root, cell).kind != "unavailable"]
     python = has[-1] if has else matrix.pythons[-1]
     while (version := highest(python, f"torch>={release}{more}{below}")) != release:
         yield version
         below = f",<{version}"
-
-
-def _state(root: Path, python: str, release: str) -> str:
-    return lock_state(root, CellSpec(python, release)).kind
 
 
 def highest(python: str, requirement: str) -> str:
