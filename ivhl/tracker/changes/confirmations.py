@@ -7,17 +7,16 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
-from ivhl.matrix.spec import CellSpec
 from ivhl.records.age import recorded_rank
 from ivhl.tracker.changes.kinds import KINDS, WORSE
 from ivhl.tracker.changes.regressions import Change
 from ivhl.tracker.store.kept import keep_lines, load_lines
-from ivhl.tracker.store.records import case_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from ivhl.records.identity import CaseInCell
     from ivhl.tracker.changes.regressions import History
     from ivhl.tracker.store.entries import Entry
 
@@ -55,15 +54,15 @@ class Confirmation:
     text: str
     at: str
 
+    def is_in(self, case: CaseInCell) -> bool:
+        """Return whether it is a case in its cell that was measured again."""
+        measured = self.machine, self.python, self.torch, self.case, False
+        return (case.machine, case.python, case.torch, case.name, case.existing) == measured
+
     def is_of(self, change: Change) -> bool:
         """Return whether exactly this change was measured again."""
-        case = change.case
-        return (
-            (change.along, change.before, change.place) == ("commit", self.base, self.head)
-            and (case.machine, case.python, case.torch, case.name)
-            == (self.machine, self.python, self.torch, self.case)
-            and not case.existing
-        )
+        ends = change.along, change.before, change.place
+        return ends == ("commit", self.base, self.head) and self.is_in(change.case)
 
     def state(self, change: Change) -> str:
         """Return ``CONFIRMED`` or ``REFUTED``; empty if it decided nothing about the change.
@@ -156,7 +155,7 @@ def with_confirmed(
             and not any(replace(one, base=change.before).is_of(change) for change in changes)
             and _leads(one.base, one.head, commit_order)
         ):
-            course = [e for e in history.entries if _is_measured_by(e, one) and wanted(e)]
+            course = [e for e in history.entries if one.is_in(e.case) and wanted(e)]
             more += _shown_by(one, course, history, commit_order)
     return (*changes, *more)
 
@@ -188,9 +187,3 @@ def _leads(base: str, head: str, commit_order: Sequence[str]) -> bool:
     """Return whether the history has both commits, the base first."""
     places = [commit_order.index(one) for one in (base, head) if one in commit_order]
     return len(places) == 2 and places[0] < places[1]  # noqa: PLR2004  (both)
-
-
-def _is_measured_by(entry: Entry, one: Confirmation) -> bool:
-    key = entry.case
-    measured = key.machine, key.cell, key.existing, case_name(key)
-    return measured == (one.machine, CellSpec(one.python, one.torch).id, False, one.case)
