@@ -13,7 +13,7 @@ from ivhl.bench.experiment import Runs
 from ivhl.bench.request import Request
 from ivhl.cli import app, options
 from ivhl.cli.declared import declared, folder_to_write, results_folder, warn, warn_unread
-from ivhl.cli.names import find_case, find_cell, the_one
+from ivhl.cli.names import find_case, find_cell, narrow
 from ivhl.cli.screen import picked, print_json, screen
 from ivhl.errors import LockError, ResultsError, SpecError
 from ivhl.git import find_commit
@@ -174,14 +174,10 @@ def _recorded(
     """
     index = open_index(results_folder(results, root))
     warn_unread(index.problems, results)
-    machines = {entry.case.machine for entry in index.entries}
-    here = {the_one("machine", machine, machines)} if machine else machines
     entries = [
         entry
-        for entry in index.entries
-        if entry.case.machine in here
-        and not entry.case.existing
-        and (not cases or case_name(entry.case) in cases)
+        for entry in narrow(index.entries, None, machine=machine)
+        if not entry.case.existing and (not cases or case_name(entry.case) in cases)
     ]
     named = any("@" in text for text in texts)
     commit = find_commit(root, "HEAD") if named else ""

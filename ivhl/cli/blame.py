@@ -13,7 +13,7 @@ from ivhl.bench.blame_report import culprit_of, write_report
 from ivhl.bench.checks import check_device
 from ivhl.cli import app, options
 from ivhl.cli.declared import declared, folder_to_write, given, locked, results_folder
-from ivhl.cli.names import find_case, the_one
+from ivhl.cli.names import find_case, narrow, the_one
 from ivhl.cli.run import blame_file
 from ivhl.cli.screen import picked, print_json
 from ivhl.errors import SpecError
@@ -91,14 +91,11 @@ def blame_command(
     sought = the_one("symptom", sought, (*_SYMPTOMS, *FAILURE_CLASSES))
     symptom = sought if sought in FAILURE_CLASSES else None
     index = open_index(results_folder(results, root))
-    machines = {entry.case.machine for entry in index.entries}
-    here = {the_one("machine", machine, machines)} if machine else machines
     entries = [
         e
-        for e in index.entries
+        for e in narrow(index.entries, None, machine=machine)
         if case_name(e.case) == one.name
         and e.python == python
-        and e.case.machine in here
         and e.case.device.split()[0] == device
         and not e.case.existing
     ]
