@@ -79,11 +79,7 @@ class KnownCauses:
             case = case._replace(torch=change.place)
         elif change.along == "python":
             case = case._replace(python=change.place)
-        failure_class = change.reason.partition(":")[0]
-        for entry in self.expectations.entries:
-            if entry.failure_class == failure_class and entry.covers(case):
-                return entry
-        return None
+        return self.expectations.of(case, change.reason.partition(":")[0])
 
     def state(self, change: Change) -> str:
         """Return what is known of whether a change lasts or is real: a key of ``STATES``."""

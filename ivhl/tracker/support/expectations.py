@@ -135,7 +135,7 @@ class Expectations:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def of(self, case: CaseInCell, failure_class: FailureClass | None) -> Expectation | None:
+    def of(self, case: CaseInCell, failure_class: str | None) -> Expectation | None:
         """Return the entry that speaks of what a case did.
 
         Args:
