@@ -32,15 +32,13 @@ from ivhl.matrix.project import find_root
 from ivhl.pages.folder import MARKER
 from ivhl.tracker.changes.confirmations import load_confirmations, with_confirmed
 from ivhl.tracker.changes.kinds import WORSE
-from ivhl.tracker.changes.regressions import changes_of, incidents_of
-from ivhl.tracker.views.project import load_state
+from ivhl.tracker.changes.regressions import Change, changes_of, incidents_of
+from ivhl.tracker.views.project import State, load_state
 from ivhl.tracker.views.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ivhl.tracker.changes.regressions import Change
-    from ivhl.tracker.views.project import State
 
 # The name of this machine, once asv has said it: under plain `asv run --machine NAME` only asv knows
 # it, and records go by it. asv saves the machine before it makes the first environment.

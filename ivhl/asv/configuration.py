@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from ivhl.errors import SpecError
 from ivhl.git import default_branch, top_level
-from ivhl.matrix.project import load_project
+from ivhl.matrix.project import Project, load_project
 from ivhl.matrix.spec import read_plain
 from ivhl.measure.settings import Settings
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ivhl.matrix.locks import LockState
-    from ivhl.matrix.project import Project
     from ivhl.measure.effort import Effort
     from ivhl.records.record import Machine
 

@@ -19,10 +19,10 @@ from urllib.parse import urlencode
 from asv.graph import Graph
 from asv.repo import get_repo
 
-from ivhl.asv.files import scalar, site_params
-from ivhl.measure.suite import METRICS, values_of
+from ivhl.asv.files import OwnSuite, scalar, site_params
+from ivhl.measure.suite import METRICS, AsvOperation, values_of
 from ivhl.records.text import visible
-from ivhl.tracker.changes.regressions import ALONG_WORDS
+from ivhl.tracker.changes.regressions import ALONG_WORDS, Change
 from ivhl.tracker.store.course import HASH
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import python_key, release_key
@@ -31,10 +31,7 @@ from ivhl.tracker.wording import counted, short_message
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ivhl.asv.files import OwnSuite
-    from ivhl.measure.suite import AsvOperation
     from ivhl.records.record import Failure, RunRecord
-    from ivhl.tracker.changes.regressions import Change
     from ivhl.tracker.store.metrics import Metric
     from ivhl.tracker.views.source import Source
 

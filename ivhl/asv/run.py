@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 from ivhl.asv.configuration import write_configuration
 from ivhl.errors import ResultsError
 from ivhl.measure.process import ProcessTree
-from ivhl.measure.settings import VARIABLE, write_settings
+from ivhl.measure.settings import VARIABLE, Settings, write_settings
 from ivhl.measure.suite import operation_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ivhl.matrix.locks import LockState
-    from ivhl.measure.settings import Settings
     from ivhl.workload import Case
 
 

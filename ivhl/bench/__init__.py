@@ -23,38 +23,33 @@ from ivhl.asv.machine import asv_machine, save_machine
 from ivhl.asv.run import log_of, run_asv
 from ivhl.bench.checks import check_device, check_machine, check_room, those_that_fit
 from ivhl.bench.progress import Display, RunState
-from ivhl.bench.request import Done
+from ivhl.bench.request import Done, Request
 from ivhl.bench.work import list_work, records_at, take_shard
 from ivhl.errors import IvhlError, LockError, ResultsError, UnknownNameError, counted
 from ivhl.git import changed_files, find_commit, uncommitted_files
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.interpreter import find_interpreter
-from ivhl.matrix.locks import ensure_lock, index_options, lock_state
+from ivhl.matrix.locks import LockState, ensure_lock, index_options, lock_state
 from ivhl.matrix.project import MATRIX, load_project
-from ivhl.matrix.spec import load_matrix
+from ivhl.matrix.spec import CellSpec, Matrix, load_matrix
 from ivhl.matrix.wheels import variables_set
 from ivhl.measure.alone import only_run_here, only_user_of_gpu, only_writer
 from ivhl.measure.earlier import case_key
 from ivhl.measure.outcome import failed_everywhere
 from ivhl.measure.process import ProcessTree
-from ivhl.measure.settings import CELL_VARIABLE, VARIABLE, write_settings
+from ivhl.measure.settings import CELL_VARIABLE, VARIABLE, Settings, write_settings
 from ivhl.records.answers import newest_keys
 from ivhl.records.files import append_record
 from ivhl.tracker.wording import some
-from ivhl.workload import broken_benchmarks, load_workloads
+from ivhl.workload import Case, broken_benchmarks, load_workloads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rich.console import Console
 
-    from ivhl.bench.request import Request
-    from ivhl.matrix.locks import LockState
-    from ivhl.matrix.spec import CellSpec, Matrix
     from ivhl.measure.effort import Effort
-    from ivhl.measure.settings import Settings
     from ivhl.records.record import Machine, RunRecord
-    from ivhl.workload import Case
 
 
 # In cells that lack records of more cases than this, the run first asks which of them work.

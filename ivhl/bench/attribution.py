@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from ivhl.bench.experiment import Experiment
+from ivhl.bench.experiment import Experiment, Runs
 from ivhl.bench.experiment.estimate import environments
 from ivhl.bench.experiment.evidence import PROCESSES_PER_ROUND, expected_noise, mean_of_rounds
 from ivhl.bench.experiment.journal import digest_of_tree
@@ -13,7 +13,7 @@ from ivhl.errors import ResultsError, SpecError
 from ivhl.git import lock_texts
 from ivhl.matrix.diff import diff_locks
 from ivhl.matrix.locks import LockState, lock_path, matrix_digest, parse_lock
-from ivhl.matrix.spec import CellSpec
+from ivhl.matrix.spec import CellSpec, Matrix
 from ivhl.measure.flags import FLAG_REFUSED
 from ivhl.tracker.causes.attribution import attribute, attribute_rounds, corners_of, factors_of
 from ivhl.tracker.store.index import open_index
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from ivhl.bench.experiment import Runs
-    from ivhl.matrix.spec import Matrix
     from ivhl.records.record import RunRecord
     from ivhl.tracker.causes.attribution import Attributed, Corner, Treatment
     from ivhl.tracker.causes.effects import Factor

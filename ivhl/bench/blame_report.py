@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ivhl.bench.blame import WITHOUT_WHOLE
+from ivhl.bench.blame import WITHOUT_WHOLE, Blamed, Suspicion
 from ivhl.machine.compiler import compiler_version
 from ivhl.machine.identity import this_machine
-from ivhl.matrix.locks import lock_state
-from ivhl.tracker.causes.blame import KERNELS_FILE, SLOW_STAGES, STAGES
+from ivhl.matrix.locks import LockState, lock_state
+from ivhl.tracker.causes.blame import KERNELS_FILE, SLOW_STAGES, STAGES, Tried
 from ivhl.tracker.wording import counted, seconds, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from ivhl.bench.blame import Blamed, Suspicion
-    from ivhl.matrix.locks import LockState
-    from ivhl.tracker.causes.blame import Tried
 
 # Characters of a message in a title or a table.
 _SHOWN = 160

@@ -21,7 +21,7 @@ from ivhl.machine.observation import Observation
 from ivhl.machine.program import ProgramError, first_line, run_program
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.uv import run_uv
-from ivhl.workload import check_memory, fits, needs_of
+from ivhl.workload import Case, check_memory, fits, needs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ivhl.bench.request import Request
     from ivhl.measure.settings import Settings
     from ivhl.records.record import Machine
-    from ivhl.workload import Case
 
 
 # Disk space that the records of a run need. Checked before measuring: a full disk loses results.

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ivhl.bench.experiment import Experiment
+from ivhl.bench.experiment import Experiment, Runs
 from ivhl.bench.experiment.estimate import told
 from ivhl.bench.experiment.evidence import PROCESSES_PER_RUN, ROUNDS, WEIGHED, verdict_of, weigh
 from ivhl.bench.experiment.journal import digest_of_tree
@@ -22,8 +22,8 @@ from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import CellSpec
 from ivhl.tracker.causes.attribution import Treatment
 from ivhl.tracker.changes.confirmations import Confirmation, keep_confirmations
-from ivhl.tracker.changes.gate import REGRESSIONS
-from ivhl.tracker.changes.kinds import BETTER, KINDS
+from ivhl.tracker.changes.gate import REGRESSIONS, Verdict
+from ivhl.tracker.changes.kinds import BETTER, KINDS, Kind
 from ivhl.tracker.store.facts import changed_facts
 from ivhl.tracker.wording import counted, short_message
 from ivhl.workload import load_workloads
@@ -31,12 +31,9 @@ from ivhl.workload import load_workloads
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from ivhl.bench.experiment import Runs
     from ivhl.records.identity import CaseInCell
     from ivhl.records.record import RunRecord
     from ivhl.tracker.changes.compare import Comparison
-    from ivhl.tracker.changes.gate import Verdict
-    from ivhl.tracker.changes.kinds import Kind
     from ivhl.tracker.store.metrics import Metric
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ivhl.errors import SpecError
 from ivhl.measure.effort import Effort
-from ivhl.workload import core_cases, full_cases, named_cases, select_cases
+from ivhl.workload import Case, Workload, core_cases, full_cases, named_cases, select_cases
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from ivhl.bench.work import Shard
     from ivhl.matrix.spec import CellSpec, Tier
-    from ivhl.workload import Case, Workload
 
 
 Suite = Literal["core", "full"]

@@ -11,15 +11,12 @@ import os
 import signal
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ivhl.errors import UnknownNameError, explained
-
-if TYPE_CHECKING:
-    from typing import Any
 
 # Panel to its commands, and the first sentence of the help of each.
 _PANELS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.text import Text
 
@@ -12,16 +12,12 @@ from ivhl.cli.declared import matrix_beside_records, no_records, stored_state
 from ivhl.cli.names import narrow
 from ivhl.cli.screen import picked, print_json, screen
 from ivhl.errors import ResultsError
-from ivhl.tracker.causes.advice import advise
+from ivhl.tracker.causes.advice import Advice, advise
 from ivhl.tracker.support.spans import spans_sentence
 from ivhl.tracker.terminal import Columns
 from ivhl.tracker.views.front import supported, supported_over
-from ivhl.tracker.views.source import Source
+from ivhl.tracker.views.source import Place, Source
 from ivhl.tracker.wording import counted
-
-if TYPE_CHECKING:
-    from ivhl.tracker.causes.advice import Advice
-    from ivhl.tracker.views.source import Place
 
 
 @app.command("advise")

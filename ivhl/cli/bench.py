@@ -15,7 +15,7 @@ import typer  # noqa: TC002  (it reads the annotation of the context)
 
 from ivhl.asv.publish import publish
 from ivhl.bench import bench
-from ivhl.bench.request import Request
+from ivhl.bench.request import Done, Request
 from ivhl.bench.work import in_turns, parse_shard
 from ivhl.cli import app, options
 from ivhl.cli.declared import declared, folder_to_write, given, in_one_job
@@ -24,13 +24,13 @@ from ivhl.errors import IvhlError, NoSpeedupError, ResultsError, SpecError
 from ivhl.git import commits_of_range
 from ivhl.image.executor import DockerExecutor
 from ivhl.matrix.project import MATRIX, find_root, load_project
-from ivhl.matrix.spec import load_matrix
+from ivhl.matrix.spec import Matrix, load_matrix
 from ivhl.measure.effort import DEADLINE_S, PROCESSES, Effort
 from ivhl.measure.flags import parse_flag
-from ivhl.tracker.store.index import open_index
+from ivhl.tracker.store.index import Index, open_index
 from ivhl.tracker.store.records import case_name
-from ivhl.tracker.support.compat import compat_rows
-from ivhl.tracker.support.expectations import read_expectations
+from ivhl.tracker.support.compat import Row, compat_rows
+from ivhl.tracker.support.expectations import Expectations, read_expectations
 from ivhl.tracker.support.table import ResultsTable
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, some
@@ -38,12 +38,6 @@ from ivhl.workload import every_case, load_workloads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    from ivhl.bench.request import Done
-    from ivhl.matrix.spec import Matrix
-    from ivhl.tracker.store.index import Index
-    from ivhl.tracker.support.compat import Row
-    from ivhl.tracker.support.expectations import Expectations
 
 
 @app.command("bench")

@@ -30,13 +30,12 @@ from ivhl.matrix.project import load
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import DEADLINE_S, Effort
 from ivhl.tracker.store.index import open_index
-from ivhl.tracker.store.metrics import RELEVANT
+from ivhl.tracker.store.metrics import RELEVANT, Metric
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, seconds
 
 if TYPE_CHECKING:
     from ivhl.bench.bisection.question import Culprit, Sought
-    from ivhl.tracker.store.metrics import Metric
 
 # Smallest slowdown that is searched for unless --effect says another.
 SLOWDOWN = 1.05

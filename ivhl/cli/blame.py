@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from ivhl.bench.blame import Suspicion, blame
+from ivhl.bench.blame import Blamed, Suspicion, blame
 from ivhl.bench.blame_report import culprit_of, write_report
 from ivhl.bench.checks import check_device
 from ivhl.cli import app, options
@@ -21,7 +21,7 @@ from ivhl.git import find_commit
 from ivhl.matrix.project import load
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import DEADLINE_S, Effort
-from ivhl.records.record import FAILURE_CLASSES
+from ivhl.records.record import FAILURE_CLASSES, RunRecord
 from ivhl.script.running import Script
 from ivhl.tracker.causes.blame import by_release, runs_of, slower, suspected, symptom_of
 from ivhl.tracker.changes.repetition import outcome_of
@@ -30,10 +30,6 @@ from ivhl.tracker.store.metrics import measured
 from ivhl.tracker.store.records import case_name
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, seconds
-
-if TYPE_CHECKING:
-    from ivhl.bench.blame import Blamed
-    from ivhl.records.record import RunRecord
 
 # Beside the failure classes, what can be sought.
 _SYMPTOMS = ("failure", "slowdown", "graph-break")

@@ -16,7 +16,7 @@ from ivhl.init.check import check_project
 from ivhl.matrix.check import check_locks
 from ivhl.matrix.project import find_root, load
 from ivhl.records.text import printable
-from ivhl.tracker.support.compat import OF_THE_PROJECT, standings, unexpected
+from ivhl.tracker.support.compat import OF_THE_PROJECT, Row, Standing, standings, unexpected
 from ivhl.tracker.support.expectations import EXPECTATIONS, load_expectations
 from ivhl.tracker.views.project import rows_of
 from ivhl.tracker.wording import counted, short_message, some
@@ -24,7 +24,6 @@ from ivhl.tracker.wording import counted, short_message, some
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ivhl.tracker.support.compat import Row, Standing
     from ivhl.tracker.terminal import Terminal
 
 # What can be checked: every file; the matrix and its locks alone; known failures beside the records.

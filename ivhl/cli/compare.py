@@ -24,10 +24,10 @@ from ivhl.cli.screen import check_suffix, fold, give, picked, screen
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.matrix.project import find_root
-from ivhl.matrix.spec import newest_of
+from ivhl.matrix.spec import Matrix, newest_of
 from ivhl.records.identity import titles_of
 from ivhl.records.text import printable
-from ivhl.tracker.changes.comparable import builds_beside
+from ivhl.tracker.changes.comparable import Axis, builds_beside
 from ivhl.tracker.changes.compare import (
     axis_of,
     choose,
@@ -38,8 +38,8 @@ from ivhl.tracker.changes.compare import (
 )
 from ivhl.tracker.changes.disturbed import disturbed_keys
 from ivhl.tracker.changes.incidents import counts_of, worse_between
-from ivhl.tracker.changes.kinds import BETTER, KINDS, WORSE
-from ivhl.tracker.store.index import open_index
+from ivhl.tracker.changes.kinds import BETTER, KINDS, WORSE, CaseChange
+from ivhl.tracker.store.index import Index, open_index
 from ivhl.tracker.store.metrics import WORDS
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, some
@@ -47,12 +47,8 @@ from ivhl.tracker.wording import counted, some
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from ivhl.matrix.spec import Matrix
-    from ivhl.tracker.changes.comparable import Axis
     from ivhl.tracker.changes.compare import Comparison, Mean, Summary
-    from ivhl.tracker.changes.kinds import CaseChange
     from ivhl.tracker.store.entries import Entry
-    from ivhl.tracker.store.index import Index
 
 
 _SORTS: dict[Axis, str] = {

@@ -27,7 +27,7 @@ from ivhl.tracker.support.spans import (
     spans_sentence,
 )
 from ivhl.tracker.support.table import ResultsTable
-from ivhl.tracker.terminal import Columns
+from ivhl.tracker.terminal import Columns, Terminal
 from ivhl.tracker.views.project import retired_cases, rows_of
 from ivhl.tracker.wording import STATUS_WORDS, STATUSES, counted
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from ivhl.records.identity import CaseInCell
     from ivhl.tracker.support.compat import Row
     from ivhl.tracker.support.spans import GridCell
-    from ivhl.tracker.terminal import Terminal
 
 # Of more cases, `ivhl compat` prints the cells, unless something is chosen.
 _FEW_CASES = 12

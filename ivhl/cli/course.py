@@ -14,11 +14,11 @@ from ivhl.cli.declared import known_changes, matrix_beside_records, stored
 from ivhl.cli.names import narrow, recorded
 from ivhl.cli.screen import check_suffix, fold, give, picked, screen
 from ivhl.matrix.diff import diff_locks
-from ivhl.records.identity import titles_of
+from ivhl.records.identity import CaseInCell, titles_of
 from ivhl.records.text import printable
 from ivhl.tracker.changes.comparable import builds_beside
 from ivhl.tracker.changes.disturbed import disturbed_of, left_out
-from ivhl.tracker.changes.kinds import Between
+from ivhl.tracker.changes.kinds import Between, Kind
 from ivhl.tracker.changes.steps import QUANTITIES, cases_of, ends_of, find_steps, of_one_code
 from ivhl.tracker.store.metrics import SIDES
 from ivhl.tracker.store.records import case_name
@@ -29,9 +29,7 @@ from ivhl.tracker.wording import counted, seconds, times
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ivhl.records.identity import CaseInCell
     from ivhl.tracker.changes.incidents import KnownCauses
-    from ivhl.tracker.changes.kinds import Kind
     from ivhl.tracker.changes.steps import CourseStep, QuantityStep, StepAxis
     from ivhl.tracker.store.entries import Entry
 

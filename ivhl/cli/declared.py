@@ -10,29 +10,23 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from ivhl.errors import InterpreterError, LockError, ResultsError, SpecError, UnknownNameError
-from ivhl.matrix.interpreter import find_interpreter
-from ivhl.matrix.locks import ensure_lock
+from ivhl.matrix.interpreter import Interpreter, find_interpreter
+from ivhl.matrix.locks import LockState, ensure_lock
 from ivhl.matrix.project import MATRIX, find_root, load_project
-from ivhl.matrix.spec import load_matrix
+from ivhl.matrix.spec import CellSpec, Matrix, load_matrix
 from ivhl.tracker.changes.annotations import load_annotations
 from ivhl.tracker.changes.confirmations import load_confirmations
 from ivhl.tracker.changes.incidents import KnownCauses
-from ivhl.tracker.store.index import open_index
+from ivhl.tracker.store.index import Index, open_index
 from ivhl.tracker.support.expectations import read_expectations
 from ivhl.tracker.terminal import Terminal
-from ivhl.tracker.views.project import load_state
+from ivhl.tracker.views.project import State, load_state
 from ivhl.tracker.wording import counted
-from ivhl.workload import broken_benchmarks, load_workloads
+from ivhl.workload import Workload, broken_benchmarks, load_workloads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ivhl.matrix.interpreter import Interpreter
-    from ivhl.matrix.locks import LockState
-    from ivhl.matrix.spec import CellSpec, Matrix
-    from ivhl.tracker.store.index import Index
-    from ivhl.tracker.views.project import State
-    from ivhl.workload import Workload
 
 _NAMED: Final = 50
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import typer
 from rich.text import Text
@@ -13,14 +13,11 @@ from ivhl.cli import app, options
 from ivhl.cli.declared import folder_to_write
 from ivhl.cli.screen import print_json
 from ivhl.errors import ResultsError, SpecError
-from ivhl.fleet.bring import import_records
+from ivhl.fleet.bring import Imported, import_records
 from ivhl.fleet.signed import load_attestations
 from ivhl.matrix.project import find_root
 from ivhl.tracker.terminal import Columns, Terminal
 from ivhl.tracker.wording import counted
-
-if TYPE_CHECKING:
-    from ivhl.fleet.bring import Imported
 
 _PLACES_SHOWN = 3
 

@@ -26,11 +26,11 @@ from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import BY_PROCESSOR, this_machine
 from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import load_matrix
-from ivhl.records.identity import case_of
+from ivhl.records.identity import CaseInCell, case_of
 from ivhl.records.text import printable
 from ivhl.tracker.changes.disturbed import disturbed_keys
-from ivhl.tracker.changes.gate import REGRESSIONS, judge
-from ivhl.tracker.store.index import open_index
+from ivhl.tracker.changes.gate import REGRESSIONS, Verdict, judge
+from ivhl.tracker.store.index import Index, open_index
 from ivhl.tracker.support.expectations import EXPECTATIONS, load_expectations, never_covering
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, shown_reason
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 
     from ivhl.bench.confirm import Confirmed
     from ivhl.bench.experiment import Measure, Runs
-    from ivhl.records.identity import CaseInCell
-    from ivhl.tracker.changes.gate import Verdict
-    from ivhl.tracker.store.index import Index
     from ivhl.tracker.support.expectations import Expectations
 
 # GitHub accepts comments of at most 65,536 characters.

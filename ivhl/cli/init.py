@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ivhl.asv.files import foreign_files
 from ivhl.cli import app, options
 from ivhl.init.declare import write_changes
-from ivhl.init.plan import make_plan
+from ivhl.init.plan import InitPlan, make_plan
 from ivhl.tracker.terminal import Terminal
-
-if TYPE_CHECKING:
-    from ivhl.init.plan import InitPlan
 
 
 @app.command("init")

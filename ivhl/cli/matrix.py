@@ -18,22 +18,19 @@ from ivhl.cli.screen import picked, print_json, screen
 from ivhl.errors import InterpreterError, ResultsError, SpecError, UnknownNameError
 from ivhl.git import find_commit
 from ivhl.matrix.check import state_of
-from ivhl.matrix.diff import diff_cells
-from ivhl.matrix.interpreter import find_interpreter
+from ivhl.matrix.diff import CellDiff, diff_cells
+from ivhl.matrix.interpreter import Interpreter, find_interpreter
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load
 from ivhl.matrix.releases import find_new_releases, support_of
-from ivhl.tracker.terminal import Columns
+from ivhl.tracker.terminal import Columns, Terminal
 from ivhl.tracker.wording import counted, some
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from ivhl.matrix.diff import CellDiff
-    from ivhl.matrix.interpreter import Interpreter
     from ivhl.matrix.spec import CellSpec, Matrix
-    from ivhl.tracker.terminal import Terminal
     from ivhl.workload import Case
 
 

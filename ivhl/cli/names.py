@@ -6,18 +6,15 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from ivhl.bench.request import Selection, named_case
+from ivhl.bench.request import Selection, Suite, named_case
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
-from ivhl.matrix.spec import newest_of
+from ivhl.matrix.spec import CellSpec, Matrix, newest_of
 from ivhl.tracker.wording import some
-from ivhl.workload import every_case
+from ivhl.workload import Case, Workload, every_case
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from ivhl.bench.request import Suite
-    from ivhl.matrix.spec import CellSpec, Matrix
-    from ivhl.workload import Case, Workload
 
 T = TypeVar("T")
 RELEASE = "PyTorch release"

@@ -15,16 +15,14 @@ from ivhl.records.text import printable
 from ivhl.tracker.changes.annotations import note_of
 from ivhl.tracker.changes.confirmations import confirmation_of, with_confirmed
 from ivhl.tracker.changes.disturbed import disturbed_of, left_out
-from ivhl.tracker.changes.incidents import counts_of_changes
+from ivhl.tracker.changes.incidents import KnownCauses, counts_of_changes
 from ivhl.tracker.changes.kinds import WORSE
-from ivhl.tracker.changes.regressions import changes_of, incidents_of
+from ivhl.tracker.changes.regressions import Change, Incident, changes_of, incidents_of
 from ivhl.tracker.changes.series import ALONG
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, shown_reason
 
 if TYPE_CHECKING:
-    from ivhl.tracker.changes.incidents import KnownCauses
-    from ivhl.tracker.changes.regressions import Change, Incident
     from ivhl.tracker.store.entries import Entry
 
 # Newest incidents that fill a screen with a case each.

@@ -19,8 +19,8 @@ from ivhl.git import find_commit
 from ivhl.matrix.project import find_root
 from ivhl.measure.effort import PROCESSES
 from ivhl.observatory.observing import Observatory, repetition_of
-from ivhl.observatory.rows import read_rows
-from ivhl.tracker.changes.repetition import outcome_of
+from ivhl.observatory.rows import Library, read_rows
+from ivhl.tracker.changes.repetition import Repetition, outcome_of
 from ivhl.tracker.store.index import open_index
 from ivhl.tracker.store.records import case_name
 from ivhl.tracker.support.compat import release_key
@@ -31,10 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ivhl.observatory.rows import Library
     from ivhl.records.record import RunRecord
     from ivhl.tracker.changes.kinds import Kind
-    from ivhl.tracker.changes.repetition import Repetition
 
 # As those of `ivhl gate`.
 EXIT_CODES: Final[dict[Kind, int]] = {"unchanged": 0, "inconclusive": 8}

@@ -31,7 +31,7 @@ from ivhl.script.verdict import details, first_line, verdict
 from ivhl.tracker.support.compat import is_free_threaded
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
-from ivhl.workload import core_cases, select_cases
+from ivhl.workload import Case, core_cases, select_cases
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.spec import CellSpec, Matrix
     from ivhl.measure.target_spec import Target
-    from ivhl.workload import Case
 
 
 # Last lines of what a process prints that are shown, such as the end of a traceback.

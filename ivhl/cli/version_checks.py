@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -16,12 +16,8 @@ from ivhl.records.text import printable
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.views.project import rows_of
 from ivhl.tracker.wording import counted
-from ivhl.version_checks.find import find_checks
-from ivhl.version_checks.judge import NOT_JUDGED, evidence_of, judge
-
-if TYPE_CHECKING:
-    from ivhl.version_checks.find import FoundCheck
-    from ivhl.version_checks.judge import CheckJudgement
+from ivhl.version_checks.find import FoundCheck, find_checks
+from ivhl.version_checks.judge import NOT_JUDGED, CheckJudgement, evidence_of, judge
 
 _STYLES = {"contradicted": "yellow", "agrees": "green"}
 

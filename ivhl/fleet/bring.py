@@ -21,7 +21,7 @@ from ivhl.records.age import recorded_rank
 from ivhl.records.files import UNFINISHED, record_file, without_links, write_whole
 from ivhl.records.lines import lines_of, read_plain, within_limits
 from ivhl.records.reader import read_record
-from ivhl.records.record import to_json
+from ivhl.records.record import RunRecord, to_json
 from ivhl.tracker.store.index import open_index
 from ivhl.tracker.store.kept import digest_of, keep_provenance, load_provenance
 from ivhl.tracker.store.records import device_type, is_existing
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.fleet.signed import Attested
-    from ivhl.records.record import RunRecord
 
 
 # Of unreadable lines. A source can consist of them, and each takes memory and a line of output.

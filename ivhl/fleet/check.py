@@ -6,12 +6,12 @@ import re
 import shlex
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from packaging.utils import canonicalize_name
 
 from ivhl.asv.machine import asv_machine, known_machine, machine_differences
-from ivhl.fleet.sources import Refused
+from ivhl.fleet.sources import Refused, SourceLine
 from ivhl.git import commits_there, lock_texts
 from ivhl.matrix.locks import parse_lock
 from ivhl.records.age import is_in_future
@@ -23,9 +23,7 @@ from ivhl.tracker.store.records import newest_versions
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
-    from typing import Any
 
-    from ivhl.fleet.sources import SourceLine
     from ivhl.records.identity import CaseInCell
     from ivhl.records.record import RunRecord
     from ivhl.workload import Workload

@@ -22,14 +22,12 @@ from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
 from ivhl.errors import IvhlError
-from ivhl.image.recipe import LABEL, write_context
+from ivhl.image.recipe import LABEL, PackageSources, Recipe, write_context
 from ivhl.machine.identity import checked_name, cpu_model
 from ivhl.records.record import Machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-
-    from ivhl.image.recipe import PackageSources, Recipe
 
 
 Client: TypeAlias = Any  # docker has no types

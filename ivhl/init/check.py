@@ -17,20 +17,16 @@ from ivhl.init.plan import EXAMPLE_MARK, lacking_ignores
 from ivhl.init.source import lines_for_build, load_pyproject
 from ivhl.matrix.check import check_locks
 from ivhl.matrix.locks import COMMAND, SUMS, read_sums
-from ivhl.matrix.project import MATRIX, load_project
-from ivhl.matrix.spec import load_matrix, read_plain
+from ivhl.matrix.project import MATRIX, Project, load_project
+from ivhl.matrix.spec import Matrix, load_matrix, read_plain
 from ivhl.syntax import decoded, parsed
 from ivhl.tracker.support.expectations import read_expectations
 from ivhl.tracker.wording import counted
-from ivhl.workload import broken_benchmarks, load_workloads
+from ivhl.workload import Workload, broken_benchmarks, load_workloads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from ivhl.matrix.project import Project
-    from ivhl.matrix.spec import Matrix
-    from ivhl.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 from ivhl.errors import LockError, SpecError
 from ivhl.git import current_commit, top_level
 from ivhl.init.declare import FileChange, declaration, fill
-from ivhl.init.source import lines_for_build, load_pyproject, read_source
+from ivhl.init.source import ProjectSource, lines_for_build, load_pyproject, read_source
 from ivhl.matrix.locks import (
     SUMS,
     lock_release,
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     from packaging.specifiers import SpecifierSet
 
-    from ivhl.init.source import ProjectSource
     from ivhl.matrix.locks import LockState
     from ivhl.matrix.spec import CellSpec, Matrix
 

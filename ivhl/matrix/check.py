@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 from ivhl.errors import InterpreterError, LockError
 from ivhl.matrix.diff import diff_locks
-from ivhl.matrix.locks import NEXT_INDEX, changed_locks, lock_mistakes, lock_state
+from ivhl.matrix.locks import NEXT_INDEX, LockState, changed_locks, lock_mistakes, lock_state
 from ivhl.matrix.wheels import wheel_mistakes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ivhl.matrix.locks import LockState
     from ivhl.matrix.spec import CellSpec, Matrix
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ivhl.matrix.locks import lock_state
+from ivhl.matrix.locks import LockState, lock_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from ivhl.matrix.locks import LockState
     from ivhl.matrix.spec import CellSpec, Matrix
 
 CellAxis = Literal["none", "python", "torch", "both"]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ivhl.matrix.locks import index_options, wheels_path
+from ivhl.matrix.locks import LockState, index_options, wheels_path
 from ivhl.matrix.uv import cause_of, run_uv
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ivhl.matrix.locks import LockState
 
 _CROSS = "\N{MULTIPLICATION SIGN}"
 _INSTALL_TIMEOUT_S = 1800.0

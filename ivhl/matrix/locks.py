@@ -26,14 +26,13 @@ from packaging.version import Version
 
 from ivhl.errors import InterpreterError, LockError, SpecError, UnknownNameError
 from ivhl.matrix.interpreter import find_free_threaded
-from ivhl.matrix.spec import read_plain
+from ivhl.matrix.spec import CellSpec, Matrix, read_plain
 from ivhl.matrix.uv import run_uv
 from ivhl.records.files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from ivhl.matrix.spec import CellSpec, Matrix
 
 COMMAND = "ivhl lock"
 # In the heads of locks: with another head, cases would have another lock and be measured again.

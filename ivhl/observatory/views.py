@@ -12,26 +12,22 @@ from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ivhl.errors import IvhlError
-from ivhl.observatory.record import every_observed
-from ivhl.observatory.rows import read_rows
-from ivhl.observatory.signatures import fault_of, signatures_of
+from ivhl.observatory.record import Ask, Key, Observed, every_observed
+from ivhl.observatory.rows import AskedCase, Library, read_rows
+from ivhl.observatory.signatures import Fault, Signature, fault_of, signatures_of
 from ivhl.records.age import rank_of
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.support.spans import spans, spans_sentence
 from ivhl.tracker.views.front import by_cell
 from ivhl.tracker.views.project import LIBRARIES
-from ivhl.tracker.views.source import environment_page, slug
+from ivhl.tracker.views.source import Source, environment_page, slug
 from ivhl.tracker.wording import counted, short_message, shortened, times
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ivhl.observatory.record import Ask, Key, Observed
-    from ivhl.observatory.rows import AskedCase, Library
-    from ivhl.observatory.signatures import Fault, Signature
-    from ivhl.tracker.views.source import Source
 
 SCHEMA: Final = "ivhl.observatory/1"
 

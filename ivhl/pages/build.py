@@ -20,7 +20,7 @@ from ivhl.observatory.views import (
     table_view,
 )
 from ivhl.pages.render import code_digest, data_script, feed, render, static_files
-from ivhl.tracker.support.compat import compat_json
+from ivhl.tracker.support.compat import Row, compat_json
 from ivhl.tracker.support.table import csv_text
 from ivhl.tracker.views.case import case_view, cell_details, course_part, parts_of
 from ivhl.tracker.views.environment import environment_views
@@ -28,9 +28,9 @@ from ivhl.tracker.views.facts import signed_by
 from ivhl.tracker.views.front import front_view
 from ivhl.tracker.views.incidents import regressions_view
 from ivhl.tracker.views.matrix import matrix_views
-from ivhl.tracker.views.run import run_lines, run_view
+from ivhl.tracker.views.run import RunLine, run_lines, run_view
 from ivhl.tracker.views.sides import JUDGED, choices, side, side_files, sides_of
-from ivhl.tracker.views.source import case_page, cell_data
+from ivhl.tracker.views.source import Source, case_page, cell_data
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
     from ivhl.observatory.views import Libraries
     from ivhl.tracker.store.entries import Entry
-    from ivhl.tracker.support.compat import Row
-    from ivhl.tracker.views.run import RunLine
-    from ivhl.tracker.views.source import Source
 
 # What the system answers to a name that no file can have, or that another file has.
 _OF_A_NAME: Final = frozenset(

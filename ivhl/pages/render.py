@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ivhl.records.text import visible, visible_json
-from ivhl.tracker.views.source import slug
+from ivhl.tracker.views.source import PageView, slug
 from ivhl.tracker.wording import seconds, times
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
     from ivhl.tracker.views.incidents import RegressionsView
-    from ivhl.tracker.views.source import PageView
 
 # The tabs: address from the root of the site, and text.
 TABS: Final = (

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ivhl.script.outcome import are_alike, noisy_numbers
+from ivhl.script.outcome import ScriptOutcome, are_alike, noisy_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from ivhl.script.outcome import ScriptOutcome
 
     Run = Callable[[Mapping[str, Any] | None], ScriptOutcome]
 _OFF = {"module": "torch._dynamo.config", "field": "disable", "value": True}

@@ -20,17 +20,15 @@ from ivhl.errors import LockError, SpecError
 from ivhl.machine.observation import Observation
 from ivhl.matrix.environment import CellError, make_environment
 from ivhl.matrix.interpreter import find_interpreter
-from ivhl.matrix.locks import lock_state
+from ivhl.matrix.locks import LockState, lock_state
 from ivhl.matrix.project import MATRIX
-from ivhl.matrix.spec import load_matrix
+from ivhl.matrix.spec import CellSpec, Matrix, load_matrix
 from ivhl.script import observer
 from ivhl.script.overlay import UnavailableError, check_python, lay_over, overlay_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ivhl.matrix.locks import LockState
-    from ivhl.matrix.spec import CellSpec, Matrix
 
 # Its ``envs`` links to the matrix and the locks of ivhl itself; a wheel holds them.
 SHIPPED: Final = Path(__file__).parent

@@ -24,13 +24,12 @@ from packaging.version import Version
 
 from ivhl.errors import LockError, SpecError
 from ivhl.matrix.environment import uv_or_fail
-from ivhl.matrix.locks import index_options
+from ivhl.matrix.locks import LockState, index_options
 from ivhl.matrix.uv import run_uv
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ivhl.matrix.locks import LockState
 
 LOCK: Final = "ivhl-overlay.txt"
 # Sorts after the ``.pth`` files of packages, whose folders then come before the cell's.

@@ -12,7 +12,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ivhl.errors import SpecError
-from ivhl.matrix.spec import read_plain
+from ivhl.matrix.spec import CellSpec, read_plain
 from ivhl.script.cells import cell_in_use
 from ivhl.script.overlay import UnavailableError, read_requirement
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from ivhl.matrix.spec import CellSpec
 
 # Source: the reference implementation of PEP 723.
 _BLOCK: Final = re.compile(

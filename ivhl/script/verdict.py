@@ -8,13 +8,12 @@ from ivhl.measure.failures import headline, number
 from ivhl.measure.target_spec import OFF
 from ivhl.tracker.support.compat import STATUS_OF
 from ivhl.tracker.support.messages import dynamo_id
-from ivhl.tracker.wording import counted, seconds
+from ivhl.tracker.wording import Status, counted, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ivhl.script.trying import TargetTried
-    from ivhl.tracker.wording import Status
 
 
 def verdict(tried: TargetTried) -> Status:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, RenderHook
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
 from rich.segment import Segment
 from rich.table import Table
 
@@ -12,8 +12,6 @@ from ivhl.records.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from rich.console import ConsoleOptions, ConsoleRenderable, RenderResult
 
 
 class Terminal(Console):

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ivhl.tracker.store.records import grouped_by
-from ivhl.tracker.support.compat import python_key, release_key
+from ivhl.tracker.support.compat import Row, python_key, release_key
 from ivhl.tracker.support.spans import spans, spans_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ivhl.tracker.support.compat import Row
     from ivhl.version_checks.find import FoundCheck
 
 CellState = Literal["works", "refused", "unavailable"]

@@ -37,17 +37,17 @@ from ivhl.bench.experiment.evidence import (
     difference_in_turns,
     expected_noise,
 )
-from ivhl.bench.request import Selection
+from ivhl.bench.request import Request, Selection
 from ivhl.errors import IvhlError, LockError, SpecError
 from ivhl.matrix.locks import lock_state
 from ivhl.records.age import recorded_rank
 from ivhl.records.answers import is_final
 from ivhl.tracker.causes.attribution import Treatment
 from ivhl.tracker.causes.culprit import Gap, blend, chance_of, most_probable, next_place
-from ivhl.tracker.changes.comparable import differences
-from ivhl.tracker.store.entries import code_of
+from ivhl.tracker.changes.comparable import Axis, differences
+from ivhl.tracker.store.entries import Entry, code_of
 from ivhl.tracker.store.index import open_index
-from ivhl.tracker.store.metrics import difference, is_calibrated
+from ivhl.tracker.store.metrics import Metric, difference, is_calibrated
 from ivhl.tracker.store.records import case_name
 from ivhl.tracker.store.spread import kind_of, shipped
 from ivhl.tracker.wording import counted, times
@@ -58,12 +58,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ivhl.bench.request import Request
     from ivhl.measure.effort import Effort
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.changes.comparable import Axis
-    from ivhl.tracker.store.entries import Entry
-    from ivhl.tracker.store.metrics import Metric
 
 
 class Places:

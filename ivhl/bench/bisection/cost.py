@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ivhl.bench.bisection.question import SearchJournal
+from ivhl.bench.bisection.question import Question, SearchJournal
 from ivhl.bench.experiment.estimate import Estimate, duration_of_case, environments, estimate, told
 from ivhl.bench.experiment.evidence import (
     PROCESSES_PER_ROUND,
@@ -14,7 +14,7 @@ from ivhl.bench.experiment.evidence import (
     ROUNDS,
     weigh_moves,
 )
-from ivhl.tracker.causes.culprit import expected_answers
+from ivhl.tracker.causes.culprit import Gap, expected_answers
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
@@ -23,11 +23,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ivhl.bench.bisection.question import Question
     from ivhl.bench.bisection.search import Search
     from ivhl.bench.request import Request
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.causes.culprit import Gap
 
 
 # A change that few runs tell: what a search costs if the ends differ by more than asked.

@@ -20,7 +20,7 @@ from ivhl.git import commit_titles, commits_of_range, find_commit, leads_to
 from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import lock_state
-from ivhl.matrix.spec import CellSpec, newest_of
+from ivhl.matrix.spec import CellSpec, Matrix, Tier, newest_of
 from ivhl.tracker.causes.blame import breaks_in
 from ivhl.tracker.store.metrics import Metric  # noqa: TC001  (pydantic reads it)
 from ivhl.tracker.store.spread import ANY_KIND, shipped
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.bench.request import Request
-    from ivhl.matrix.spec import Matrix, Tier
     from ivhl.records.record import RunRecord
 
 

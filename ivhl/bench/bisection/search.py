@@ -7,7 +7,7 @@ from collections import Counter
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
-from ivhl.bench.experiment.evidence import ROUNDS, WEIGHED, noise_of, weigh_moves
+from ivhl.bench.experiment.evidence import ROUNDS, WEIGHED, Evidence, noise_of, weigh_moves
 from ivhl.tracker.causes.culprit import Gap, Rates, Shift, find_gaps
 from ivhl.tracker.store.metrics import RELEVANT
 from ivhl.tracker.wording import counted
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ivhl.bench.bisection.question import Answer, Question, Symptom
-    from ivhl.bench.experiment.evidence import Evidence
 
 
 # Runs of each end that show how often a flaky case fails there, and how probable it may be that

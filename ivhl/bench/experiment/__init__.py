@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ivhl.bench import bench
 from ivhl.bench.experiment.estimate import Estimate, duration_of_case, estimate, told
 from ivhl.bench.experiment.journal import ExperimentJournal, journal_of
-from ivhl.bench.request import Done, Selection
+from ivhl.bench.request import Done, Request, Selection
 from ivhl.errors import ResultsError
 from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.spec import CellSpec
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ivhl.bench.request import Request
     from ivhl.measure.effort import Effort
     from ivhl.records.record import RunRecord
     from ivhl.tracker.causes.attribution import Treatment

@@ -8,7 +8,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.tracker.changes.comparable import BUILDS_UNKNOWN
-from ivhl.tracker.changes.compare import compare, disturbed_cases, summarise
+from ivhl.tracker.changes.compare import Comparison, Mean, compare, disturbed_cases, summarise
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import is_free_threaded, newest_release, python_key, release_key
 from ivhl.tracker.support.spans import cases_run, cell_mean, matched_cases, ran_enough
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from ivhl.records.identity import AtCommit, CaseInCell
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.changes.compare import Comparison, Mean
     from ivhl.tracker.store.spread import Spreads
     from ivhl.tracker.support.compat import Row
 

@@ -26,8 +26,8 @@ from ivhl.tracker.causes.effects import CONFIDENCE, Effect, Factor, Held, Settin
 from ivhl.tracker.changes.comparable import differences
 from ivhl.tracker.changes.compare import session_reach
 from ivhl.tracker.changes.kinds import largest_significant
-from ivhl.tracker.store.entries import code_of
-from ivhl.tracker.store.metrics import NORMAL_95, difference, is_calibrated, measured
+from ivhl.tracker.store.entries import Entry, code_of
+from ivhl.tracker.store.metrics import NORMAL_95, Metric, difference, is_calibrated, measured
 from ivhl.tracker.store.records import case_name
 from ivhl.tracker.wording import failed_as
 
@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.store.entries import Entry
     from ivhl.tracker.store.index import Index
-    from ivhl.tracker.store.metrics import Metric
     from ivhl.tracker.store.spread import Spreads
 
 

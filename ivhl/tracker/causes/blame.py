@@ -18,7 +18,7 @@ from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from ivhl.errors import SpecError
-from ivhl.tracker.changes.kinds import judge_changes
+from ivhl.tracker.changes.kinds import CaseChange, judge_changes
 from ivhl.tracker.store.metrics import NORMAL_95, RELEVANT, measured, student
 from ivhl.tracker.store.records import grouped_by, newest_by
 from ivhl.tracker.support.compat import release_key
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.changes.kinds import CaseChange
     from ivhl.tracker.store.entries import Entry
     from ivhl.tracker.store.index import Index
     from ivhl.tracker.store.spread import Spreads

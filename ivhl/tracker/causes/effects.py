@@ -13,12 +13,10 @@ from collections import defaultdict
 from itertools import combinations, product
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from ivhl.tracker.store.metrics import NORMAL_95, RELEVANT, STANDARD
+from ivhl.tracker.store.metrics import NORMAL_95, RELEVANT, STANDARD, Metric
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from ivhl.tracker.store.metrics import Metric
 
 
 _SPEEDUP_WORDS: Final = {"slower": "fell", "faster": "rose"}

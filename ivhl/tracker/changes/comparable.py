@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal
 
 from ivhl.instrument import describe_instrument
-from ivhl.tracker.store.entries import Entry, code_of, made_of
+from ivhl.tracker.store.entries import Entry, Made, Run, code_of, made_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ivhl.tracker.store.entries import Made, Run
 
 BUILDS_UNKNOWN: Final = (
     "the records do not say how these Pythons were built, which may change speed"

@@ -14,11 +14,11 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.records.age import recorded_rank
-from ivhl.records.identity import case_of
+from ivhl.records.identity import AtCommit, CaseInCell, case_of
 from ivhl.tracker.changes.comparable import Axis, differences
 from ivhl.tracker.changes.disturbed import judge_apart
-from ivhl.tracker.changes.kinds import KINDS
-from ivhl.tracker.store.metrics import NORMAL_95, student
+from ivhl.tracker.changes.kinds import KINDS, CaseChange, Kind
+from ivhl.tracker.store.metrics import NORMAL_95, Metric, student
 from ivhl.tracker.store.records import grouped_by, newest_by
 from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.wording import NOT_TIMED, counted, failed_as, marked, times
@@ -26,11 +26,8 @@ from ivhl.tracker.wording import NOT_TIMED, counted, failed_as, marked, times
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from ivhl.records.identity import AtCommit, CaseInCell
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.changes.kinds import CaseChange, Kind
     from ivhl.tracker.store.entries import Entry
-    from ivhl.tracker.store.metrics import Metric
     from ivhl.tracker.store.spread import Spreads
     from ivhl.tracker.support.expectations import Expectation
 

@@ -12,8 +12,8 @@ from collections import defaultdict
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ivhl.records.identity import key_of
-from ivhl.tracker.changes.kinds import judge_changes
+from ivhl.records.identity import AtCommit, CaseInCell, key_of
+from ivhl.tracker.changes.kinds import CaseChange, judge_changes
 from ivhl.tracker.store.metrics import DISTURBED, difference
 from ivhl.tracker.store.records import case_name
 from ivhl.tracker.wording import counted
@@ -21,9 +21,7 @@ from ivhl.tracker.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from ivhl.records.identity import AtCommit, CaseInCell
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.changes.kinds import CaseChange
     from ivhl.tracker.store.entries import Entry
     from ivhl.tracker.store.spread import Spreads
 

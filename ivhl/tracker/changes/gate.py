@@ -6,20 +6,17 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from ivhl.records.identity import case_of
-from ivhl.tracker.changes.compare import compare, place_order
+from ivhl.records.identity import AtCommit, CaseInCell, case_of
+from ivhl.tracker.changes.compare import Comparison, compare, place_order
 from ivhl.tracker.changes.kinds import KINDS, MEANINGS, Kind
 from ivhl.tracker.store.spread import SHIPPED, Spreads
 from ivhl.tracker.support.compat import NONE_EXPECTED, retired
-from ivhl.tracker.support.expectations import EXPECTATIONS
+from ivhl.tracker.support.expectations import EXPECTATIONS, Expectations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-    from ivhl.records.identity import AtCommit, CaseInCell
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.changes.compare import Comparison
-    from ivhl.tracker.support.expectations import Expectations
     from ivhl.workload import Workload
 
 REGRESSIONS: Final[frozenset[Kind]] = frozenset({"fails", "degraded", "slower"})

@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ivhl.tracker.changes.annotations import note_of
-from ivhl.tracker.changes.confirmations import CONFIRMED, REFUTED, confirmation_of
-from ivhl.tracker.changes.kinds import KINDS, WORSE, Between
+from ivhl.tracker.changes.annotations import Annotation, note_of
+from ivhl.tracker.changes.confirmations import CONFIRMED, REFUTED, Confirmation, confirmation_of
+from ivhl.tracker.changes.kinds import KINDS, WORSE, Between, Kind
 from ivhl.tracker.changes.series import ALONG
 from ivhl.tracker.support.compat import NONE_EXPECTED
 from ivhl.tracker.support.upstream import described
@@ -18,11 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.changes.annotations import Annotation
     from ivhl.tracker.changes.comparable import Axis
     from ivhl.tracker.changes.compare import Comparison
-    from ivhl.tracker.changes.confirmations import Confirmation
-    from ivhl.tracker.changes.kinds import Kind
     from ivhl.tracker.changes.regressions import Change
     from ivhl.tracker.support.expectations import Expectation, Expectations
 

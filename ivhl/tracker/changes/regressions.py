@@ -33,8 +33,8 @@ from ivhl.tracker.changes.kinds import (
     limits_of,
     tests_of,
 )
-from ivhl.tracker.changes.series import ALONG, series_of
-from ivhl.tracker.store.course import HASH
+from ivhl.tracker.changes.series import ALONG, Along, Point, Series, series_of
+from ivhl.tracker.store.course import HASH, MemoryHistory
 from ivhl.tracker.store.facts import changed_facts, is_still_worse
 from ivhl.tracker.store.index import Index
 from ivhl.tracker.store.metrics import NORMAL_95, RELEVANT, SECONDS, SIDES, Metric
@@ -46,9 +46,7 @@ if TYPE_CHECKING:
 
     from ivhl.records.record import RunRecord
     from ivhl.tracker.changes.kinds import QuantityChange, Tested
-    from ivhl.tracker.changes.series import Along, Point, Series
     from ivhl.tracker.detection.changepoints import Searched
-    from ivhl.tracker.store.course import MemoryHistory
     from ivhl.tracker.store.entries import Entry
     from ivhl.tracker.store.spread import Spreads
 

@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.records.answers import is_final
 from ivhl.tracker.changes.comparable import differences
-from ivhl.tracker.changes.kinds import judge_changes
+from ivhl.tracker.changes.kinds import Kind, judge_changes
 from ivhl.tracker.store.entries import code_of
-from ivhl.tracker.store.facts import changed_facts
+from ivhl.tracker.store.facts import FactKind, changed_facts
 from ivhl.tracker.support.compat import status_of
 from ivhl.tracker.wording import STATUS_WORDS, failed_as
 
 if TYPE_CHECKING:
     from ivhl.records.record import Machine, RunRecord
-    from ivhl.tracker.changes.kinds import Kind
-    from ivhl.tracker.store.facts import FactKind
     from ivhl.tracker.store.metrics import Metric
     from ivhl.tracker.store.spread import Spreads
 

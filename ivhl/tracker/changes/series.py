@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from ivhl.records.age import recorded_rank
 from ivhl.tracker.changes.comparable import differences
-from ivhl.tracker.store.entries import code_of
+from ivhl.tracker.store.entries import Entry, code_of
 from ivhl.tracker.store.records import grouped_by, newest_by
 from ivhl.tracker.support.compat import is_free_threaded, python_key, release_key
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ivhl.records.identity import CaseInCell
-    from ivhl.tracker.store.entries import Entry
 
 K = TypeVar("K")
 Along = Literal["commit", "torch", "python"]

@@ -28,9 +28,9 @@ from ivhl.tracker.changes.kinds import (
     tests_of,
 )
 from ivhl.tracker.changes.regressions import ALONG_WORDS, ENOUGH_POINTS, with_intervals
-from ivhl.tracker.changes.series import runs_of_one_code, series_of
-from ivhl.tracker.detection.changepoints import detect_all
-from ivhl.tracker.store.metrics import MEDIAN_ERROR, RELEVANT, SIDES, difference, within
+from ivhl.tracker.changes.series import Point, runs_of_one_code, series_of
+from ivhl.tracker.detection.changepoints import Searched, detect_all
+from ivhl.tracker.store.metrics import MEDIAN_ERROR, RELEVANT, SIDES, Metric, difference, within
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.wording import times
@@ -39,10 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from ivhl.records.identity import CaseInCell
-    from ivhl.tracker.changes.series import Point
-    from ivhl.tracker.detection.changepoints import Searched
     from ivhl.tracker.store.entries import Entry
-    from ivhl.tracker.store.metrics import Metric
     from ivhl.tracker.store.spread import Spreads
 
 

@@ -12,14 +12,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from ivhl.tracker.store.entries import Entry, entry_of
-from ivhl.tracker.store.metrics import NORMAL_95
+from ivhl.tracker.store.metrics import NORMAL_95, Measured, Metric
 from ivhl.tracker.wording import marks, times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.store.metrics import Measured, Metric
 
 
 HASH: Final = 8  # characters of a commit that pages show

@@ -7,8 +7,8 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from ivhl.instrument import version_of
-from ivhl.records.identity import case_of
-from ivhl.records.record import Interval, RunRecord
+from ivhl.records.identity import AtCommit, CaseInCell, case_of
+from ivhl.records.record import FailureClass, Interval, Reference, RunRecord
 from ivhl.tracker.store.facts import errors_of, facts_digest
 from ivhl.tracker.store.metrics import Measured, Metric, Speed, quantities_of, speed_of_machine
 from ivhl.tracker.store.records import is_existing
@@ -16,9 +16,6 @@ from ivhl.tracker.wording import DynamoCounts, counts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from ivhl.records.identity import AtCommit, CaseInCell
-    from ivhl.records.record import FailureClass, Reference
 
 
 class Made(NamedTuple):

@@ -14,13 +14,12 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, get_args
 
-from ivhl.records.record import JUMPS
+from ivhl.records.record import JUMPS, CompileFacts, Counted, OutputError, RunRecord
 from ivhl.tracker.wording import counted, eager_frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ivhl.records.record import CompileFacts, Counted, OutputError, RunRecord
 
 FactKind = Literal[
     "outputs", "fallback", "graph_breaks", "recompiles", "graphs", "error", "warnings", "size"

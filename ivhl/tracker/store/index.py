@@ -26,7 +26,7 @@ from ivhl.records.age import is_in_future
 from ivhl.records.identity import CaseInCell
 from ivhl.records.lines import read_plain
 from ivhl.records.reader import read_record
-from ivhl.records.record import Interval
+from ivhl.records.record import Interval, RunRecord
 from ivhl.tracker.store.course import point_of
 from ivhl.tracker.store.entries import Entry, Made, Recorded, RowFacts, Shown
 from ivhl.tracker.store.indexing import VALUES, WAIT_S, Current, Update, code_version, transaction
@@ -38,7 +38,6 @@ from ivhl.tracker.wording import DynamoCounts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from ivhl.records.record import RunRecord
 
 # The garbage collector closes the database in whatever thread it runs.
 _OPTIONS: Final[Any] = {"timeout": WAIT_S, "isolation_level": None, "check_same_thread": False}

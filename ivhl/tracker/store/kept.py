@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ivhl.errors import ResultsError
 from ivhl.records.files import append_line
-from ivhl.records.record import to_json
+from ivhl.records.record import RunRecord, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
-
-    from ivhl.records.record import RunRecord
 
 
 Line = TypeVar("Line")

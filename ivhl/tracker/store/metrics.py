@@ -8,12 +8,11 @@ from itertools import accumulate, compress, pairwise
 from statistics import NormalDist, fmean, median, stdev
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, get_args
 
-from ivhl.records.record import RunRecord
+from ivhl.records.record import Arm, Interval, RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ivhl.records.record import Arm, Interval
 
 Metric = Literal["speedup", "aa", "eager", "compiled", "cold", "warm", "memory"]
 METRICS: tuple[Metric, ...] = get_args(Metric)

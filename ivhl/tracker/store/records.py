@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ivhl.records.age import Dated, recorded_rank
-from ivhl.records.identity import type_of
+from ivhl.records.identity import CaseInCell, type_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from ivhl.records.identity import CaseInCell
     from ivhl.records.record import RunRecord
 
 T = TypeVar("T")

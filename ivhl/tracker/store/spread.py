@@ -26,15 +26,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from ivhl.records.identity import CaseInCell, case_of
 from ivhl.records.record import Interval, RunRecord
-from ivhl.tracker.store.entries import Entry, code_of, entry_of, made_of
-from ivhl.tracker.store.metrics import SECONDS, STANDARD, difference, is_calibrated, within
+from ivhl.tracker.store.entries import Entry, Recorded, Run, code_of, entry_of, made_of
+from ivhl.tracker.store.metrics import SECONDS, STANDARD, Metric, difference, is_calibrated, within
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from ivhl.tracker.store.entries import Recorded, Run
-    from ivhl.tracker.store.metrics import Metric
 
 CONFIDENCE = 0.95
 # For verdicts that people act on: at most 1 % false ones in each direction.

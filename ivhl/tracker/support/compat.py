@@ -15,19 +15,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from packaging.version import Version
 
 from ivhl.records.identity import CaseInCell, case_of
-from ivhl.records.record import RunRecord
+from ivhl.records.record import FailureClass, Interval, Reference, RunRecord
 from ivhl.tracker.store.entries import Entry, Recorded, recorded
 from ivhl.tracker.store.records import latest_of_cases
 from ivhl.tracker.store.spread import CONFIDENCE, SHIPPED, VERDICT_CONFIDENCE, Spreads
 from ivhl.tracker.support.expectations import Expectation, Expectations
-from ivhl.tracker.wording import STATUS_WORDS, Status, counted, marks_with, times
+from ivhl.tracker.wording import STATUS_WORDS, DynamoCounts, Status, counted, marks_with, times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from ivhl.matrix.spec import CellSpec
-    from ivhl.records.record import FailureClass, Interval, Reference
-    from ivhl.tracker.wording import DynamoCounts
     from ivhl.workload import Case, Workload
 
 

@@ -18,13 +18,12 @@ from pydantic import AfterValidator, Field
 
 from ivhl.errors import SpecError
 from ivhl.matrix.spec import StrictModel, read_toml, validated
-from ivhl.records.identity import type_of
+from ivhl.records.identity import CaseInCell, type_of
 from ivhl.records.record import FailureClass  # noqa: TC001  (pydantic reads it)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ivhl.records.identity import CaseInCell
 
 EXPECTATIONS: Final = Path("envs", "expectations.toml")
 _HINT = f"correct {EXPECTATIONS}; docs/expectations.md has the keys"

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import Row, release_key
-from ivhl.tracker.wording import STATUS_WORDS, STATUSES, counted, times
+from ivhl.tracker.wording import STATUS_WORDS, STATUSES, Status, counted, times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ivhl.records.identity import CaseInCell
-    from ivhl.tracker.wording import Status
 
 
 K = TypeVar("K")

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ivhl.records.text import printable
-from ivhl.tracker.support.compat import python_key, release_key
+from ivhl.tracker.support.compat import Row, python_key, release_key
 from ivhl.tracker.wording import (
     ANOTHER_RUN,
     EXPECTED_MARK,
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
-    from ivhl.tracker.support.compat import Row
     from ivhl.tracker.wording import Status
 
 STYLES: dict[Status, str] = {

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ivhl.tracker.changes.comparable import builds_beside, differences
+from ivhl.tracker.changes.comparable import Axis, builds_beside, differences
 from ivhl.tracker.changes.disturbed import left_out
 from ivhl.tracker.changes.steps import QUANTITIES, cases_of, ends_of, find_steps, of_one_code
 from ivhl.tracker.store.course import CURVES, FIELDS, HASH, curve_values, short, short_all
 from ivhl.tracker.store.facts import warnings_of
-from ivhl.tracker.support.compat import format_speedup, python_key, release_key
+from ivhl.tracker.support.compat import Row, format_speedup, python_key, release_key
 from ivhl.tracker.support.spans import spans_of, spans_sentence
 from ivhl.tracker.support.upstream import Issue, issues_of
 from ivhl.tracker.views.facts import error_lines, fact_groups, signed_by
@@ -43,9 +43,7 @@ if TYPE_CHECKING:
 
     from ivhl.records.identity import CaseInCell
     from ivhl.records.record import Arm, Counted, RunRecord
-    from ivhl.tracker.changes.comparable import Axis
     from ivhl.tracker.store.entries import Entry
-    from ivhl.tracker.support.compat import Row
     from ivhl.tracker.support.expectations import Expectation
     from ivhl.tracker.views.source import Links
 

@@ -9,21 +9,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ivhl.errors import LockError, SpecError
 from ivhl.matrix.diff import diff_locks
-from ivhl.matrix.locks import lock_state
+from ivhl.matrix.locks import LockState, Pin, lock_state
 from ivhl.matrix.project import MATRIX
 from ivhl.matrix.spec import CellSpec, Matrix, load_matrix
 from ivhl.records.age import recorded_rank
 from ivhl.tracker.store.facts import warnings_of
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.views.source import Source, beside, cells_of, environment_page
-from ivhl.tracker.wording import STATUS_WORDS, STATUSES, short_message
+from ivhl.tracker.wording import STATUS_WORDS, STATUSES, Status, short_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ivhl.matrix.locks import LockState, Pin
     from ivhl.records.record import RunRecord, Wheel
-    from ivhl.tracker.wording import Status
 
 _MOST_WARNINGS = 20
 _MOST_INSTALLED = 6

@@ -6,8 +6,8 @@ from statistics import median
 from typing import TYPE_CHECKING, TypeAlias
 
 from ivhl.instrument import describe_instrument
-from ivhl.tracker.store.kept import digest_of
-from ivhl.tracker.store.metrics import measured
+from ivhl.tracker.store.kept import Provenance, digest_of
+from ivhl.tracker.store.metrics import Metric, measured
 from ivhl.tracker.store.records import is_existing
 from ivhl.tracker.support.compat import format_speedup
 from ivhl.tracker.wording import (
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ivhl.records.record import Arm, RunRecord, Wheel
-    from ivhl.tracker.store.kept import Provenance
-    from ivhl.tracker.store.metrics import Metric
     from ivhl.tracker.store.spread import Spreads
 
 

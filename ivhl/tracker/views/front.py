@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ivhl.tracker.causes.advice import advise, worth_of
+from ivhl.tracker.causes.advice import Advice, Worth, advise, worth_of
 from ivhl.tracker.store.records import grouped_by
-from ivhl.tracker.support.compat import newest_release, python_key, release_key
+from ivhl.tracker.support.compat import Row, newest_release, python_key, release_key
 from ivhl.tracker.support.spans import (
     GridCell,
     cases_run,
@@ -19,15 +19,12 @@ from ivhl.tracker.support.spans import (
 )
 from ivhl.tracker.views.incidents import IncidentView, incident_view
 from ivhl.tracker.views.source import Place, Source, matrix_page
-from ivhl.tracker.wording import STATUS_WORDS, STATUSES
+from ivhl.tracker.wording import STATUS_WORDS, STATUSES, Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ivhl.tracker.causes.advice import Advice, Worth
-    from ivhl.tracker.support.compat import Row
     from ivhl.tracker.support.spans import Span
-    from ivhl.tracker.wording import Status
 
 _NEWEST_FINDINGS = 5
 # A page for a thousand releases would be larger than anybody reads; the matrix has all.

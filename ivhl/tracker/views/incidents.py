@@ -13,7 +13,7 @@ from ivhl.tracker.changes.disturbed import left_out
 from ivhl.tracker.changes.incidents import STATES, counts_of_changes
 from ivhl.tracker.changes.kinds import WORSE
 from ivhl.tracker.store.metrics import WORDS
-from ivhl.tracker.views.source import MOST_INCIDENTS, case_page
+from ivhl.tracker.views.source import MOST_INCIDENTS, Source, case_page
 from ivhl.tracker.wording import counted, short_message, shortened, times
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from ivhl.tracker.changes.regressions import Change, Incident
     from ivhl.tracker.store.entries import Entry
-    from ivhl.tracker.views.source import Source
 
 # An incident lists so many cases; `ivhl regressions --all` has all.
 MOST_CASES = 40

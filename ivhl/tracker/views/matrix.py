@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ivhl.tracker.changes.comparable import differences
 from ivhl.tracker.store.records import grouped_by
-from ivhl.tracker.support.compat import python_key, release_key
+from ivhl.tracker.support.compat import Row, python_key, release_key
 from ivhl.tracker.support.spans import spans_of, spans_sentence
 from ivhl.tracker.views.project import retired_cases
 from ivhl.tracker.views.source import Place, Source, case_page, cell_data, cells_of, matrix_page
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ivhl.records.identity import CaseInCell
-    from ivhl.tracker.support.compat import Row
     from ivhl.tracker.wording import Status
 
 # A speedup moved visibly between two releases if it did by this factor and the intervals for

@@ -10,24 +10,26 @@ from ivhl.errors import LockError, SpecError
 from ivhl.git import commit_order
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX, load_project
-from ivhl.matrix.spec import load_matrix
+from ivhl.matrix.spec import CellSpec, Matrix, load_matrix
 from ivhl.tracker.store.index import open_index
 from ivhl.tracker.store.records import case_name
 from ivhl.tracker.store.spread import SHIPPED, Spreads
-from ivhl.tracker.support.compat import NONE_EXPECTED, compat_rows, declared_cases, is_declared
-from ivhl.tracker.support.expectations import read_expectations
-from ivhl.workload import broken_benchmarks, core_cases, load_workloads
+from ivhl.tracker.support.compat import (
+    NONE_EXPECTED,
+    Row,
+    compat_rows,
+    declared_cases,
+    is_declared,
+)
+from ivhl.tracker.support.expectations import Expectations, read_expectations
+from ivhl.workload import Case, Workload, broken_benchmarks, core_cases, load_workloads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ivhl.matrix.spec import CellSpec, Matrix
     from ivhl.records.record import RunRecord
     from ivhl.tracker.changes.regressions import History
     from ivhl.tracker.store.entries import Recorded
-    from ivhl.tracker.support.compat import Row
-    from ivhl.tracker.support.expectations import Expectations
-    from ivhl.workload import Case, Workload
 
 LIBRARIES: Final = Path("observatory", "libraries.toml")
 _NO_CELLS: tuple[CellSpec, ...] = ()

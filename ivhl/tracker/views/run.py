@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, get_args
 
 from ivhl.instrument import describe_instrument
-from ivhl.records.record import Phase
+from ivhl.records.record import Phase, RunRecord
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.views.source import Place, Source, environment_page, run_page
@@ -16,7 +16,6 @@ from ivhl.tracker.wording import QUICK_MEANING, memory, seconds
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ivhl.records.record import RunRecord
     from ivhl.tracker.store.entries import Entry
 
 # In the order of execution. ``start`` is the time outside the other phases; ``waiting`` is the time

@@ -12,18 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 from ivhl.records.age import recorded_rank
 from ivhl.tracker.changes.compare import SUMMARISED, session_reach
 from ivhl.tracker.store.course import HASH, short
-from ivhl.tracker.store.entries import code_of
-from ivhl.tracker.store.metrics import SECONDS
-from ivhl.tracker.store.spread import VERDICT_CONFIDENCE
+from ivhl.tracker.store.entries import Entry, code_of
+from ivhl.tracker.store.metrics import SECONDS, Metric
+from ivhl.tracker.store.spread import VERDICT_CONFIDENCE, Spreads
 from ivhl.tracker.views.source import Place, Source, cells_of, slug
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from ivhl.records.identity import CaseInCell
-    from ivhl.tracker.store.entries import Entry
-    from ivhl.tracker.store.metrics import Metric
-    from ivhl.tracker.store.spread import Spreads
 
     # By place and cell; what was measured at a commit, and last.
     Sides = Mapping[tuple[Place, str], Mapping[str, Sequence[Entry]]]

@@ -14,29 +14,25 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from ivhl.records.age import recorded_rank
-from ivhl.tracker.changes.annotations import note_of
-from ivhl.tracker.changes.confirmations import with_confirmed
+from ivhl.tracker.changes.annotations import Annotation, note_of
+from ivhl.tracker.changes.confirmations import Confirmation, with_confirmed
 from ivhl.tracker.changes.disturbed import disturbed_of
 from ivhl.tracker.changes.incidents import KnownCauses
 from ivhl.tracker.changes.regressions import changes_of, incidents_of
-from ivhl.tracker.changes.series import series_of
+from ivhl.tracker.changes.series import Along, Point, series_of
 from ivhl.tracker.store.course import MemoryHistory
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import Row, declared_cases, is_declared, python_key, release_key
 from ivhl.tracker.support.spans import by_place
-from ivhl.tracker.views.project import rows_of
+from ivhl.tracker.views.project import State, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ivhl.records.identity import AtCommit, CaseInCell
-    from ivhl.tracker.changes.annotations import Annotation
-    from ivhl.tracker.changes.confirmations import Confirmation
     from ivhl.tracker.changes.regressions import Change, History, Incident
-    from ivhl.tracker.changes.series import Along, Point
     from ivhl.tracker.store.entries import Entry
     from ivhl.tracker.store.kept import Provenance
-    from ivhl.tracker.views.project import State
     from ivhl.workload import Workload
 
 # Newest incidents that the page *Regressions* lists.
