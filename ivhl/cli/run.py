@@ -95,7 +95,8 @@ def run_command(
             _show(runs, as_json=as_json)
     if not any(outcome.has_run for outcome in runs.outcomes.values()):
         raise ResultsError(
-            "the script ran in no cell", hint="see the reasons above; name others by --torch"
+            "the script ran in no cell",
+            hint="see the reasons above; name others by --torch or --python",
         )
     flaky = any(outcome.flaky for outcome in runs.outcomes.values())
     if flaky or runs.boundaries() or any(map(runs.is_unexpected, runs.outcomes)):

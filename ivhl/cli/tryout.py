@@ -88,6 +88,9 @@ def try_command(
             network=network, logs=every, as_json=as_json, save=save,
         )  # fmt: skip
         return
+    for name in workload or ():
+        if name.endswith(".py"):
+            raise SpecError(f"{name}: names no function", hint=f"e.g. ivhl try {name}:forward")
     if save or inputs or step or requirement or network or as_json:
         raise SpecError(
             "--save, --input, --step, --with, --network, --json: of a target, and none is given",

@@ -43,6 +43,7 @@ from ivhl.measure.journal import Journal
 from ivhl.measure.rehearsal import print_traceback
 from ivhl.measure.supervisor import adopt_orphans
 from ivhl.measure.target_spec import (
+    FOLDER_VARIABLE,
     MODULE,
     NAME,
     OFF,
@@ -466,7 +467,10 @@ def guess_of() -> Guess:
         TargetError: If nothing shows them.
     """
     if target().inputs:
-        return Guess(tuple(map(parse_input, target().inputs)), {}, "as given")
+        given = tuple(map(parse_input, target().inputs))
+        names = _needed_keywords()
+        n = max(len(given) - len(names), 0)
+        return Guess(given[:n], dict(zip(names, given[n:], strict=False)), "as given")
     found = make()
     tried: list[str] = []
     for guess in _guesses(found):
@@ -483,6 +487,19 @@ def guess_of() -> Guess:
         "a row: `inputs`), or call it in a function of a file"
         + "".join(f"\n  not {line}" for line in tried)
     )
+
+
+def _needed_keywords() -> list[str]:
+    """Return the names of the inputs that the target takes by name only, and needs."""
+    found = named()
+    if isinstance(ast.parse(target().expression, mode="eval").body, ast.Call):
+        found = getattr(found, "forward", None)
+    try:
+        parameters = inspect.signature(getattr(found, "forward", found)).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    needed = (p for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty)
+    return [one.name for one in needed]
 
 
 def _guesses(found: Any) -> Iterator[Guess]:  # noqa: ANN401
@@ -658,6 +675,8 @@ def main(argv: Sequence[str]) -> NoReturn:
     adopt_orphans()
     journal = Journal(Path(job.journal))
     journal.enter("import")
+    if folder := os.environ.get(FOLDER_VARIABLE):
+        sys.path.insert(0, folder)
     try:
         guess = guess_of()
         journal.note(inputs=str(guess), inputs_from=guess.source)

@@ -11,6 +11,8 @@ from ivhl.measure.failures import CaseError
 # Runs in the cell: ``python -m MODULE JOB``.
 MODULE: Final = "ivhl.measure.target"
 VARIABLE: Final = "IVHL_TARGET"
+# Where its module is, if it is not installed.
+FOLDER_VARIABLE: Final = "IVHL_TARGET_FOLDER"
 NAME: Final = "target.call"
 SIZE: Final = "given"
 # Correct float32 code differs from eager code by less than this share of the largest value.

@@ -15,7 +15,16 @@ from ivhl.errors import SpecError
 from ivhl.measure.job import Job
 from ivhl.measure.launcher import Launcher, failure_of, read_journal
 from ivhl.measure.process import tail
-from ivhl.measure.target_spec import MODULE, NAME, SIZE, VARIABLE, Target, TargetError, parse_input
+from ivhl.measure.target_spec import (
+    FOLDER_VARIABLE,
+    MODULE,
+    NAME,
+    SIZE,
+    VARIABLE,
+    Target,
+    TargetError,
+    parse_input,
+)
 from ivhl.script import no_network
 
 if TYPE_CHECKING:
@@ -63,6 +72,11 @@ def read_target(
         if not path.is_file():
             raise SpecError(
                 f"{module}: must be a Python file", hint="name one, e.g. model.py:forward"
+            )
+        if path.stem in {*sys.stdlib_module_names, "ivhl", "torch"}:
+            raise SpecError(
+                f"{module}: has the name of a module that is imported in its place",
+                hint=f"rename the file, e.g. to my_{path.name}",
             )
         folder, module = path.resolve().parent, path.stem
     elif beside is None and (
@@ -121,12 +135,13 @@ class Trials:
         (here / "instrument").mkdir()
         (here / "instrument" / "ivhl").symlink_to(Path(ivhl.__file__).parent)
         self._environment = _environment(cell, here, folder, effort)
-        python = [str(cell / "bin" / "python")]
+        # -P: files of the current folder are no modules of the harness, whatever their names.
+        python = [str(cell / "bin" / "python"), "-P"]
         if not network:
             python = [sys.executable, "-I", "-S", no_network.__file__, *python]
         self._launcher = Launcher(
             effort,
-            self._environment | (self._home(here) if apart else {}),
+            self._environment | self._places(here),
             here,
             Path(self._environment["TORCHINDUCTOR_CACHE_DIR"]),
             python=python,
@@ -159,12 +174,12 @@ class Trials:
                 journal=str(here / "journal.jsonl"),
                 references=str(here / "references.pt"),
             )
-            own = self._home(here) if self._apart else {}
+            own = self._places(here)
             output = here / "output"
             ending = self._launcher.launch(
                 job,
                 environment=self._environment | {VARIABLE: json.dumps(target._asdict())} | own,
-                folder=Path(own["HOME"]) if own else None,
+                folder=Path(own["TMPDIR"]) if self._apart else None,
                 output=output,
                 deadline_s=deadline_s,
             )
@@ -174,10 +189,11 @@ class Trials:
                 found["failure"] = None if failure is None else asdict(failure)
             return TargetTried(found, tail(output))
 
-    def _home(self, here: Path) -> dict[str, str]:
-        """Make a home and a place for temporary files, and return the variables that name them.
+    def _places(self, here: Path) -> dict[str, str]:
+        """Make a place for temporary files, apart also a home, and return the variables for them.
 
-        There, Inductor finds its precompiled headers, which it keeps under the temporary files.
+        There, Inductor finds its precompiled headers, which it keeps under the temporary files: 0.2
+        GB for each set of flags.
         """
         home = here / "home"
         shared = (self._cell / "inductor").resolve() / _HEADERS
@@ -185,16 +201,17 @@ class Trials:
         place = home / f"torchinductor_{_USER}"
         place.mkdir(parents=True)
         (place / _HEADERS).symlink_to(shared)
-        return {"HOME": str(home), "TMPDIR": str(home), "USER": _USER}
+        places = {"TMPDIR": str(home), "USER": _USER}
+        return places | {"HOME": str(home)} if self._apart else places
 
 
 def _environment(cell: Path, here: Path, folder: Path | None, effort: Effort) -> dict[str, str]:
     kept = ["HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "USER", "LD_LIBRARY_PATH"]
     kept += ["CUDA_VISIBLE_DEVICES"]
     environment = {name: os.environ[name] for name in kept if name in os.environ}
-    places = [str(here / "instrument"), *([str(folder)] if folder else [])]
     return environment | {
-        "PYTHONPATH": os.pathsep.join(places),
+        "PYTHONPATH": str(here / "instrument"),
+        FOLDER_VARIABLE: str(folder or ""),
         "PYTHONUNBUFFERED": "1",
         "IVHL_MEASURING": "1",
         "OMP_NUM_THREADS": str(effort.threads),

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 torch = pytest.importorskip("torch")
 
+from ivhl.cli import app  # noqa: E402
 from ivhl.cli import tryout as cli_target  # noqa: E402
 from ivhl.cli.tryout import _save, try_target  # noqa: E402
 from ivhl.errors import SpecError  # noqa: E402
@@ -41,7 +43,7 @@ from ivhl.measure.target_spec import (  # noqa: E402
     parse_input,
 )
 from ivhl.observatory.observing import EFFORT  # noqa: E402
-from ivhl.script.trying import TargetTried, Trials  # noqa: E402
+from ivhl.script.trying import TargetTried, Trials, read_target  # noqa: E402
 from ivhl.workload import load_workloads  # noqa: E402
 from tests.builders.fleet import make_fleet_project  # noqa: E402
 
@@ -171,6 +173,11 @@ TABLE = torch.arange(12.0).reshape(4, 3)
 def looks_up(x):
     return x @ TABLE
 
+class ByName(torch.nn.Module):
+    def forward(self, x, *, other, scale=2.0):
+        return x * other * scale
+
+
 def two_kernels(x):
     return (x.sin() @ x).cos()
 
@@ -279,6 +286,9 @@ def test_inputs_that_are_given_are_taken(use: Any) -> None:  # noqa: ANN401
     use("ratio", "4", "bool 4")
     first, second = make_inputs(0, torch.Generator().manual_seed(0))
     assert (first.shape, first.dtype, second.dtype) == ((4,), torch.float64, torch.bool)
+    use("ByName", "4,8", "2")
+    assert list(map(str, guess_of().arguments)) == ["4,8"]
+    assert {name: str(value) for name, value in guess_of().keywords.items()} == {"other": "2"}
     use("images")
     with pytest.raises(TargetError, match=r"cannot be guessed.*--input 8,64"):
         guess_of()
@@ -656,6 +666,40 @@ def test_kernels_of_a_trial_are_compiled_side_by_side(
     found = tried(Target("targets_of_test", "two_kernels", ("4,4",)), tmp_path)
     assert found["accuracy"][0]["passed"]
     assert "began\nbegan\n" in log.read_text()
+
+
+def test_a_trial_reads_no_modules_of_the_current_folder_and_leaves_nothing(
+    use: Any,  # noqa: ANN401
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A types.py there ended the harness, which said `os._exit`; 158 MB stayed in TMPDIR."""
+    current, temporary = tmp_path / "current", tmp_path / "temporary"
+    for folder in (current, temporary):
+        folder.mkdir()
+    for name in ("types", "random", "ivhl"):
+        (current / f"{name}.py").write_text("x = 1\n")
+    monkeypatch.chdir(current)
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    use("two_kernels", "4,4")
+    found = tried(Target("targets_of_test", "two_kernels", ("4,4",)), tmp_path)
+    assert found["accuracy"][0]["passed"]
+    assert list(temporary.iterdir()) == []
+    assert sorted(path.name for path in current.iterdir()) == ["ivhl.py", "random.py", "types.py"]
+
+
+def test_a_file_with_the_name_of_an_imported_module_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "json.py").write_text("def f(x):\n    return x\n")
+    with pytest.raises(SpecError, match=r"json.py: has the name of a module") as caught:
+        read_target("json.py:f", (), step=False)
+    assert caught.value.hint == "rename the file, e.g. to my_json.py"
+    refused = CliRunner().invoke(app, ["try", "model.py"]).exception
+    assert isinstance(refused, SpecError)
+    assert str(refused) == "model.py: names no function"
 
 
 @pytest.mark.parametrize(
