@@ -5,16 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
-from itertools import groupby
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.cells import chop_cells
+from rich.cells import cell_len, chop_cells
+from rich.segment import Segment, Segments
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
 from ivhl.records.text import printable
 from ivhl.tracker.support.compat import Row, python_key, release_key
-from ivhl.tracker.terminal import Columns
 from ivhl.tracker.wording import (
     ANOTHER_RUN,
     EXPECTED_MARK,
@@ -70,7 +71,7 @@ class ResultsTable:
         for machine, device in places:
             rows = [row for row in self._rows if (row.machine, row.device) == (machine, device)]
             yield Text(f"speedup over eager on {machine or 'no machine yet'}, {device}", "bold")
-            yield from _blocks(rows, reasons, options.max_width)
+            yield _blocks(rows, reasons, options.max_width)
         if any(row.quick for row in self._rows):
             yield Text(f"quick runs: {QUICK_MEANING}", style="bright_black")
         for reference in dict.fromkeys(row.reference for row in self._rows):
@@ -91,7 +92,7 @@ class ResultsTable:
         yield _legend(reasons)
 
 
-def _blocks(rows: Sequence[Row], reasons: dict[str, int], width: int) -> Iterator[RenderableType]:
+def _blocks(rows: Sequence[Row], reasons: dict[str, int], width: int) -> RenderableType:
     cells = {row.cell: row for row in rows}
     columns = sorted(
         cells, key=lambda c: (python_key(cells[c].python), release_key(cells[c].torch), c)
@@ -99,42 +100,71 @@ def _blocks(rows: Sequence[Row], reasons: dict[str, int], width: int) -> Iterato
     entries = {(row.series, row.cell): _entry(row, reasons) for row in rows}
     series = list(dict.fromkeys(row.series for row in rows))
     label_width = max(max(len(s.workload), len(f"  {s.size} {s.variant}")) for s in series)
-    entry_width = max(*(len(c) for c in columns), *(e.cell_len for e in entries.values()))
+    entry_width = max(*(len(c) for c in columns), *(cell_len(e.text) for e in entries.values()))
     # Longer texts are folded: nothing is beside the terminal.
     label_width = min(label_width, max(_LEAST_LABEL, width - entry_width - 4))
+    entry_width = min(entry_width, width - label_width - 4)
     fitting = max(1, (width - label_width - 2) // (entry_width + 2))
+    lines: list[list[Segment]] = []
     for start in range(0, len(columns), fitting):
         shown = columns[start : start + fitting]
-        table = Columns("workload", *shown)
-        table.columns[0].width = label_width
-        for workload, of_workload in groupby(series, key=lambda one: one.workload):
-            table.add_row(Text(workload, "bold"))
-            for one in of_workload:
-                # A long name is above the results, not beside them.
-                *above, label = chop_cells(f"  {one.size} {one.variant}", label_width)
-                for part in above:
-                    table.add_row(part)
-                table.add_row(label, *(entries.get((one, cell), "") for cell in shown))
-        yield table
-        yield ""
+        head = [Segment("workload"), *map(Segment, shown)]
+        rule = Segment("─" * (label_width + len(shown) * (entry_width + 2)))
+        lines += [*_folded(head, label_width, entry_width), [rule]]
+        workload = None
+        for one in series:
+            if one.workload != workload:
+                workload = one.workload
+                bold = Style.parse("bold")
+                lines += [[Segment(text, bold)] for text in chop_cells(workload, width)]
+            found = (entries.get((one, cell), _NOTHING) for cell in shown)
+            label = Segment(f"  {one.size} {one.variant}")
+            lines += _folded([label, *found], label_width, entry_width)
+        lines.append([])
+    # Their widths are known: a table or a text would measure and wrap every line again.
+    return Segments(segment for line in lines for segment in (*line, Segment.line()))
 
 
-def _entry(row: Row, reasons: dict[str, int]) -> Text:
-    style = STYLES[row.status]
+_NOTHING: Final = Segment("")
+
+
+def _folded(
+    parts: Sequence[Segment], label_width: int, entry_width: int
+) -> Iterator[list[Segment]]:
+    """Yield the lines of a row: those of its label, then, beside the last, those of its entries."""
+    widths = (label_width, *[entry_width] * (len(parts) - 1))
+    folded = [
+        [part]
+        if cell_len(part.text) <= width
+        else [Segment(text, part.style) for text in chop_cells(part.text, width)]
+        for width, part in zip(widths, parts, strict=True)
+    ]
+    *above, label = folded[0]
+    yield from ([part] for part in above)
+    for line in zip_longest([label], *folded[1:], fillvalue=_NOTHING):
+        yield [
+            piece
+            for width, part in zip(widths, line, strict=True)
+            for piece in (part, Segment(" " * (width - cell_len(part.text) + 2)))
+        ]
+
+
+def _entry(row: Row, reasons: dict[str, int]) -> Segment:
+    style = Style.parse(STYLES[row.status])
     if row.status == "not_run":
-        return Text("not run", style)
+        return Segment("not run", style)
     if row.speedup is not None:
         word = f" {STATUS_WORDS[row.status]}" if row.status in ("slow", "noisy") else ""
         interval = f"[{row.speedup_low:.2f}, {row.speedup_high:.2f}]"
-        return Text(f"{row.speedup:.2f}x {interval}{word}{_mark(row)}", style)
+        return Segment(f"{row.speedup:.2f}x {interval}{word}{_mark(row)}", style)
     if row.failure_class is None:
-        return Text(f"{NOT_TIMED}{_mark(row)}", style)
+        return Segment(f"{NOT_TIMED}{_mark(row)}", style)
     reason = f"{row.failure_class}: {row.exception}{': ' if row.exception else ''}"
     reason += short_message(row.message)
     if row.expectation is not None:
         reason += f"\nexpected: {row.expectation.why}"
     number = reasons.setdefault(reason, len(reasons) + 1)
-    return Text(f"{row.failure_class} ({number}){_mark(row)}", style)
+    return Segment(f"{row.failure_class} ({number}){_mark(row)}", style)
 
 
 def _mark(row: Row) -> str:
