@@ -11,7 +11,7 @@ from studies.house import measure, rows, words
 ROOT: Final = Path(__file__).parents[2]
 # What `python -m studies.house` printed last. Lower a limit with the work that lowers its number.
 LIMITS: Final = {
-    "lines of code of the tool": 38_116,
+    "lines of code of the tool": 38_180,
     "commands": 25,
     "declarations of options": 56,
     "largest room of the tracker, in percent": 5.6,
@@ -19,8 +19,8 @@ LIMITS: Final = {
     "lines of the longest class": 271,
     "functions over 50 lines, in percent": 0.91,
     "rows of the glossary": 35,
-    "words of README": 484,
-    "words of the documents": 34_901,
+    "words of README": 500,
+    "words of the documents": 34_960,
 }
 
 
