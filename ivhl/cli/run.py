@@ -36,7 +36,7 @@ _SHOWN_LINES: Final = 8
 _LONGEST: Final = 90  # characters of an outcome in a sentence
 _NARROWEST: Final = 20
 _BESIDE: Final = 60  # columns of what stands beside an outcome
-_STATUS: Final = re.compile("[0-9]{1,3}")
+_STATUS: Final = re.compile(r"[0-9]{1,2}|1[0-9]{2}|2[0-4][0-9]|25[0-5]")
 _COUNTS: Final = ("graphs", "breaks", "recompiles", "s")
 _TIERS: Final[dict[str, Tier]] = {"default": "default", "all": "extended", "next": "next"}
 

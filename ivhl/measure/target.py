@@ -720,7 +720,10 @@ def _judged(job: Job, journal: Journal) -> tuple[Any, ...]:
 
     Code that has no float64 form, or rounds to 16 bits in it, is judged by eager code itself.
     """
-    if not _rounds_to_16_bits():
+    journal.enter("eager")  # this calls it for the first time
+    narrow = _rounds_to_16_bits()
+    journal.enter("import")
+    if not narrow:
         try:
             return _arms(job, journal, "float64")
         except Exception:

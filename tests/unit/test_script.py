@@ -252,6 +252,7 @@ def test_what_is_expected_decides_in_place_of_the_texts(monkeypatch: pytest.Monk
     assert runs.boundaries() == []
     assert not any(map(runs.is_unexpected, CELLS))
     assert expected_of(["SIGINT"]) == Wanted(ending="SIGINT")
+    assert expected_of(["255", "256", "-1"]) == Wanted(ending="exit 255", lines=("256", "-1"))
     with pytest.raises(SpecError, match="two exit statuses"):
         expected_of(["0", "1"])
     with pytest.raises(SpecError, match="must not be empty"):

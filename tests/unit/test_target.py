@@ -178,6 +178,11 @@ class ByName(torch.nn.Module):
         return x * other * scale
 
 
+def exits(x):
+    import os
+    os._exit(3)
+
+
 def two_kernels(x):
     return (x.sin() @ x).cos()
 
@@ -666,6 +671,16 @@ def test_kernels_of_a_trial_are_compiled_side_by_side(
     found = tried(Target("targets_of_test", "two_kernels", ("4,4",)), tmp_path)
     assert found["accuracy"][0]["passed"]
     assert "began\nbegan\n" in log.read_text()
+
+
+def test_code_that_exits_in_its_call_is_no_fault_of_its_import(
+    use: Any,  # noqa: ANN401
+    tmp_path: Path,
+) -> None:
+    use("exits", "4")
+    failure = tried(Target("targets_of_test", "exits", ("4",)), tmp_path)["failure"]
+    assert failure["phase"] == "eager"
+    assert "exited with status 3 in phase eager" in failure["message"]
 
 
 def test_a_trial_reads_no_modules_of_the_current_folder_and_leaves_nothing(
