@@ -108,7 +108,7 @@ def rows(said: tuple[Path, str]) -> dict[str, Any]:
     """Return the rows of ``ivhl compat`` by workload."""
     # From a folder below, where ivhl's own benchmarks come first if it is an editable install.
     told = run(sys.executable, "-m", "ivhl", "compat", "--json", cwd=said[0] / "softplus")
-    return {row["workload"]: row for row in json.loads(told[told.index('{"schema"') :])["rows"]}
+    return {row["workload"]: row for row in json.loads(told[told.index("{\n") :])["rows"]}
 
 
 def test_code_that_the_old_commit_has_is_measured(rows: dict[str, Any]) -> None:
