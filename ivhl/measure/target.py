@@ -171,16 +171,30 @@ def named() -> Any:  # noqa: ANN401  (a function or a class)
 
 @cache
 def _module() -> Any:  # noqa: ANN401  (a module)
-    """Import the target's module; a file of the user gets no ``__pycache__`` beside it."""
+    """Import the target's module; a file of the user gets no ``__pycache__`` beside it.
+
+    Raises:
+        TargetError: If Python has imported another module of the name of the user's file.
+    """
     import torch  # noqa: F401, PLC0415  (its own bytecode is written)
 
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if folder:
+        sys.path.insert(0, folder)
     top = importlib.util.find_spec(target().module.partition(".")[0])
     usual = sys.dont_write_bytecode
     sys.dont_write_bytecode = "site-packages" not in str(top and top.origin)
     try:
-        return importlib.import_module(target().module)
+        module = importlib.import_module(target().module)
     finally:
         sys.dont_write_bytecode = usual
+    own = Path(folder or "", f"{target().module}.py")
+    if folder and own.is_file() and own != Path(getattr(module, "__file__", None) or ""):
+        raise TargetError(
+            f"{own.name}: Python has imported {module.__name__} of its own in its place: rename the "
+            f"file, e.g. to my_{own.name}"
+        )
+    return module
 
 
 def make() -> Any:  # noqa: ANN401  (a function or a model)
@@ -675,8 +689,6 @@ def main(argv: Sequence[str]) -> NoReturn:
     adopt_orphans()
     journal = Journal(Path(job.journal))
     journal.enter("import")
-    if folder := os.environ.get(FOLDER_VARIABLE):
-        sys.path.insert(0, folder)
     try:
         guess = guess_of()
         journal.note(inputs=str(guess), inputs_from=guess.source)

@@ -73,11 +73,6 @@ def read_target(
             raise SpecError(
                 f"{module}: must be a Python file", hint="name one, e.g. model.py:forward"
             )
-        if path.stem in {*sys.stdlib_module_names, "ivhl", "torch"}:
-            raise SpecError(
-                f"{module}: has the name of a module that is imported in its place",
-                hint=f"rename the file, e.g. to my_{path.name}",
-            )
         folder, module = path.resolve().parent, path.stem
     elif beside is None and (
         Path(module.partition(".")[0]).is_dir() or Path(f"{module}.py").is_file()

@@ -36,6 +36,7 @@ from ivhl.measure.target import (  # noqa: E402
     source_of,
 )
 from ivhl.measure.target_spec import (  # noqa: E402
+    FOLDER_VARIABLE,
     VARIABLE,
     Target,
     TargetError,
@@ -43,7 +44,7 @@ from ivhl.measure.target_spec import (  # noqa: E402
     parse_input,
 )
 from ivhl.observatory.observing import EFFORT  # noqa: E402
-from ivhl.script.trying import TargetTried, Trials, read_target  # noqa: E402
+from ivhl.script.trying import TargetTried, Trials  # noqa: E402
 from ivhl.workload import load_workloads  # noqa: E402
 from tests.builders.fleet import make_fleet_project  # noqa: E402
 
@@ -705,13 +706,23 @@ def test_a_trial_reads_no_modules_of_the_current_folder_and_leaves_nothing(
 
 
 def test_a_file_with_the_name_of_an_imported_module_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    use: Any,  # noqa: ANN401
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "json.py").write_text("def f(x):\n    return x\n")
-    with pytest.raises(SpecError, match=r"json.py: has the name of a module") as caught:
-        read_target("json.py:f", (), step=False)
-    assert caught.value.hint == "rename the file, e.g. to my_json.py"
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("json", "torch", "own_name"):
+        (tmp_path / f"{name}.py").write_text("def f(x):\n    return x\n")
+    for name in ("json", "torch"):
+        use("f", "4", module=name)
+        with pytest.raises(TargetError, match=rf"{name}.py: .*rename the file.* my_{name}.py"):
+            target_module._module()
+    use("f", "4", module="own_name")
+    assert target_module._module().f(1) == 1
+
+
+def test_a_file_without_the_name_of_a_function_is_refused() -> None:
     refused = CliRunner().invoke(app, ["try", "model.py"]).exception
     assert isinstance(refused, SpecError)
     assert str(refused) == "model.py: names no function"
