@@ -523,6 +523,19 @@ def test_runs_and_environments_are_listed() -> None:
     }  # fmt: skip
 
 
+def test_a_run_shows_two_environments_of_one_release_apart() -> None:
+    record = make_record(workload="ops.a")
+    other = make_record(workload="ops.b")
+    other = replace(other, cell=replace(other.cell, id="existing-1", lock_sha256=None))
+    source = source_of(record, other)
+    (line,) = run_lines(source)
+    shown = run_view(source, line).cells
+    assert {(one.cell, one.counts) for one in shown} == {
+        (record.cell.id, "1 measured"),
+        ("existing-1", "1 measured"),
+    }
+
+
 def test_different_cases_have_different_file_names() -> None:
     assert slug("a", "b c") != slug("a", "b-c")
     assert slug("a/b", "c") != slug("a", "b/c")

@@ -101,7 +101,7 @@ def run_lines(source: Source) -> tuple[RunLine, ...]:
 def run_view(source: Source, line: RunLine) -> RunView:
     """Return the page of a run."""
     records = source.history.read(line.entries)
-    cells = grouped_by(records, lambda record: (record.cell.python, record.cell.torch))
+    cells = grouped_by(records, lambda one: (one.cell.python, one.cell.torch, one.cell.id))
     machine = max(records, key=lambda record: record.recorded_at).machine
     return RunView(
         line=line,
