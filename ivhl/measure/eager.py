@@ -13,7 +13,9 @@ from ivhl.measure.failures import CaseError
 from ivhl.measure.state import RANDOM_STATES, Unchanged, changes, differing, snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
 
     from ivhl.measure.anchors import Anchor, Anchors
     from ivhl.measure.data import Data
@@ -96,7 +98,13 @@ def run_eager(
         places.append([(t, t.data_ptr()) for t in outputs.tensors.values()])
         data.eager_types |= set(outputs.types.values())
         data.refuse_changed_eager_inputs(number)
-        anchors.append(judge.anchor_of(outputs, data.draws[number], references[number]))
+        first = [tensor.clone() for tensor in outputs.tensors.values()]
+        try:
+            anchors.append(judge.anchor_of(outputs, data.draws[number], references[number]))
+        except CaseError as error:
+            data.use(number)
+            hint = "" if subject.draws_random_numbers else _hint(setup, first, call)
+            raise CaseError(error.failure_class, f"{error}{hint}") from None
         subject.note_eager(outputs)
     if not subject.draws_random_numbers:
         for anchor in anchors:
@@ -110,6 +118,18 @@ def run_eager(
     reuses_memory = share_memory(*places[:2]) if len(places) > 1 else True
     note_accuracy(setup, anchors[0].errors)
     return EagerArm(call=call, anchors=anchors, allowed=allowed, reuses_memory=reuses_memory)
+
+
+def _hint(setup: Setup, first: Sequence[Tensor], call: Callable[[], Any]) -> str:
+    """Return why eager differs from its reference, if its next call differs from the first."""
+    again = leaves_in(call()).tensors.values()
+    pairs = zip(first, again, strict=False)
+    if all(setup.torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs):
+        return ""
+    return (
+        "; eager's next call on the same inputs has another result: the code keeps what a call "
+        "changes (a counter, a cache): take that from the inputs, or set it in each call"
+    )
 
 
 def refuse_eager_that_changes(

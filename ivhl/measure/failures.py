@@ -38,6 +38,8 @@ SUPPORT_GATE = re.compile(
 OUT_OF_MEMORY = re.compile(
     r"not enough memory: you tried to allocate|out of memory|can't allocate memory"
 )
+# A full disk, in Python's words and in g++'s, and a g++ without its parts: PyTorch is not at fault.
+BROKEN_HERE = re.compile(r"No space left on device|Disk quota exceeded|cannot execute .?cc1plus")
 # ATen's message for an operation that lacks a precision, e.g. "addmm" on the CPU before 2.2.
 MISSING_KERNEL = re.compile(r"not (?:yet )?implemented for '(?:Half|BFloat16)'")
 # Exception type names, without module, of all releases from 2.2.2 to 2.15.0.
@@ -52,13 +54,14 @@ BY_TYPE: dict[str, FailureClass] = {
     "LoweringException": "backend_compile",
     "CppCompileError": "backend_compile",
     "CUDACompileError": "backend_compile",
-    "InvalidCxxCompiler": "backend_compile",
     "TritonMissing": "backend_compile",
     "OutOfMemoryError": "out_of_memory",
     "MemoryError": "out_of_memory",
 }
-# ``file:line:column: error: text`` of g++ and clang.
-COMPILER_ERROR = re.compile(r"^\S+:\d+:\d+: (?:fatal )?error: (?P<text>.+)$", re.MULTILINE)
+# ``file:line:column: error: text`` of g++ and clang, or ``program: fatal error: text``.
+COMPILER_ERROR = re.compile(r"^\S+: (?:fatal )?error: (?P<text>.+)$", re.MULTILINE)
+# What Inductor writes for itself: two letters of a hash, and the hash.
+_GENERATED = re.compile(r"[a-z2-7]{2}/c[a-z2-7]{40,}\.py")
 # A frame as Python prints it.
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+)', re.MULTILINE)
 # How the warning begins that stands for the class ``recompile_limit`` where there is a speedup.
@@ -113,8 +116,9 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 def classify(error: BaseException, phase: Phase) -> FailureClass:
     """Return the class of an exception raised in a phase.
 
-    A support gate, a missing precision or engine, and missing memory have the same class in every
-    phase. Other errors count against the compiler only in the phases that run compiled code.
+    A support gate, a missing precision or engine, and missing memory, disk space or C++ compilers
+    have the same class in every phase. Other errors count against the compiler only in the phases
+    that run compiled code.
     """
     errors = list(chain(error))
     names = [kind.__name__ for e in errors for kind in type(e).__mro__]
@@ -125,12 +129,11 @@ def classify(error: BaseException, phase: Phase) -> FailureClass:
         return "unsupported"
     if OUT_OF_MEMORY.search(texts) or {"OutOfMemoryError", "MemoryError"} & set(names):
         return "out_of_memory"
+    if "InvalidCxxCompiler" in names or BROKEN_HERE.search(texts):
+        return "environment"
     if phase in BY_PHASE:
         return BY_PHASE[phase]
-    for name in names:
-        if name in BY_TYPE:
-            return BY_TYPE[name]
-    return "compile"
+    return next((BY_TYPE[name] for name in names if name in BY_TYPE), "compile")
 
 
 def lacks(error: BaseException, is_theirs: Callable[[str], bool], benchmarks: Path) -> bool:
@@ -220,7 +223,7 @@ def headline(message: str) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Return ``file:line`` of the innermost frame outside torch, Python and the harness, or ``""``.
+    """Return ``file:line`` of the innermost frame of a project or a library, or ``""``.
 
     Only the last two parts of the path, because records are published.
     """
@@ -234,8 +237,9 @@ def place_of(error: BaseException) -> str:
         parts = Path(file).parts
         # The standard library is beside site-packages: no place in anybody's project.
         python = file.startswith((_STANDARD, "<frozen")) and not _INSTALLED & {*parts}
-        if not (is_of_torch(parts) or is_of_harness(file) or python) and line:
-            return f"{'/'.join(parts[-2:])}:{line}"
+        generated = _GENERATED.fullmatch(place := "/".join(parts[-2:]))
+        if not (is_of_torch(parts) or is_of_harness(file) or python or generated) and line:
+            return f"{place}:{line}"
     return ""
 
 

@@ -20,7 +20,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 FailureClass = Literal[
     "support_gate",  # Dynamo or torch.compile refuses to run on this Python
     "unavailable",  # no distribution of this PyTorch for this Python
-    "environment",  # the cell could not be created from its lock
+    "environment",  # no cell from its lock, a full disk, or no C++ compiler
     "build",  # the project at this commit could not be built or installed
     "absent",  # this commit lacks the code that the benchmark measures
     "import",  # torch or the workload's module does not import

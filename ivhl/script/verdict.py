@@ -43,6 +43,8 @@ def first_line(tried: TargetTried) -> str:
             message = message.partition(";")[0]
             is_package = "." not in message  # and no module of one that is there
             message += "; --with PACKAGE (of a row: `with`) installs it" * is_package
+        if failure["failure_class"] == "environment":
+            message += "; the machine is at fault, not PyTorch: see `ivhl doctor`"
         number_of_break = dynamo_id(failure["message"])
         where = failure.get("where") or "<"
         where = "" if where.startswith("<") else f" at {where}"

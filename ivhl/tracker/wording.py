@@ -56,7 +56,7 @@ STATUS_MEANINGS: dict[Status, str] = {
 CLASS_MEANINGS: dict[FailureClass, str] = {
     "support_gate": "torch.compile refuses to run on this Python",
     "unavailable": "no distribution of this PyTorch exists for this Python",
-    "environment": "the environment could not be created from its lock",
+    "environment": "no cell could be made, its disk is full, or it has no C++ compiler",
     "build": "the project at this commit could not be built or installed",
     "absent": "this commit lacks the code that the workload measures",
     "import": "importing torch or the workload failed",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from itertools import count
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -145,6 +146,26 @@ def test_a_cache_in_front_of_the_model_is_detected(
     monkeypatch.setattr(literal, "energy_forces", cached)
     with pytest.raises(CaseError, match="does not agree with the reference"):
         measure("mlff.energy_forces", "fp16-eager", tmp_path)
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["counts", "wrong"])
+def test_eager_code_that_counts_its_calls_is_told_from_wrong_code(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    keeps: bool,  # noqa: FBT001
+) -> None:
+    evaluate, calls = literal.energy_forces, count(1)
+
+    def off(*inputs: Any) -> Any:  # noqa: ANN401  (tensors)
+        factor = 1 + next(calls) if keeps else 2
+        return tuple(factor * output for output in evaluate(*inputs))
+
+    monkeypatch.setattr(literal, "energy_forces", off)
+    with pytest.raises(CaseError, match="does not agree with the reference") as caught:
+        measure("mlff.energy_forces", "fp16-eager", tmp_path)
+    assert (
+        "eager's next call on the same inputs has another result" in str(caught.value)
+    ) is keeps
 
 
 def test_engines_without_dynamo_have_no_count_of_graphs(tmp_path: Path) -> None:

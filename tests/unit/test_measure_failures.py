@@ -77,6 +77,34 @@ def test_a_subclass_has_the_class_of_its_parent() -> None:
 
 @pytest.mark.parametrize("phase", ["eager", "compile", "timing"])
 @pytest.mark.parametrize(
+    "text",
+    [
+        # OSError of Python; g++ with a full TMPDIR; g++ without Debian's cpp or cc1plus
+        "[Errno 28] No space left on device: '/x/y.cpp'",
+        "/x/y.cpp:900: fatal error: error writing to /tmp/ccV.s: No space left on device",
+        "g++: fatal error: cannot execute 'cc1plus': execvp: No such file or directory",
+    ],
+)
+def test_a_machine_without_room_or_compiler_is_not_at_the_fault_of_pytorch(
+    text: str, phase: Phase
+) -> None:
+    inner = type("CppCompileError", (RuntimeError,), {})(text)
+    outer = type("BackendCompilerFailed", (RuntimeError,), {})(f"backend failed:\n{text}")
+    outer.__cause__ = inner
+    assert classify(outer, phase) == "environment"
+
+
+def test_no_compiler_is_an_environment_however_it_is_wrapped() -> None:
+    outer = type("BackendCompilerFailed", (RuntimeError,), {})("backend='inductor' raised")
+    outer.__cause__ = type("InvalidCxxCompiler", (RuntimeError,), {})("No working C++ compiler")
+    assert classify(outer, "compile") == "environment"
+    assert classify(type("CppCompileError", (RuntimeError,), {})("x:1:1: error"), "compile") == (
+        "backend_compile"
+    )
+
+
+@pytest.mark.parametrize("phase", ["eager", "compile", "timing"])
+@pytest.mark.parametrize(
     "error",
     [
         RuntimeError("\"addmm_impl_cpu_\" not implemented for 'Half'"),
@@ -304,6 +332,10 @@ def test_the_error_of_a_cpp_compiler_is_in_the_first_line_behind_its_warnings() 
             f"{first.rstrip(':')}: 'blendv' is not a member of 'Vectorized'"
         )
         assert len(shown) == 2000
+    full = "<built-in>: fatal error: when writing output to h.i: No space left on device"
+    assert message_of(RuntimeError(f"C++ compile error\n\n{full}\n")).startswith(
+        "C++ compile error: when writing output to h.i: No space left on device\n"
+    )
     known = "main.cpp:1:2: error: no\nmain.cpp:3:4: error: other"
     assert message_of(RuntimeError(known)) == known
 
@@ -356,6 +388,12 @@ def test_an_error_outside_of_torch_has_no_frame_in_it() -> None:
     assert frame_of(raised("1 / 0", "/home/a/torch/x.py")) == ""
     call = raised("f()", LIBRARY, f=lambda: raised_in(PLACE))
     assert frame_of(call) == "torch/_inductor/lowering.py:<module>"
+
+
+def test_code_that_inductor_wrote_is_no_place_of_a_project() -> None:
+    generated = f"/cache/2i/c{'2i4jyyfryeqybkttvxirtqwudtdguxambfjvvexphylvvjzp2jj'}.py"
+    assert place_of(raised("1 / 0", generated)).startswith("unit/test_measure_failures.py:")
+    assert place_of(raised("1 / 0", "/src/2i/cone.py")) == "2i/cone.py:1"
 
 
 def raised_in(file: str) -> None:
