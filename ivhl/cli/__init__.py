@@ -46,7 +46,6 @@ _PANELS = {
         "attribute": "Say whether Python, PyTorch, flags or the commit is the cause.",
         "blame": "Find the compiler stage and setting behind a failure or slowness.",
         "repeat": "Build the environment of a record, run its case, and compare both.",
-        "annotate": "Note what is known about a change, for `ivhl regressions`. Commit the file.",
     },
     "Maintain": {
         "gate": "Fail if a case newly fails, breaks more graphs, or is slower than at the base.",

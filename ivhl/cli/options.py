@@ -190,9 +190,6 @@ Network = Annotated[bool, typer.Option("--network", help="Let it use the network
 Along = Annotated[
     list[str] | None, typer.Option("--along", help="Only along this: commit, torch or python.")
 ]
-Until = Annotated[
-    str, typer.Option("--until", help="Release or Python from which it no longer holds.")
-]
 Stale = Annotated[
     bool, typer.Option("--stale", help="Only cells with a case that lacks a final record.")
 ]

@@ -20,12 +20,13 @@ from ivhl.asv.publish import publish
 from ivhl.records.bounds import Text
 from ivhl.records.files import append_record, record_file
 from ivhl.records.text import visible
-from ivhl.tracker.changes.annotations import Annotation, annotate
+from ivhl.tracker.changes.annotations import Annotation
 from ivhl.tracker.changes.confirmations import Confirmation, keep_confirmations
 from ivhl.tracker.store.kept import Provenance, digest_of, keep_provenance
 from ivhl.tracker.support import upstream
 from ivhl.tracker.support.upstream import Issue
 from studies.stored import load_records
+from tests.builders.history import annotate
 from tests.builders.project import BENCHMARK, make_project
 from tests.builders.records import UNSEEN
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from ivhl.records.record import Arm, CompileFacts, Counted
+from ivhl.tracker.changes.annotations import NAME, Annotation
 from tests.builders.records import make_failure, make_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from ivhl.records.record import RunRecord
 
@@ -45,6 +48,12 @@ _BREAK = CompileFacts(
         ),
     ),
 )
+
+
+def annotate(results: Path, annotation: Annotation) -> None:
+    """Add an annotation, as a person does."""
+    with (results / NAME).open("a") as file:
+        file.write(f"{json.dumps(asdict(annotation))}\n")
 
 
 def history(commits: Sequence[str]) -> Iterator[RunRecord]:

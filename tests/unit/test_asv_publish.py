@@ -22,9 +22,10 @@ from ivhl.asv.publish import _failed, publish
 from ivhl.errors import ResultsError, explained
 from ivhl.pages.build import MADE_FROM
 from ivhl.records.files import append_record, record_file
-from ivhl.tracker.changes.annotations import Annotation, annotate
+from ivhl.tracker.changes.annotations import Annotation
 from ivhl.tracker.views.facts import fact_groups
 from studies.stored import load_records
+from tests.builders.history import annotate
 from tests.builders.project import git, make_commits, make_project, write_asv_results
 from tests.builders.records import interval, make_failure, make_record
 

@@ -21,9 +21,10 @@ from typer.testing import CliRunner
 
 from ivhl.asv.publish import publish
 from ivhl.cli import app
-from ivhl.errors import ResultsError, SpecError
+from ivhl.errors import ResultsError
 from ivhl.fleet.bring import Imported, import_records
 from ivhl.fleet.check import _repeats
+from ivhl.init.check import check_project
 from ivhl.instrument import INSTRUMENT
 from ivhl.measure.effort import Effort
 from ivhl.measure.run import repeat_command
@@ -33,9 +34,10 @@ from ivhl.records.answers import cold_seconds, newest_keys, newest_of_other_comm
 from ivhl.records.files import append_record, record_file
 from ivhl.records.lines import LARGEST
 from ivhl.records.record import to_json
-from ivhl.tracker.changes.annotations import Annotation, annotate, load_annotations
+from ivhl.tracker.changes.annotations import load_annotations
 from ivhl.tracker.changes.regressions import find_changes
 from ivhl.tracker.store.index import Index, open_index
+from ivhl.tracker.store.kept import keep_lines
 from ivhl.tracker.store.records import newest_by
 from ivhl.tracker.views import broken, case
 from ivhl.tracker.views.broken import without_broken
@@ -598,6 +600,7 @@ def test_a_line_that_is_no_annotation_is_named_and_the_site_does_without(
     (root / "results" / "annotations.jsonl").write_bytes(b"\n" + line + b"\n")
     with pytest.raises(ResultsError, match=r"annotations\.jsonl:2: no annotation"):
         load_annotations(root / "results")
+    assert any("annotations.jsonl:2" in text for text in check_project(root).problems)
     done = publish(root, root / "site", asv=False)
     assert any("no annotation" in problem for problem in done.problems)
 
@@ -633,24 +636,17 @@ def test_words_that_cannot_be_read_are_named_and_the_site_does_without(
 
 
 def test_a_line_that_a_full_disk_cut_off_is_taken_back(tmp_path: Path) -> None:
-    annotate(tmp_path, Annotation(place="2.6.0", cases="*", text="good", at="now"))
-    path = tmp_path / "annotations.jsonl"
+    path = tmp_path / "lines.jsonl"
+    keep_lines(path, [{"text": "good"}])
     before = path.read_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, hard))
     try:
         with pytest.raises(ResultsError, match="cannot be written"):
-            annotate(tmp_path, Annotation(place="2.6.0", cases="*", text="x" * 500, at="now"))
+            keep_lines(path, [{"text": "x" * 500}])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert path.read_bytes() == before
-    assert len(load_annotations(tmp_path)) == 1
-
-
-def test_an_annotation_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="must be text"):
-        annotate(tmp_path, Annotation(place="2.6.0", cases="*", text="\udcff", at="now"))
-    assert load_annotations(tmp_path) == ()
 
 
 def test_runs_that_repeat_to_the_last_digit_stop_no_view(root: Path) -> None:

@@ -38,7 +38,6 @@ from ivhl.measure.alone import only_run_here
 from ivhl.records import files
 from ivhl.records.files import UNFINISHED, record_file, write_whole
 from ivhl.syntax import read_texts
-from ivhl.tracker.changes.annotations import Annotation, annotate
 from tests.builders.adopting import PACKAGE, PYPROJECT, TODAY, init, project, resolver  # noqa: F401  (a fixture)
 from tests.builders.fleet import tree
 from tests.builders.project import git
@@ -129,13 +128,7 @@ def test_an_unfinished_file_that_is_a_link_is_replaced(root: Path, outside: Path
     assert not list(root.glob(f"{UNFINISHED}*"))
 
 
-def _annotate(root: Path) -> None:
-    words = dict.fromkeys(Annotation.__dataclass_fields__, "x")
-    annotate(root / "results", Annotation(**words))
-
-
 WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "annotate": ("results/annotations.jsonl", _annotate),
     "a record": (
         "results/box",
         lambda root: record_file(root / "results", "box", "0" * 40, "py3.12-torch2.5.1"),

@@ -249,7 +249,6 @@ def test_an_unreadable_record_is_a_warning(root: Path) -> None:
         ("regressions", 50),
         ("gate --base HEAD~1 --allow-missing", 50),
         ("compare 3.12 3.13", 50),
-        ("annotate 2.6.0 known", 50),
         ("check expectations", 50),
         ("results", 120),
     ],

@@ -9,7 +9,7 @@ import pytest
 
 from ivhl.asv.publish import publish
 from ivhl.errors import ResultsError
-from ivhl.tracker.changes.annotations import Annotation, annotate
+from ivhl.tracker.changes.annotations import Annotation
 from ivhl.tracker.changes.confirmations import (
     NAME,
     Confirmation,
@@ -21,7 +21,7 @@ from ivhl.tracker.views.incidents import ChangeView, regressions_view
 from ivhl.tracker.views.project import State
 from ivhl.tracker.views.source import Source
 from tests.builders.fleet import make_fleet_project
-from tests.builders.history import history
+from tests.builders.history import annotate, history
 
 if TYPE_CHECKING:
     from pathlib import Path

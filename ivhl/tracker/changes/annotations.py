@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from ivhl.errors import SpecError
-from ivhl.tracker.store.kept import keep_lines, load_lines
+from ivhl.tracker.store.kept import load_lines
 from ivhl.tracker.support.compat import release_key
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class Annotation:
             that was not run stands for the next one that was.
         cases: Pattern of cases, ``WORKLOAD/SIZE/VARIANT`` with ``*`` and ``?``.
         text: The word.
-        at: When it was said, UTC.
+        at: When it was said.
         until: Release or Python from which it no longer holds; empty if it still does. It explains
             no change to that one or a later one.
     """
@@ -39,7 +38,7 @@ class Annotation:
     place: str
     cases: str
     text: str
-    at: str
+    at: str = ""
     until: str = ""
 
     def is_of(self, change: Change | Between) -> bool:
@@ -59,24 +58,7 @@ def load_annotations(results: Path) -> tuple[Annotation, ...]:
     Raises:
         ResultsError: If a line is no annotation; names the line.
     """
-    return load_lines(results / NAME, _annotation, "annotation", "ivhl annotate")
-
-
-def annotate(results: Path, annotation: Annotation) -> None:
-    """Append an annotation.
-
-    Raises:
-        ResultsError: If the file cannot be written.
-        SpecError: If the text cannot be written as UTF-8.
-    """
-    said = {name: value for name, value in asdict(annotation).items() if value}
-    try:
-        keep_lines(results / NAME, [said], in_ascii=False)
-    except UnicodeEncodeError as error:
-        raise SpecError(
-            f"an annotation must be text (got {annotation.text!r} about {annotation.cases!r})",
-            hint="write it in UTF-8",
-        ) from error
+    return load_lines(results / NAME, _annotation, "annotation", "a person (docs/regressions.md)")
 
 
 def note_of(change: Change | Between, annotations: Iterable[Annotation]) -> str:
@@ -88,7 +70,7 @@ def note_of(change: Change | Between, annotations: Iterable[Annotation]) -> str:
 def _annotation(data: Any) -> Annotation:  # noqa: ANN401  (JSON)
     found = Annotation(**data)
     for name, value in asdict(found).items():
-        if not isinstance(value, str) or not (value.strip() or name == "until"):
+        if not isinstance(value, str) or not (value.strip() or name in ("at", "until")):
             raise ValueError(f"{name} must be a text (got {value!r})")
     if len(found.cases) > _LONGEST_PATTERN:
         rule = f"cases must have at most {_LONGEST_PATTERN} characters"

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 Line = TypeVar("Line")
 
 
-def keep_lines(path: Path, values: Iterable[Mapping[str, Any]], *, in_ascii: bool = True) -> None:
-    """Append values to a file, one to a line; texts of people stay readable outside of ASCII.
+def keep_lines(path: Path, values: Iterable[Mapping[str, Any]]) -> None:
+    """Append values to a file, one to a line.
 
     Raises:
         ResultsError: If the file cannot be written.
@@ -34,7 +34,7 @@ def keep_lines(path: Path, values: Iterable[Mapping[str, Any]], *, in_ascii: boo
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         for value in values:
-            append_line(path, json.dumps(value, ensure_ascii=in_ascii))
+            append_line(path, json.dumps(value))
     except OSError as error:
         raise ResultsError(
             f"{path} cannot be written: {error}",
@@ -51,7 +51,7 @@ def load_lines(
         path: The file; it may hold anything.
         parse: Makes a value of JSON; raises ``ValueError`` or ``TypeError`` if it cannot.
         what: What a line is, for the message.
-        writer: The command that writes the lines.
+        writer: The command or person that writes the lines.
 
     Raises:
         ResultsError: If the file cannot be read, or a line is none; names the line.
