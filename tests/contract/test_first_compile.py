@@ -32,6 +32,7 @@ print(torch.allclose(torch.compile(lambda x: x.sin() * 2 + 1)(x), x.sin() * 2 + 
 @pytest.mark.skipif(
     hasattr(codecache, "_precompile_header"), reason="this release precompiles it itself"
 )
+@pytest.mark.full
 def test_kernels_are_compiled_with_the_precompiled_header(tmp_path: Path) -> None:
     compiler = tmp_path / "g++"
     checks = "-Winvalid-pch -Werror=invalid-pch"

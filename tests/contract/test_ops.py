@@ -201,7 +201,10 @@ SWEEPS: dict[str, tuple[Operation, tuple[Any, ...]]] = {
 COMPILED_TWICE = {"normalize"}
 
 
-@pytest.mark.parametrize("name", SWEEPS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.full if name in LONG else []) for name in SWEEPS],
+)
 def test_public_operation_is_compiled_once_for_all_sizes(name: str) -> None:
     call, sizes = SWEEPS[name]
     clear_compile_cache()

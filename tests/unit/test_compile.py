@@ -744,6 +744,7 @@ def test_the_cache_folder_depends_on_environment_and_threads(
     assert len(folders) == 2
 
 
+@pytest.mark.full
 def test_kernels_for_another_number_of_threads_are_not_used(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -796,6 +797,7 @@ print(float(torch.compile(step, backend="aot_eager")(torch.ones(2, 4))))
 """
 
 
+@pytest.mark.full
 def test_a_training_step_compiled_beside_ours_ends(tmp_path: Path) -> None:
     # Its backward pass is compiled within it, where Dynamo would compile our callbacks, too: it
     # waited for its own lock. In a process of its own, since nothing else ends that.

@@ -97,8 +97,14 @@ def fails(x):
 """
 
 
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder for what every first compile needs; the first test that compiles fills it."""
+    return tmp_path_factory.mktemp("inductor")
+
+
 @pytest.fixture
-def cell(tmp_path: Path) -> Path:
+def cell(tmp_path: Path, compiled: Path) -> Path:
     """Return an environment as a cell is, over the packages of this one."""
     folder = tmp_path / "cell"
     venv.create(folder, symlinks=True)
@@ -108,7 +114,7 @@ def cell(tmp_path: Path) -> Path:
     (packages / "broken.py").write_text("import a_package_that_is_not_there\n")
     (folder / MARK).write_text(json.dumps({"added": {"demo": "1.2", "numpy": "2"}}))
     (folder / "ivhl-overlay.txt").write_text("demo==1.2 --hash=sha256:00\n")
-    (folder / "inductor").symlink_to(tmp_path / "inductor")  # of the cell, which is new
+    (folder / "inductor").symlink_to(compiled)
     return folder
 
 

@@ -332,6 +332,7 @@ def test_compiled_is_eager_for_every_size_without_compiling_again() -> None:
     assert not counters["graph_break"]
 
 
+@pytest.mark.full
 def test_compiled_proposals_are_the_eager_ones() -> None:
     lattices = make_some()
     kinds, choices = [0, 1, 2, 0, 1, 2, 2, 0], [3, 0, 4, 0, 0, 1, 10, 7]

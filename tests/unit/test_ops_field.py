@@ -376,6 +376,7 @@ def test_every_form_agrees_for_few_points_and_sources(
         torch.testing.assert_close(psi.to(exact.dtype), exact, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.full
 @needs_dynamo
 def test_compiled_gradient_is_that_of_eager() -> None:
     gradients = []

@@ -176,6 +176,7 @@ def test_gradients_of_a_sequence_are_right(sequence: Form) -> None:
     assert torch.autograd.gradcheck(sequence, leaves)
 
 
+@pytest.mark.full
 def test_compiled_step_is_the_eager_one_with_its_gradients() -> None:
     # The public one is compiled on a GPU only.
     compare_with_gradients(
@@ -189,6 +190,7 @@ def test_one_step_on_a_cpu_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> N
     torch.testing.assert_close(rnn_step_gru(x[0], *rest), gru_step(x[0], *rest))
 
 
+@pytest.mark.full
 def test_compiled_sequence_is_the_eager_one_with_its_gradients() -> None:
     compare_with_gradients(rnn_gru, gru_sequence)
 

@@ -180,6 +180,7 @@ def test_compiled_planes_are_the_layer_at_all_sizes_in_one_graph() -> None:
 
 
 # Dynamo looks at the .grad of everything that it is given.
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 def test_gradient_of_compiled_planes_is_that_of_the_layer() -> None:
     torch._dynamo.reset()

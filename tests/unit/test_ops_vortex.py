@@ -240,6 +240,7 @@ def _dynamo() -> None:
         pytest.skip(str(error))
 
 
+@pytest.mark.full
 @needs_dynamo
 def test_sizes_charges_and_core_radius_need_no_recompile() -> None:
     counters = torch._dynamo.utils.counters

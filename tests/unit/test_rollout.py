@@ -394,6 +394,7 @@ def test_noise_does_not_depend_on_the_default_dtype(usual: torch.dtype) -> None:
     assert torch.equal(found, expected)
 
 
+@pytest.mark.full
 def test_compiled_and_eager_have_the_same_noise_and_another_number_is_not_another_graph() -> None:
     parameters, state = drawn(SMALL, n_realisations=2)
     single, start = {n: v.float() for n, v in parameters.items()}, state.float()

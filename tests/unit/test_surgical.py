@@ -312,6 +312,7 @@ def test_a_plan_compiles_what_it_names_once_for_all_layers(plan: str, calls: lis
     assert sorted(compiler.calls) == sorted(calls)
 
 
+@pytest.mark.full
 def test_compiled_operations_give_the_results_and_gradients_of_eager_code() -> None:
     x = tokens(2, 16, 32).float()
     found = []
