@@ -97,6 +97,8 @@ _OBJECTS: Final = {
     "unavailable page; status: Status; rank graphs recompiles: int | None; graph_breaks: int; "
     "inputs version lock overlay: str | None; failure_class: FailureClass | None; "
     "cpu_s wall_s: float; error compile_s eager_s compiled_s: float | None; signatures: list[str]",
+    "Pair": "torch python",
+    "JudgedDependency": "name word why version asked over_releases",
     # How a script ended; ``group`` is the same number in cells where it ended alike.
     "RunInCell": "cell python torch; group: int | None; outcome: ScriptOutcome",
 }
@@ -109,6 +111,8 @@ _ANSWERS: Final = {
     "results": "records: list[RunRecord]",
     "advice": "machine device python torch text; cell: CellWorth; support_over: int; "
     "compared_with: dict[str, OtherPython]; support: dict[str, list[Span]]",
+    "ready": "place; judged: list[JudgedDependency]; pair newest later: Pair | None; "
+    "holding unknown: list[str]; others: int",
     "doctor": "device; machine: Machine; counts: dict[str, int]; findings: list[Observed]",
     "check": "problems notes: list[str]; expected: list[KnownFailure]; "
     "not_expected: list[UnexpectedCase]",

@@ -25,6 +25,7 @@ _PANELS = {
         "check": "Check every file that ivhl reads: matrix, locks, benchmarks, known failures.",
         "doctor": "Check whether this machine can measure reliably. Read-only.",
         "advise": "Recommend a Python and a PyTorch release, from the records.",
+        "ready": "Say which dependencies of a project compile, and on which release all do.",
     },
     "Measure": {
         "try": "Run cases, or a function or model by its name, in one cell. No record.",

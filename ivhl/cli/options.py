@@ -190,6 +190,10 @@ Network = Annotated[bool, typer.Option("--network", help="Let it use the network
 Along = Annotated[
     list[str] | None, typer.Option("--along", help="Only along this: commit, torch or python.")
 ]
+Records = Annotated[
+    Path | None,
+    typer.Option("--records", help="observatory.json of a site (default: the records that ship)."),
+]
 Stale = Annotated[
     bool, typer.Option("--stale", help="Only cells with a case that lacks a final record.")
 ]

@@ -37,8 +37,8 @@ _Seconds = Annotated[float, Field(ge=0, le=LARGEST, strict=False, allow_inf_nan=
 _Name = Annotated[str, Field(max_length=LONGEST_NAME)]
 _Text = Annotated[str, Field(max_length=LONGEST_MESSAGE)]
 # They are parts of addresses.
-_Python = Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]{1,3}t?$")]
-_Release = Annotated[
+Python = Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]{1,3}t?$")]
+Release = Annotated[
     str, Field(pattern=r"^[0-9]{1,3}(?:\.[0-9]{1,9}){2}(?:(?:a|b|rc|\.dev|\.post)[0-9]{1,9})?$")
 ]
 _Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00$")]
@@ -126,8 +126,8 @@ class Observed(_RecordModel):
     inputs: _Text | None = None
     version: _Name | None = None
     cell: _Name
-    python: _Python
-    torch: _Release
+    python: Python
+    torch: Release
     lock: _Name | None
     overlay: _Name | None = None
     row: _Name

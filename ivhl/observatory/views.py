@@ -67,6 +67,10 @@ _KINDS: Final = {"pinned out": "pinned", "no wheel": "nowheel", "": "unavailable
 _BAD: Final = frozenset(("wrong", "failed", "unsupported"))
 _RIGHT: Final = frozenset(("breaks", "slow", "works"))
 _ABSENT: Final = frozenset(("unavailable", "pinned", "nowheel"))
+# The words, the worst first; of what compiles and is right, and of what is known not to be.
+WORDS: Final = tuple(word for word, _ in VERDICTS.values())
+RIGHT_WORDS: Final = frozenset(VERDICTS[key][0] for key in _RIGHT)
+BAD_WORDS: Final = frozenset(VERDICTS[key][0] for key in _BAD | _ABSENT)
 # What is the same where a later record corrects a verdict.
 _SAME: Final = ("row", "lock", "overlay", "version")
 # A time of a few calls says no less.

@@ -25,6 +25,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "compat": ("compat", "--torch", "2.15.0"),
     "results": ("results", "--workload", "ops.gp_evolve", "--torch", "2.6.0"),
     "advice": ("advise",),
+    "ready": ("ready", "envs/locks/py3.12-torch2.6.0.txt"),
     "doctor": ("doctor",),
     "check": ("check", "expectations"),
     "version-checks": ("version-checks", "tests/unit"),

@@ -1,0 +1,285 @@
+"""On which Python and PyTorch do all dependencies of a project compile, and which hold it back?"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ivhl.errors import ResultsError, SpecError
+from ivhl.matrix.spec import read_plain
+from ivhl.observatory.record import Python, Release  # noqa: TC001  (pydantic reads them)
+from ivhl.observatory.views import (
+    BAD_WORDS,
+    RIGHT_WORDS,
+    SCHEMA,
+    VERDICTS,
+    WORDS,
+    key_of,
+    load_libraries,
+)
+from ivhl.tracker.support.compat import python_key, release_key
+from ivhl.tracker.support.spans import spans, spans_sentence
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ivhl.observatory.dependencies import Dependencies, Dependency
+
+NOT_RUN: Final = VERDICTS["not_run"][0]
+# The checkout that this ivhl is run from.
+SHIPPED: Final = Path(__file__).parents[2]
+_HINT: Final = "--records FILE reads the observatory.json of a site"
+_LARGEST: Final = 256 << 20
+
+
+class Pair(NamedTuple):
+    """A Python with a PyTorch release; a newer release is a newer pair."""
+
+    torch: str
+    python: str
+
+    def __str__(self) -> str:
+        """Return e.g. ``PyTorch 2.15.0 on Python 3.14``."""
+        return f"PyTorch {self.torch} on Python {self.python}"
+
+    @property
+    def age(self) -> tuple[object, ...]:
+        """What orders pairs, the oldest first."""
+        return release_key(self.torch), python_key(self.python)
+
+
+class Verdict(NamedTuple):
+    """What is known of a case of a library with a pair.
+
+    Attributes:
+        case: Case and what was asked of it.
+        word: The word of ``views.VERDICTS``.
+        why: The reason in a line.
+        version: The version tried; empty if none could be installed.
+    """
+
+    case: str
+    word: str
+    why: str
+    version: str
+
+
+class Judged(NamedTuple):
+    """A dependency with a pair.
+
+    Attributes:
+        word: The worst of its cases; ``not run`` if the observatory did not try it with this pair.
+        why: The reason, unless it works.
+        version: The version that was tried; empty if none was.
+        asked: The versions that the project asks for, if the one tried is none of these.
+        over_releases: What it is over all releases on this Python, e.g. ``works 2.4.1 to 2.15.0``.
+    """
+
+    name: str
+    word: str
+    why: str
+    version: str
+    asked: str
+    over_releases: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """The answer for a project.
+
+    Attributes:
+        pair: What it is judged for; ``None`` if no dependency was tried with a pair that it allows.
+        judged: The dependencies that the observatory tries, the worst first.
+        unknown: Names of others that require torch, and of packages that are not from an index.
+        others: Number of the rest: they do not require torch, or the file does not say.
+        newest: The newest pair on which all are known to compile, whatever release is asked for.
+        later: Of the newer pairs, the newest of those on which the fewest do not compile.
+        holding: The names of these.
+    """
+
+    pair: Pair | None
+    judged: tuple[Judged, ...]
+    unknown: tuple[str, ...]
+    others: int
+    newest: Pair | None
+    later: Pair | None
+    holding: tuple[str, ...]
+
+    @property
+    def bad(self) -> tuple[str, ...]:
+        """Names of what is known not to compile with the pair."""
+        return tuple(one.name for one in self.judged if one.word in BAD_WORDS)
+
+
+def readiness(
+    asked: Dependencies,
+    observed: Mapping[str, Mapping[Pair, Sequence[Verdict]]],
+    *,
+    python: str = "",
+    torch: str = "",
+) -> Readiness:
+    """Judge the dependencies of a project.
+
+    Args:
+        asked: The dependencies.
+        observed: What the observatory knows.
+        python: Judge for this Python; if empty, the one with most verdicts of those allowed.
+        torch: Judge for this release; if empty, the newest one allowed.
+    """
+    known = {one.name: observed[one.name] for one in asked.packages if one.name in observed}
+    pairs = {p for verdicts in known.values() for p in verdicts if _allows_python(asked, p)}
+    chosen = [
+        one
+        for one in pairs
+        if (not python or one.python == python)
+        and (one.torch == torch if torch else _allows_torch(asked, one))
+    ]
+    on = Counter(one.python for verdicts in known.values() for one in verdicts)
+    pair = max(chosen, key=lambda p: (release_key(p.torch), on[p.python], p.age), default=None)
+    words = {
+        one: {
+            name: _word(known[name].get(one, ())) for name in known if asked.of(name, one.python)
+        }
+        for one in pairs
+    }
+    compiles = [
+        one for one, found in words.items() if found and RIGHT_WORDS.issuperset(found.values())
+    ]
+    newest = max(compiles, key=lambda one: one.age, default=None)
+    later, holding = _later(words, newest)
+    judged = [] if pair is None else [
+        _judged(name, asked.of(name, pair.python), known[name], pair) for name in words[pair]
+    ]  # fmt: skip
+    rest = [one for one in asked.packages if one.name not in known and one.name != "torch"]
+    needing = {one.name for one in rest if one.needs_torch}
+    return Readiness(
+        pair=pair,
+        judged=tuple(sorted(judged, key=lambda one: (_rank(one.word), one.name))),
+        unknown=(*sorted(needing), *asked.unread),
+        others=len({one.name for one in rest} - needing),
+        newest=newest,
+        later=later,
+        holding=holding,
+    )
+
+
+def _allows_python(asked: Dependencies, pair: Pair) -> bool:
+    """Return whether a project allows the Python, of which any patch will do."""
+    patches = (f"{pair.python}.0", f"{pair.python}.99")
+    return any(asked.pythons.contains(one, prereleases=True) for one in patches)
+
+
+def _allows_torch(asked: Dependencies, pair: Pair) -> bool:
+    """Return whether a project allows the release, or another patch of it: few were tried."""
+    major, minor = pair.torch.split(".")[:2]
+    patches = (pair.torch, *(f"{major}.{minor}.{patch}" for patch in range(10)))
+    torches = asked.of("torch", pair.python)
+    return not torches or any(one.versions.contains(p) for one in torches for p in patches)
+
+
+def _word(verdicts: Sequence[Verdict]) -> str:
+    """Return the worst of the words of the cases of a library with a pair."""
+    return min((one.word for one in verdicts), key=_rank, default=NOT_RUN)
+
+
+def _rank(word: str) -> tuple[bool, int]:
+    """Return what orders words, the worst first."""
+    return word not in BAD_WORDS, WORDS.index(word)
+
+
+def _judged(
+    name: str,
+    asked: Sequence[Dependency],
+    verdicts: Mapping[Pair, Sequence[Verdict]],
+    pair: Pair,
+) -> Judged:
+    here = verdicts.get(pair, ())
+    word = _word(here)
+    worst = next((one for one in here if one.word == word), None)
+    tried = next((one.version for one in here if one.version), "")
+    fits = any(one.versions.contains(tried or "0", prereleases=True) for one in asked)
+    over = {p.torch: _word(found) for p, found in verdicts.items() if p.python == pair.python}
+    return Judged(
+        name=name,
+        word=word,
+        why=""
+        if worst is None or word in RIGHT_WORDS
+        else f"{worst.case}, {worst.why.removeprefix(f'{word} ')}",
+        version=tried,
+        asked="" if not tried or fits else " or ".join(str(one.versions) for one in asked),
+        over_releases=spans_sentence(spans(over)),
+    )
+
+
+def _later(
+    words: Mapping[Pair, Mapping[str, str]], newest: Pair | None
+) -> tuple[Pair | None, tuple[str, ...]]:
+    """Return the pair after the newest good one on which the fewest do not compile, and these."""
+    bad = {
+        pair: tuple(sorted(name for name, word in found.items() if word in BAD_WORDS))
+        for pair, found in words.items()
+        if (newest is None or pair.age > newest.age)
+        and (BAD_WORDS | RIGHT_WORDS).issuperset(found.values())
+    }
+    later = max(bad, key=lambda one: (-len(bad[one]), one.age), default=None)
+    return later, bad.get(later, ()) if later else ()
+
+
+class _Row(BaseModel):
+    """What is read of a row of the site's ``observatory.json``."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    library: str
+    case: str
+    ask: str
+    python: Python
+    torch: Release
+    verdict: Literal[WORDS]  # type: ignore[valid-type]
+    why: str
+    version: str | None
+
+
+class _Rows(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    schema_: Literal[SCHEMA] = Field(alias="schema")
+    rows: tuple[_Row, ...]
+
+
+def read_observatory(path: Path | None) -> dict[str, dict[Pair, list[Verdict]]]:
+    """Return verdicts by library and pair.
+
+    Args:
+        path: The ``observatory.json`` of a site; ``None`` for the records that ship with ivhl.
+
+    Raises:
+        SpecError: If it cannot be read, or is not such a file.
+        ResultsError: If this ivhl was installed without records.
+    """
+    found: dict[str, dict[Pair, list[Verdict]]] = defaultdict(lambda: defaultdict(list))
+    if path is None:
+        libraries, _ = load_libraries(SHIPPED)
+        if libraries is None:
+            raise ResultsError("this ivhl was installed without the observatory", hint=_HINT)
+        for one in libraries.newest:
+            word = VERDICTS[key_of(one)][0]
+            verdict = Verdict(f"{one.case} {one.ask}", word, one.why, one.version or "")
+            found[one.library][Pair(one.torch, one.python)].append(verdict)
+        return found
+    try:
+        rows = _Rows.model_validate_json(read_plain(path, _LARGEST)).rows
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read: {error.strerror}", hint=_HINT) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = "".join(f"{one}: " for one in first["loc"])
+        raise SpecError(f"{path}: {place}{first['msg']}", hint=_HINT) from error
+    for row in rows:
+        verdict = Verdict(f"{row.case} {row.ask}", row.verdict, row.why, row.version or "")
+        found[row.library][Pair(row.torch, row.python)].append(verdict)
+    return found

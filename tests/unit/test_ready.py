@@ -1,0 +1,399 @@
+"""``ivhl ready``: what a project depends on, in each format, and what the records say of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.specifiers import SpecifierSet
+from typer.testing import CliRunner
+
+from ivhl.cli import app
+from ivhl.errors import SpecError, UnknownNameError
+from ivhl.observatory.dependencies import Dependencies, Dependency, installed, read_dependencies
+from ivhl.observatory.ready import Pair, Verdict, readiness
+from ivhl.observatory.views import SCHEMA
+from studies.schemas import SCHEMAS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+UV = """\
+version = 1
+revision = 3
+requires-python = ">=3.12, <3.14"
+
+[[package]]
+name = "app"
+version = "0.1"
+source = { editable = "." }
+dependencies = [{ name = "timm" }]
+
+[[package]]
+name = "timm"
+version = "1.0.9"
+source = { registry = "https://index.example/simple" }
+dependencies = [{ name = "torch" }, { name = "pyyaml" }]
+
+[[package]]
+name = "torch"
+version = "2.9.1+cpu"
+source = { registry = "https://index.example/simple" }
+resolution-markers = ["python_full_version >= '3.13'", "python_full_version < '3.13'"]
+"""
+PYLOCK = """\
+lock-version = "1.0"
+requires-python = ">=3.12,<3.14"
+created-by = "a tool"
+[[packages]]
+name = "timm"
+version = "1.0.9"
+dependencies = [{ name = "torch" }]
+[[packages.wheels]]
+name = "timm-1.0.9-py3-none-any.whl"
+url = "https://index.example/timm-1.0.9-py3-none-any.whl"
+hashes = { sha256 = "00" }
+[[packages]]
+name = "torch"
+version = "2.9.1+cpu"
+marker = "'dev' not in dependency_groups and sys_platform == 'linux'"
+[[packages.wheels]]
+name = "torch-2.9.1+cpu-py3-none-any.whl"
+url = "https://index.example/torch-2.9.1+cpu-py3-none-any.whl"
+hashes = { sha256 = "00" }
+"""
+PROJECT = """\
+[project]
+name = "app"
+requires-python = ">=3.12,<3.14"
+dependencies = ["Timm==1.0.9", "torch==2.9.1", "zuko; python_version < '3'"]
+"""
+REQUIREMENTS = "Timm==1.0.9\ntorch==2.9.1\n"
+
+
+def told(asked: Dependencies, python: str = "3.12") -> dict[str, str]:
+    return {one.name: str(one.versions) for one in asked.packages if one.is_for(python)}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "pythons", "needs_torch"),
+    [
+        ("uv.lock", UV, "<3.14,>=3.12", True),
+        ("pylock.toml", PYLOCK, "<3.14,>=3.12", True),
+        ("pylock.dev.toml", PYLOCK, "<3.14,>=3.12", True),
+        ("pyproject.toml", PROJECT, "<3.14,>=3.12", None),
+        ("requirements-dev.txt", REQUIREMENTS, "", None),
+        ("requirements.in", REQUIREMENTS, "", None),
+    ],
+)
+def test_every_format_says_the_same(
+    tmp_path: Path,
+    name: str,
+    text: str,
+    pythons: str,
+    needs_torch: bool | None,  # noqa: FBT001
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    asked = read_dependencies(path)
+    assert told(asked) == {"timm": "==1.0.9", "torch": "==2.9.1"}
+    assert str(asked.pythons) == pythons
+    assert asked.packages[0].needs_torch is needs_torch
+    if "-" not in name and name.count(".") == 1 and name != "requirements.in":
+        assert told(read_dependencies(tmp_path)) == told(asked)  # the folder
+
+
+def test_a_requirements_file_is_read_as_pip_reads_it(tmp_path: Path) -> None:
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "base.txt").write_text(
+        "-r ../requirements.txt\n--constraint=pins.txt\nkornia\n"
+    )
+    (tmp_path / "requirements.txt").write_text(
+        "\ufeff# a comment\n"
+        "--index-url https://user:secret@index.example/simple\n"
+        "timm[extra] >= 1.0 ; python_version < '3.14'  # why\n"
+        "einops==0.8.2 \\\n    --hash=sha256:00 \\\n    --hash=sha256:11\n"
+        "-r more/base.txt\n"
+        "-e .\n"
+        "./local\n"
+        "https://user:secret@index.example/a.whl\n"
+        "git+https://token@example.com/x.git@main#egg=Spandrel\n"
+        "lpips @ git+https://example.com/lpips.git\n"
+        "e3nn==0.5; sys_platform == 'win32'\n"
+    )
+    asked = read_dependencies(tmp_path / "requirements.txt")
+    assert told(asked) == {
+        "timm": ">=1.0", "einops": "==0.8.2", "kornia": "", "spandrel": "", "lpips": "",
+    }  # fmt: skip
+    assert "timm" not in told(asked, "3.14")
+    assert asked.unread == ["-e .", "./local", "https://index.example/a.whl"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "rule"),
+    [
+        ("requirements.txt", "timm\na b c\n", r"txt:2: must be a requirement \(got 'a b c'\)"),
+        ("requirements.txt", "-r nowhere.txt\n", r"nowhere.txt: cannot be read"),
+        ("requirements.txt", "\xff".encode("latin-1"), "must be UTF-8"),
+        ("pyproject.toml", "[project", "is not valid TOML"),
+        ("pyproject.toml", "[tool.poetry]\nname = 'x'\n", "no list project.dependencies"),
+        ("pyproject.toml", "[project]\ndependencies = [3]\n", "must be a requirement"),
+        ("pyproject.toml", PROJECT.replace(">=3.12,<3.14", "new"), "requires-python: must be as"),
+        ("uv.lock", UV.replace("version = 1", "version = 2", 1), r"version: must be 1.*got '2'"),
+        ("uv.lock", UV.replace('name = "timm"\nv', 'nam = "timm"\nv'), "that uv wrote: KeyError"),
+        ("uv.lock", "version = 1\npackage = 3\n", "no lock that uv wrote: TypeError"),
+        ("pylock.toml", PYLOCK.replace("created-by", "by"), "is no pylock.toml: Missing required"),
+        ("poetry.lock", "", "no file of dependencies that ivhl reads"),
+        ("nowhere.txt", None, "nowhere.txt: cannot be read"),
+        ("nowhere", None, "nowhere: does not exist"),
+        (".", None, "has no file of dependencies, no packages"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named(
+    tmp_path: Path, name: str, text: str | bytes | None, rule: str
+) -> None:
+    if text is not None:
+        (tmp_path / name).write_bytes(text.encode() if isinstance(text, str) else text)
+    with pytest.raises(SpecError, match=rule) as caught:
+        read_dependencies(tmp_path / name)
+    assert caught.value.exit_code == 2
+    assert caught.value.hint
+
+
+def test_an_environment_says_what_is_installed(tmp_path: Path) -> None:
+    packages = tmp_path / "venv" / "lib" / "python3.13" / "site-packages"
+    for name, version, needs in (
+        ("Timm", "1.0.9", ("torch", "pyyaml")),
+        ("plain", "1", ("torch; extra == 'gpu'", "not a requirement !")),
+        ("torch", "2.9.1+cpu", ()),
+    ):
+        (info := packages / f"{name}-{version}.dist-info").mkdir(parents=True)
+        lines = [f"Requires-Dist: {one}" for one in needs]
+        (info / "METADATA").write_text(
+            "\n".join(["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *lines])
+        )
+    (packages / "broken-1.dist-info").mkdir()
+    asked = read_dependencies(tmp_path / "venv")
+    assert told(asked) == {"timm": "==1.0.9", "plain": "==1", "torch": "==2.9.1"}
+    assert {one.name for one in asked.packages if one.needs_torch} == {"timm"}
+    assert str(asked.pythons) == "==3.13.*"
+    assert "pytest" in told(installed(sys.path, "here"))
+
+
+# --- what is said of them
+
+
+def asking(*names: str, torch: str = "", pythons: str = "") -> Dependencies:
+    packages = [Dependency(name, SpecifierSet()) for name in names]
+    packages += [Dependency("torch", SpecifierSet(torch))] * bool(torch)
+    return Dependencies("here", packages, SpecifierSet(pythons))
+
+
+def observed(cells: dict[str, dict[str, str]]) -> dict[str, dict[Pair, list[Verdict]]]:
+    """Return verdicts from library to ``"2.15.0 3.12"`` to words of its cases."""
+    return {
+        library: {
+            Pair(*pair.split()): [
+                Verdict("a step", word, "why", "1.2") for word in words.split(", ")
+            ]
+            for pair, words in verdicts.items()
+        }
+        for library, verdicts in cells.items()
+    }
+
+
+KNOWN = observed(
+    {
+        "timm": {"2.9.1 3.12": "works", "2.15.0 3.12": "works, slower", "2.15.0 3.14": "works"},
+        "zuko": {"2.9.1 3.12": "wrong", "2.15.0 3.12": "graph breaks", "2.15.0 3.14": "failed"},
+        "kornia": {"2.9.1 3.12": "works", "2.15.0 3.12": "works", "2.15.0 3.14": "no wheel"},
+        "elsewhere": {"2.15.0 3.15": "works"},
+    }
+)  # fmt: skip
+
+
+def test_the_newest_release_allowed_is_judged_and_newer_ones_are_named() -> None:
+    found = readiness(asking("timm", "zuko", "numpy", torch="==2.9.0"), KNOWN)
+    assert found.pair == ("2.9.1", "3.12")  # another patch of 2.9
+    assert [(one.name, one.word, one.why) for one in found.judged] == [
+        ("zuko", "wrong", "a step, why"),
+        ("timm", "works", ""),
+    ]
+    assert found.bad == ("zuko",)
+    assert found.others == 1
+    assert found.newest == ("2.15.0", "3.12")  # whatever release is pinned
+    assert (found.later, found.holding) == (("2.15.0", "3.14"), ("zuko",))
+    assert found.judged[0].over_releases == "wrong 2.9.1, graph breaks 2.15.0"
+
+
+def test_a_python_is_chosen_by_the_file_or_by_the_number_of_verdicts() -> None:
+    assert readiness(asking("timm"), KNOWN).pair == ("2.15.0", "3.12")
+    assert readiness(asking("timm", pythons=">=3.13"), KNOWN).pair == ("2.15.0", "3.14")
+    assert readiness(asking("timm"), KNOWN, python="3.14").pair == ("2.15.0", "3.14")
+    assert readiness(asking("timm"), KNOWN, torch="2.9.1").pair == ("2.9.1", "3.12")
+    nothing = readiness(asking("timm", torch="<2"), KNOWN)
+    assert (nothing.pair, nothing.judged, nothing.bad) == (None, (), ())
+
+
+def test_what_nobody_tried_is_unknown_and_no_release_is_good_without_it() -> None:
+    found = readiness(asking("timm", "elsewhere"), KNOWN)
+    assert [(one.name, one.word) for one in found.judged] == [
+        ("timm", "slower"),
+        ("elsewhere", "not run"),
+    ]
+    assert found.bad == ()
+    assert found.newest is None
+    asked = asking("timm")
+    asked.packages.append(Dependency("xformers", SpecifierSet(), (), needs_torch=True))
+    asked.unread.append("./local")
+    assert readiness(asked, KNOWN).unknown == ("xformers", "./local")
+
+
+def test_another_version_than_the_one_tried_is_said() -> None:
+    asked = Dependencies("here", [Dependency("timm", SpecifierSet("==1.0"))])
+    (one,) = readiness(asked, KNOWN).judged
+    assert (one.version, one.asked) == ("1.2", "==1.0")
+    asked = Dependencies("here", [Dependency("timm", SpecifierSet(">=1.0"))])
+    assert readiness(asked, KNOWN).judged[0].asked == ""
+
+
+NAMES, RELEASES, PYTHONS = "abc", ("2.9.1", "2.10.0", "2.15.0"), ("3.9", "3.12", "3.13")
+WORDS = st.sampled_from(["works", "graph breaks", "slower", "wrong", "pinned out", "undecided"])
+
+
+@given(
+    st.fixed_dictionaries({}, optional={
+        name: st.dictionaries(
+            st.tuples(st.sampled_from(RELEASES), st.sampled_from(PYTHONS)),
+            st.lists(WORDS, min_size=1, max_size=3),
+        )
+        for name in NAMES
+    })
+)  # fmt: skip
+def test_newest_and_later_are_what_a_search_of_all_pairs_finds(cells: dict[str, Any]) -> None:
+    known = {
+        name: {
+            Pair(*pair): [Verdict("a", word, "", "") for word in words]
+            for pair, words in of.items()
+        }
+        for name, of in cells.items()
+    }
+    found = readiness(asking(*NAMES), known)
+    right = {"works", "graph breaks", "slower"}
+
+    def bad(pair: tuple[str, str]) -> set[str] | None:
+        """Return what does not compile with a pair; ``None`` if that is not known of all."""
+        holding = set()
+        for name, of in known.items():
+            words = {one.word for one in of.get(Pair(*pair), ())}
+            if words & {"wrong", "pinned out"}:
+                holding.add(name)
+            elif not words or not words <= right:
+                return None
+        return holding
+
+    # Written in their order, the oldest first.
+    pairs = [(torch, python) for torch in RELEASES for python in PYTHONS]
+    tried = [pair for pair in pairs if any(Pair(*pair) in of for of in known.values())]
+    good = [pair for pair in tried if bad(pair) == set()]
+    assert found.newest == (good[-1] if good else None)
+    after = [p for p in tried if bad(p) and (not good or pairs.index(p) > pairs.index(good[-1]))]
+    fewest = min((len(bad(pair) or ()) for pair in after), default=0)
+    later = [pair for pair in after if len(bad(pair) or ()) == fewest]
+    assert found.later == (later[-1] if later else None)
+    assert set(found.holding) == (bad(later[-1]) if later else set())
+
+
+# --- the command
+
+
+def a_site(path: Path, rows: Iterable[tuple[str, str, str]], **more: Any) -> Path:  # noqa: ANN401
+    fields = {
+        "case": "a",
+        "ask": "step",
+        "python": "3.12",
+        "why": "[red]why[/] \x1b[31m",
+        "version": "1",
+    }
+    lines = [
+        {"library": library, "torch": torch, "verdict": verdict, **fields, "more": 1}
+        for library, torch, verdict in rows
+    ]
+    path.write_text(json.dumps({"schema": SCHEMA, "rows": lines} | more))
+    return path
+
+
+def test_the_command_prints_what_holds_back_and_exits_with_1(tmp_path: Path) -> None:
+    site = a_site(
+        tmp_path / "observatory.json",
+        [("timm", "2.9.1", "works"), ("timm", "2.15.0", "wrong"), ("kornia", "2.15.0", "works")],
+    )
+    (tmp_path / "requirements.txt").write_text("timm\n./local[red]\n")
+    command = ["ready", str(tmp_path), "--records", str(site)]
+    done = CliRunner().invoke(app, command, env={"COLUMNS": "120"})
+    assert done.exit_code == 1
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert lines[0].endswith(
+        "requirements.txt with PyTorch 2.15.0 on Python 3.12: 1 of 1 package tried"
+    )
+    assert lines[1].split() == ["timm", "1", "wrong", "a", "step,", "[red]why[/]", r"\x1b[31m"]
+    assert lines[2:] == [
+        "not tried, with torch or from no index: ./local[red]",
+        "Newest on which all compile: PyTorch 2.9.1 on Python 3.12.",
+        "PyTorch 2.15.0 on Python 3.12 is held back by timm, and by nothing else.",
+    ]
+    assert CliRunner().invoke(app, [*command, "--torch", "2.9"]).exit_code == 0
+    printed = CliRunner().invoke(app, [*command, "--json"])
+    assert printed.exit_code == 1
+    SCHEMAS["ready"].validate_json(printed.stdout)
+    assert json.loads(printed.stdout)["holding"] == ["timm"]
+    assert isinstance(
+        CliRunner().invoke(app, [*command, "--torch", "7"]).exception, UnknownNameError
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "rule"),
+    [
+        ("", "Invalid JSON"),
+        (
+            '{"schema": "ivhl.compat/1", "rows": []}',
+            "schema: Input should be 'ivhl.observatory/1'",
+        ),
+        (f'{{"schema": "{SCHEMA}", "rows": [{{}}]}}', "rows: 0: library: Field required"),
+        (None, "cannot be read: No such file"),
+    ],
+)
+def test_a_file_that_is_no_observatory_is_refused(
+    tmp_path: Path, content: str | None, rule: str
+) -> None:
+    (tmp_path / "requirements.txt").write_text("timm\n")
+    if content is not None:
+        (tmp_path / "o.json").write_text(content)
+    command = ["ready", str(tmp_path), "--records", str(tmp_path / "o.json")]
+    error = CliRunner().invoke(app, command).exception
+    assert isinstance(error, SpecError)
+    assert rule in str(error)
+
+
+def test_a_verdict_that_no_site_has_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("timm\n")
+    site = a_site(tmp_path / "o.json", [("timm", "2.15.0", "perfect")])
+    error = CliRunner().invoke(app, ["ready", str(tmp_path), "--records", str(site)]).exception
+    assert isinstance(error, SpecError)
+    assert "rows: 0: verdict: Input should be 'wrong'" in str(error)
+
+
+def test_the_records_that_ship_answer_for_this_environment_and_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "requirements.txt"
+    path.write_text("einops\ntorch==2.15.0\n")
+    done = CliRunner().invoke(app, ["ready", str(path), "--python", "3.12"])
+    assert done.exit_code == 0
+    assert "einops" in done.stdout
+    assert "works" in done.stdout
+    assert CliRunner().invoke(app, ["ready"]).exit_code in (0, 1)
