@@ -23,6 +23,7 @@ from ivhl.matrix.spec import read_plain, read_toml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
 # In a folder, the first of these that is there.
@@ -55,7 +56,7 @@ class Dependency:
 
     def is_for(self, python: str) -> bool:
         """Return whether it is asked for on Linux with a Python, e.g. ``3.12``."""
-        where = {
+        where: dict[str, str | AbstractSet[str]] = {
             "python_version": python, "python_full_version": f"{python}.0", "extra": "",
             "implementation_name": "cpython", "platform_python_implementation": "CPython",
             "os_name": "posix", "sys_platform": "linux", "platform_system": "Linux",

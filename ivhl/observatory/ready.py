@@ -15,7 +15,6 @@ from ivhl.observatory.record import Python, Release  # noqa: TC001  (pydantic re
 from ivhl.observatory.views import (
     BAD_WORDS,
     RIGHT_WORDS,
-    SCHEMA,
     VERDICTS,
     WORDS,
     key_of,
@@ -247,7 +246,7 @@ class _Row(BaseModel):
 class _Rows(BaseModel):
     model_config = ConfigDict(frozen=True)
 
-    schema_: Literal[SCHEMA] = Field(alias="schema")
+    schema_: Literal["ivhl.observatory/1"] = Field(alias="schema")
     rows: tuple[_Row, ...]
 
 
