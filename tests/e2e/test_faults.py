@@ -72,7 +72,7 @@ FAULTS = [
 ]
 
 
-def make_run(folder: Path, cache: Path | None = None) -> Run:
+def make_run(folder: Path, cache: Path) -> Run:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     return Run(
         project="faulty",
@@ -82,7 +82,7 @@ def make_run(folder: Path, cache: Path | None = None) -> Run:
         machine=this_machine("test"),
         results=str(folder / "results"),
         scratch=str(folder / "scratch"),
-        cache=None if cache is None else str(cache),
+        cache=str(cache),
         repeat="repeat",
         effort=Effort(deadline_s=60, memory_limit=4 << 30),
     )
@@ -99,19 +99,13 @@ def read(run: Run) -> dict[str, RunRecord]:
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder in which the first compile is kept, which takes a run 20 s."""
-    return tmp_path_factory.mktemp("cache")
+def records(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, RunRecord]:
+    return measure(make_run(tmp_path_factory.mktemp("faults"), cache))
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecord]:
-    return measure(make_run(tmp_path_factory.mktemp("faults")))
-
-
-@pytest.fixture(scope="module")
-def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecord]:
-    run = make_run(tmp_path_factory.mktemp("verdicts"))
+def verdicts(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, RunRecord]:
+    run = make_run(tmp_path_factory.mktemp("verdicts"), cache)
     return measure(replace(run, effort=replace(run.effort, processes=0)))
 
 

@@ -127,7 +127,7 @@ EXPECTED = [
     ],
 )
 def records(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cache: Path
 ) -> dict[str, RunRecord]:
     """Return the records of the workloads of this session, timed or only judged."""
     wanted = [
@@ -138,10 +138,12 @@ def records(
         and hasattr(item, "callspec")
         and "workload" in item.callspec.params
     ]
-    return measure(wanted, tmp_path_factory.mktemp("models"), request.param)
+    return measure(wanted, tmp_path_factory.mktemp("models"), cache, request.param)
 
 
-def measure(names: Iterable[str], folder: Path, processes: int) -> dict[str, RunRecord]:
+def measure(
+    names: Iterable[str], folder: Path, cache: Path, processes: int
+) -> dict[str, RunRecord]:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     run = Run(
         project="models",
@@ -151,6 +153,7 @@ def measure(names: Iterable[str], folder: Path, processes: int) -> dict[str, Run
         machine=this_machine("test"),
         results=str(folder / "results"),
         scratch=str(folder / "scratch"),
+        cache=str(cache),
         repeat="repeat",
         effort=Effort(deadline_s=240, memory_limit=4 << 30, processes=processes),
     )

@@ -255,6 +255,7 @@ def confirmed(text: str) -> list[dict[str, Any]]:
     return list(verdict["confirmed"])
 
 
+@pytest.mark.full
 def test_the_gate_interleaves_two_commits_in_one_cell(clone: Path) -> None:
     text = ivhl(*GATE, "--measure", cwd=clone)
     (outcome,) = confirmed(text)
