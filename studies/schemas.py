@@ -111,8 +111,8 @@ _ANSWERS: Final = {
     "results": "records: list[RunRecord]",
     "advice": "machine device python torch text; cell: CellWorth; support_over: int; "
     "compared_with: dict[str, OtherPython]; support: dict[str, list[Span]]",
-    "ready": "place; judged: list[JudgedDependency]; pair newest later: Pair | None; "
-    "holding unknown: list[str]; others: int",
+    "ready": "place; judged: list[JudgedDependency]; pair newer newest later: Pair | None; "
+    "holding unknown: list[str]; others: int; is_allowed: bool; tried: list[Pair]",
     "doctor": "device; machine: Machine; counts: dict[str, int]; findings: list[Observed]",
     "check": "problems notes: list[str]; expected: list[KnownFailure]; "
     "not_expected: list[UnexpectedCase]",

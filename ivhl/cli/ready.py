@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from statistics import mode
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -47,47 +48,82 @@ def ready_command(
     From the records of the observatory: offline, and nothing is installed. Exit code 1 if a
     dependency does not compile; what nobody tried does not count.
     """
+    observed = read_observatory(records)
+    tried = {pair for verdicts in observed.values() for pair in verdicts}
+    pythons = {pair.python for pair in tried}
     if path is None:
         asked = installed(sys.path, "this environment")
         asked.pythons = SpecifierSet("=={}.{}.*".format(*sys.version_info))
     else:
-        asked = read_dependencies(path)
-    observed = read_observatory(records)
-    tried = {pair for verdicts in observed.values() for pair in verdicts}
+        asked = read_dependencies(path, pythons)
     torch = torch and the_one("PyTorch release", torch, {pair.torch for pair in tried})
-    python = python and the_one("Python", python, {pair.python for pair in tried})
+    python = python and the_one("Python", python, pythons)
     found = readiness(asked, observed, python=python or "", torch=torch or "")
     if as_json:
-        pairs = {name: getattr(found, name) for name in ("pair", "newest", "later")}
+        pairs = {name: getattr(found, name) for name in ("pair", "newer", "newest", "later")}
         print_json(
             "ivhl.ready/1",
             place=asked.place,
             judged=[one._asdict() for one in found.judged],
+            tried=[one._asdict() for one in found.tried],
             **{name: pair and pair._asdict() for name, pair in pairs.items()},
-            **picked(found, "holding unknown others"),
+            **picked(found, "is_allowed holding unknown others"),
         )
     else:
         with screen(every=every) as console:
-            console.print(Text(_head(asked, found), "bold"))
-            lines = Columns("", "", "")
+            head, *lines = _answer(asked, found, torch or "", python or "")
+            console.print(Text(head, "bold"))
+            for text in lines:
+                console.print(text)
+            table = Columns("", "", "")
             for one in found.judged:
                 style = "green" if one.word in RIGHT_WORDS else "yellow"
                 style = "red" if one.word in BAD_WORDS else style
-                lines.add_row(f"  {_named(one)}", Text(one.word, style), _about(one))
+                table.add_row(f"  {_named(one)}", Text(one.word, style), _about(one))
             if found.judged:
-                console.print(lines)
-            for text in _rest(found):
-                console.print(text)
+                console.print(table)
+            if found.unknown:
+                named = some(found.unknown, _NAMED)
+                console.print(f"not tried, but with torch, or from no index: {named}")
+            if found.others:
+                console.print(f"not in the observatory: {counted(found.others, 'package')}")
     if found.bad:
         raise typer.Exit(1)
 
 
-def _head(asked: Dependencies, found: Readiness) -> str:
-    packages = counted(len({one.name for one in asked.packages}), "package")
+def _answer(asked: Dependencies, found: Readiness, torch: str, python: str) -> list[str]:
+    n_packages = len({one.name for one in asked.packages} - {"torch"})
+    packages = counted(n_packages, "package")
+    if not found.tried:
+        return [f"{asked.place}: the observatory tried none of its {packages}"]
+    lines = []
     if found.pair is None:
-        return f"{asked.place}: nothing of its {packages} was tried with what it asks for"
-    n_tried = sum(one.word != NOT_RUN for one in found.judged)
-    return f"{asked.place} with {found.pair}: {n_tried} of {packages} tried"
+        on = mode(one.python for one in found.tried)
+        releases = ", ".join(one.torch for one in found.tried if one.python == on)
+        wanted = torch or asked.versions("torch", on)
+        limits = "".join(
+            f", with {what} {limit}"
+            for what, limit in (("torch", wanted), ("Python", python or asked.pythons))
+            if limit
+        )
+        lines += [
+            f"{asked.place}: none of its {packages} was tried on Linux{limits}",
+            f"Tried on Python {on}: {releases}; --torch and --python choose.",
+        ]
+    else:
+        n_tried = sum(one.word != NOT_RUN for one in found.judged)
+        lines.append(f"{asked.place} with {found.pair}: {n_tried} of {packages} tried")
+    if found.newer is not None:
+        lines.append(f"It allows {found.newer}, with which fewer were tried.")
+    if found.pair is not None and found.newest is None:
+        lines.append("There is no Python and release on which all are known to compile.")
+    elif found.newest is not None:
+        forbidden = "" if found.is_allowed else f", which {asked.place} does not allow"
+        lines.append(f"Newest on which all compile: {found.newest}{forbidden}.")
+    if found.later is not None:
+        held = some(found.holding, _NAMED)
+        lines.append(f"{found.later} is held back by {held}, and by nothing else.")
+    return lines
 
 
 def _named(one: Judged) -> str:
@@ -95,20 +131,6 @@ def _named(one: Judged) -> str:
 
 
 def _about(one: Judged) -> str:
-    return short_message(one.why) if one.why else one.over_releases
-
-
-def _rest(found: Readiness) -> list[str]:
-    lines = []
-    if found.unknown:
-        lines.append(f"not tried, with torch or from no index: {some(found.unknown, _NAMED)}")
-    if found.others:
-        lines.append(f"not in the observatory: {counted(found.others, 'package')}")
-    if found.newest is not None:
-        lines.append(f"Newest on which all compile: {found.newest}.")
-    elif found.pair is not None:
-        lines.append("There is no Python and release on which all are known to compile.")
-    if found.later is not None:
-        held = some(found.holding, _NAMED)
-        lines.append(f"{found.later} is held back by {held}, and by nothing else.")
-    return lines
+    if one.word == NOT_RUN:
+        return ""
+    return "\n".join(filter(None, (one.over_releases, short_message(one.why))))

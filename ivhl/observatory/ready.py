@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from packaging.specifiers import SpecifierSet
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ivhl.errors import ResultsError, SpecError
@@ -26,9 +27,10 @@ from ivhl.tracker.support.spans import spans, spans_sentence
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ivhl.observatory.dependencies import Dependencies, Dependency
+    from ivhl.observatory.dependencies import Dependencies
 
 NOT_RUN: Final = VERDICTS["not_run"][0]
+_NOT_INSTALLED: Final = {VERDICTS[key][0] for key in ("nowheel", "unavailable")}
 # The checkout that this ivhl is run from.
 SHIPPED: Final = Path(__file__).parents[2]
 _HINT: Final = "--records FILE reads the observatory.json of a site"
@@ -91,22 +93,29 @@ class Readiness:
     """The answer for a project.
 
     Attributes:
-        pair: What it is judged for; ``None`` if no dependency was tried with a pair that it allows.
+        pair: What it is judged for: of the pairs that it allows the one with which most of its
+            dependencies were tried, and of these the newest. ``None`` if none was.
+        newer: The newest pair that it allows, if its release is newer.
         judged: The dependencies that the observatory tries, the worst first.
-        unknown: Names of others that require torch, and of packages that are not from an index.
+        unknown: Names of others that require torch or have no wheel, and what is from no index.
         others: Number of the rest: they do not require torch, or the file does not say.
         newest: The newest pair on which all are known to compile, whatever release is asked for.
+        is_allowed: Whether the project allows that release.
         later: Of the newer pairs, the newest of those on which the fewest do not compile.
         holding: The names of these.
+        tried: All pairs with which any was tried on a Python that it allows, the newest first.
     """
 
     pair: Pair | None
+    newer: Pair | None
     judged: tuple[Judged, ...]
     unknown: tuple[str, ...]
     others: int
     newest: Pair | None
+    is_allowed: bool
     later: Pair | None
     holding: tuple[str, ...]
+    tried: tuple[Pair, ...]
 
     @property
     def bad(self) -> tuple[str, ...]:
@@ -126,49 +135,65 @@ def readiness(
     Args:
         asked: The dependencies.
         observed: What the observatory knows.
-        python: Judge for this Python; if empty, the one with most verdicts of those allowed.
-        torch: Judge for this release; if empty, the newest one allowed.
+        python: Judge for this Python; if empty, for one that is allowed.
+        torch: Judge for this release; if empty, for one that is allowed.
     """
-    known = {one.name: observed[one.name] for one in asked.packages if one.name in observed}
+    names = dict.fromkeys(one.name for one in asked.packages if one.name != "torch")
+    known = {name: observed[name] for name in names if _says_something(observed.get(name, {}))}
     pairs = {p for verdicts in known.values() for p in verdicts if _allows_python(asked, p)}
+    words = {
+        pair: {
+            name: _word(verdicts.get(pair, ()))
+            for name, verdicts in known.items()
+            if asked.versions(name, pair.python) is not None
+        }
+        for pair in pairs
+    }
     chosen = [
         one
         for one in pairs
-        if (not python or one.python == python)
+        if words[one]
+        and (not python or one.python == python)
         and (one.torch == torch if torch else _allows_torch(asked, one))
     ]
     on = Counter(one.python for verdicts in known.values() for one in verdicts)
-    pair = max(chosen, key=lambda p: (release_key(p.torch), on[p.python], p.age), default=None)
-    words = {
-        one: {
-            name: _word(known[name].get(one, ())) for name in known if asked.of(name, one.python)
-        }
-        for one in pairs
-    }
+
+    def worth(one: Pair) -> tuple[Any, ...]:
+        n_tried = sum(word != NOT_RUN for word in words[one].values())
+        return n_tried, release_key(one.torch), on[one.python], one.age
+
+    pair = max(chosen, key=worth, default=None)
+    newer = max(chosen, key=lambda one: (release_key(one.torch), worth(one)), default=None)
     compiles = [
         one for one, found in words.items() if found and RIGHT_WORDS.issuperset(found.values())
     ]
     newest = max(compiles, key=lambda one: one.age, default=None)
     later, holding = _later(words, newest)
-    judged = [] if pair is None else [
-        _judged(name, asked.of(name, pair.python), known[name], pair) for name in words[pair]
-    ]  # fmt: skip
+    judged = [] if pair is None else [_judged(asked, one, known[one], pair) for one in words[pair]]
     rest = [one for one in asked.packages if one.name not in known and one.name != "torch"]
-    needing = {one.name for one in rest if one.needs_torch}
+    unknown = {one.name for one in rest if one.needs_torch or one.name in observed}
     return Readiness(
         pair=pair,
+        newer=newer if pair and newer and newer.torch != pair.torch else None,
         judged=tuple(sorted(judged, key=lambda one: (_rank(one.word), one.name))),
-        unknown=(*sorted(needing), *asked.unread),
-        others=len({one.name for one in rest} - needing),
+        unknown=(*sorted(unknown), *asked.unread),
+        others=len({one.name for one in rest} - unknown),
         newest=newest,
+        is_allowed=newest is not None and _allows_torch(asked, newest),
         later=later,
         holding=holding,
+        tried=tuple(sorted(pairs, key=lambda one: one.age, reverse=True)),
     )
+
+
+def _says_something(verdicts: Mapping[Pair, Sequence[Verdict]]) -> bool:
+    """Return whether a library has any verdict: some have no wheels at all."""
+    return any(one.word not in _NOT_INSTALLED for found in verdicts.values() for one in found)
 
 
 def _allows_python(asked: Dependencies, pair: Pair) -> bool:
     """Return whether a project allows the Python, of which any patch will do."""
-    patches = (f"{pair.python}.0", f"{pair.python}.99")
+    patches = (f"{pair.python}.{patch}" for patch in range(100))
     return any(asked.pythons.contains(one, prereleases=True) for one in patches)
 
 
@@ -176,8 +201,8 @@ def _allows_torch(asked: Dependencies, pair: Pair) -> bool:
     """Return whether a project allows the release, or another patch of it: few were tried."""
     major, minor = pair.torch.split(".")[:2]
     patches = (pair.torch, *(f"{major}.{minor}.{patch}" for patch in range(10)))
-    torches = asked.of("torch", pair.python)
-    return not torches or any(one.versions.contains(p) for one in torches for p in patches)
+    versions = asked.versions("torch", pair.python)
+    return versions is None or any(versions.contains(one, prereleases=True) for one in patches)
 
 
 def _word(verdicts: Sequence[Verdict]) -> str:
@@ -191,25 +216,20 @@ def _rank(word: str) -> tuple[bool, int]:
 
 
 def _judged(
-    name: str,
-    asked: Sequence[Dependency],
-    verdicts: Mapping[Pair, Sequence[Verdict]],
-    pair: Pair,
+    asked: Dependencies, name: str, verdicts: Mapping[Pair, Sequence[Verdict]], pair: Pair
 ) -> Judged:
     here = verdicts.get(pair, ())
     word = _word(here)
-    worst = next((one for one in here if one.word == word), None)
+    worst = next((one for one in here if one.word == word and word not in RIGHT_WORDS), None)
     tried = next((one.version for one in here if one.version), "")
-    fits = any(one.versions.contains(tried or "0", prereleases=True) for one in asked)
+    versions = asked.versions(name, pair.python) or SpecifierSet()
     over = {p.torch: _word(found) for p, found in verdicts.items() if p.python == pair.python}
     return Judged(
         name=name,
         word=word,
-        why=""
-        if worst is None or word in RIGHT_WORDS
-        else f"{worst.case}, {worst.why.removeprefix(f'{word} ')}",
+        why=f"{worst.case}, {worst.why.removeprefix(f'{word} ')}" if worst else "",
         version=tried,
-        asked="" if not tried or fits else " or ".join(str(one.versions) for one in asked),
+        asked="" if not tried or versions.contains(tried, prereleases=True) else str(versions),
         over_releases=spans_sentence(spans(over)),
     )
 
@@ -221,7 +241,8 @@ def _later(
     bad = {
         pair: tuple(sorted(name for name, word in found.items() if word in BAD_WORDS))
         for pair, found in words.items()
-        if (newest is None or pair.age > newest.age)
+        if found
+        and (newest is None or pair.age > newest.age)
         and (BAD_WORDS | RIGHT_WORDS).issuperset(found.values())
     }
     later = max(bad, key=lambda one: (-len(bad[one]), one.age), default=None)

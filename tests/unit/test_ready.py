@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+PYTHONS = ("3.12", "3.13", "3.14")
 UV = """\
 version = 1
 revision = 3
@@ -32,19 +33,55 @@ requires-python = ">=3.12, <3.14"
 name = "app"
 version = "0.1"
 source = { editable = "." }
-dependencies = [{ name = "timm" }]
+dependencies = [
+    { name = "timm", extra = ["fast"] },
+    { name = "torch", version = "2.9.1", marker = "python_full_version < '3.13'" },
+    { name = "torch", version = "2.10.0+cpu", marker = "python_full_version >= '3.13'" },
+    { name = "zuko", marker = "sys_platform == 'win32'" },
+]
+[package.optional-dependencies]
+more = [{ name = "lpips" }]
 
 [[package]]
 name = "timm"
 version = "1.0.9"
 source = { registry = "https://index.example/simple" }
 dependencies = [{ name = "torch" }, { name = "pyyaml" }]
+[package.optional-dependencies]
+fast = [{ name = "einops" }]
+slow = [{ name = "kornia" }]
 
 [[package]]
 name = "torch"
-version = "2.9.1+cpu"
+version = "2.9.1"
 source = { registry = "https://index.example/simple" }
-resolution-markers = ["python_full_version >= '3.13'", "python_full_version < '3.13'"]
+resolution-markers = ["python_full_version < '3.13'"]
+
+[[package]]
+name = "torch"
+version = "2.10.0+cpu"
+source = { registry = "https://index.example/simple" }
+resolution-markers = ["python_full_version >= '3.13'"]
+
+[[package]]
+name = "einops"
+version = "0.8.2"
+source = { registry = "https://index.example/simple" }
+
+[[package]]
+name = "kornia"
+version = "0.9"
+source = { registry = "https://index.example/simple" }
+
+[[package]]
+name = "lpips"
+version = "0.1"
+source = { registry = "https://index.example/simple" }
+
+[[package]]
+name = "zuko"
+version = "1.6"
+source = { git = "https://index.example/zuko" }
 """
 PYLOCK = """\
 lock-version = "1.0"
@@ -77,13 +114,14 @@ REQUIREMENTS = "Timm==1.0.9\ntorch==2.9.1\n"
 
 
 def told(asked: Dependencies, python: str = "3.12") -> dict[str, str]:
-    return {one.name: str(one.versions) for one in asked.packages if one.is_for(python)}
+    names = dict.fromkeys(one.name for one in [*asked.packages, *asked.limits])
+    versions = {name: asked.versions(name, python) for name in names}
+    return {name: str(allowed) for name, allowed in versions.items() if allowed is not None}
 
 
 @pytest.mark.parametrize(
     ("name", "text", "pythons", "needs_torch"),
     [
-        ("uv.lock", UV, "<3.14,>=3.12", True),
         ("pylock.toml", PYLOCK, "<3.14,>=3.12", True),
         ("pylock.dev.toml", PYLOCK, "<3.14,>=3.12", True),
         ("pyproject.toml", PROJECT, "<3.14,>=3.12", None),
@@ -100,38 +138,75 @@ def test_every_format_says_the_same(
 ) -> None:
     path = tmp_path / name
     path.write_text(text)
-    asked = read_dependencies(path)
+    asked = read_dependencies(path, PYTHONS)
     assert told(asked) == {"timm": "==1.0.9", "torch": "==2.9.1"}
     assert str(asked.pythons) == pythons
     assert asked.packages[0].needs_torch is needs_torch
     if "-" not in name and name.count(".") == 1 and name != "requirements.in":
-        assert told(read_dependencies(tmp_path)) == told(asked)  # the folder
+        assert told(read_dependencies(tmp_path, PYTHONS)) == told(asked)  # the folder
+
+
+def test_a_lock_of_uv_has_what_a_python_on_linux_gets_without_extras(tmp_path: Path) -> None:
+    (tmp_path / "uv.lock").write_text(UV)
+    asked = read_dependencies(tmp_path, PYTHONS)
+    assert told(asked) == {"timm": "==1.0.9", "einops": "==0.8.2", "torch": "==2.9.1"}
+    assert told(asked, "3.13") == told(asked) | {"torch": "==2.10.0"}
+    assert {one.name for one in asked.packages if one.needs_torch} == {"timm"}
+    # A lock whose project is elsewhere: all that it has.
+    (tmp_path / "uv.lock").write_text(UV.replace('editable = "."', 'registry = "x"'))
+    assert "zuko" in told(read_dependencies(tmp_path, PYTHONS))
 
 
 def test_a_requirements_file_is_read_as_pip_reads_it(tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "base.txt").write_text(
-        "-r ../requirements.txt\n--constraint=pins.txt\nkornia\n"
+        "-r ../requirements.txt\n--constraint=pins.txt\nkornia\ntimm<1.2\n"
     )
+    (tmp_path / "more" / "pins.txt").write_text("torch==2.9.1+cpu\ntimm<1.1\nnever-asked==3\n")
     (tmp_path / "requirements.txt").write_text(
         "\ufeff# a comment\n"
         "--index-url https://user:secret@index.example/simple\n"
         "timm[extra] >= 1.0 ; python_version < '3.14'  # why\n"
-        "einops==0.8.2 \\\n    --hash=sha256:00 \\\n    --hash=sha256:11\n"
+        "einops==0.8.2+local.1 \\\n    --hash=sha256:00 \\\n    --hash=sha256:11\n"
         "-r more/base.txt\n"
         "-e .\n"
         "./local\n"
-        "https://user:secret@index.example/a.whl\n"
+        "local/\n"
+        "https://user:secret@index.example/a.zip?token=secret\n"
+        "https://index.example/roma-1.5.1%2Bcpu-py3-none-any.whl#sha256=00\n"
         "git+https://token@example.com/x.git@main#egg=Spandrel\n"
         "lpips @ git+https://example.com/lpips.git\n"
+        "piq @ https://index.example/piq-0.8.0-py3-none-any.whl\n"
         "e3nn==0.5; sys_platform == 'win32'\n"
     )
-    asked = read_dependencies(tmp_path / "requirements.txt")
+    asked = read_dependencies(tmp_path / "requirements.txt", PYTHONS)
     assert told(asked) == {
-        "timm": ">=1.0", "einops": "==0.8.2", "kornia": "", "spandrel": "", "lpips": "",
+        "timm": "<1.1,<1.2,>=1.0", "einops": "==0.8.2", "kornia": "", "spandrel": "", "lpips": "",
+        "torch": "==2.9.1", "roma": "==1.5.1", "piq": "==0.8.0",
     }  # fmt: skip
-    assert "timm" not in told(asked, "3.14")
-    assert asked.unread == ["-e .", "./local", "https://index.example/a.whl"]
+    assert told(asked, "3.14")["timm"] == "<1.1,<1.2"
+    assert asked.unread == ["-e .", "./local", "local/", "https://index.example/a.zip"]
+    (tmp_path / "requirements.txt").write_text("timm\r\n", encoding="utf-16")
+    assert told(read_dependencies(tmp_path, PYTHONS)) == {"timm": ""}
+
+
+def test_a_patch_of_a_python_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("timm; python_full_version >= '3.12.4'\n")
+    assert told(read_dependencies(tmp_path, PYTHONS)) == {"timm": ""}
+    found = readiness(asking("timm", pythons="==3.12.5"), KNOWN)
+    assert found.pair == ("2.15.0", "3.12")
+
+
+def test_a_folder_is_its_first_list_of_dependencies_or_its_environment(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'app'\n[tool.ruff]\n")
+    assert told(read_dependencies(tmp_path / "pyproject.toml", PYTHONS)) == {}
+    packages = tmp_path / ".venv" / "lib" / "python3.13t" / "site-packages"
+    (packages / "timm-1.dist-info").mkdir(parents=True)
+    (packages / "timm-1.dist-info" / "METADATA").write_text("Name: timm\nVersion: 1 of ours\n")
+    asked = read_dependencies(tmp_path, PYTHONS)
+    assert (told(asked), str(asked.pythons)) == ({"timm": ""}, "==3.13.*")
+    (tmp_path / "requirements.txt").write_text("zuko\n")
+    assert told(read_dependencies(tmp_path, PYTHONS)) == {"zuko": ""}
 
 
 @pytest.mark.parametrize(
@@ -140,7 +215,11 @@ def test_a_requirements_file_is_read_as_pip_reads_it(tmp_path: Path) -> None:
         ("requirements.txt", "timm\na b c\n", r"txt:2: must be a requirement \(got 'a b c'\)"),
         ("requirements.txt", "-r nowhere.txt\n", r"nowhere.txt: cannot be read"),
         ("requirements.txt", "\xff".encode("latin-1"), "must be UTF-8"),
+        ("requirements.txt", "timm @ https://u:secret@x.example/a b\n", r"@ https://x.example/a b'"),
+        ("requirements.txt", "-r .\n", "cannot be read"),
         ("pyproject.toml", "[project", "is not valid TOML"),
+        ("pyproject.toml", "project = 3\n", "project: must be a table"),
+        ("pyproject.toml", "[project]\ndynamic = ['dependencies']\n", "has no list project"),
         ("pyproject.toml", "[tool.poetry]\nname = 'x'\n", "no list project.dependencies"),
         ("pyproject.toml", "[project]\ndependencies = [3]\n", "must be a requirement"),
         ("pyproject.toml", PROJECT.replace(">=3.12,<3.14", "new"), "requires-python: must be as"),
@@ -151,7 +230,7 @@ def test_a_requirements_file_is_read_as_pip_reads_it(tmp_path: Path) -> None:
         ("poetry.lock", "", "no file of dependencies that ivhl reads"),
         ("nowhere.txt", None, "nowhere.txt: cannot be read"),
         ("nowhere", None, "nowhere: does not exist"),
-        (".", None, "has no file of dependencies, no packages"),
+        (".", None, "has no list of dependencies and no packages"),
     ],
 )  # fmt: skip
 def test_bad_input_is_named(
@@ -160,7 +239,7 @@ def test_bad_input_is_named(
     if text is not None:
         (tmp_path / name).write_bytes(text.encode() if isinstance(text, str) else text)
     with pytest.raises(SpecError, match=rule) as caught:
-        read_dependencies(tmp_path / name)
+        read_dependencies(tmp_path / name, PYTHONS)
     assert caught.value.exit_code == 2
     assert caught.value.hint
 
@@ -178,7 +257,7 @@ def test_an_environment_says_what_is_installed(tmp_path: Path) -> None:
             "\n".join(["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *lines])
         )
     (packages / "broken-1.dist-info").mkdir()
-    asked = read_dependencies(tmp_path / "venv")
+    asked = read_dependencies(tmp_path / "venv", PYTHONS)
     assert told(asked) == {"timm": "==1.0.9", "plain": "==1", "torch": "==2.9.1"}
     assert {one.name for one in asked.packages if one.needs_torch} == {"timm"}
     assert str(asked.pythons) == "==3.13.*"
@@ -227,6 +306,7 @@ def test_the_newest_release_allowed_is_judged_and_newer_ones_are_named() -> None
     assert found.bad == ("zuko",)
     assert found.others == 1
     assert found.newest == ("2.15.0", "3.12")  # whatever release is pinned
+    assert not found.is_allowed
     assert (found.later, found.holding) == (("2.15.0", "3.14"), ("zuko",))
     assert found.judged[0].over_releases == "wrong 2.9.1, graph breaks 2.15.0"
 
@@ -249,9 +329,36 @@ def test_what_nobody_tried_is_unknown_and_no_release_is_good_without_it() -> Non
     assert found.bad == ()
     assert found.newest is None
     asked = asking("timm")
-    asked.packages.append(Dependency("xformers", SpecifierSet(), (), needs_torch=True))
+    asked.packages.append(Dependency("xformers", SpecifierSet(), needs_torch=True))
     asked.unread.append("./local")
     assert readiness(asked, KNOWN).unknown == ("xformers", "./local")
+
+
+def test_the_pair_with_most_verdicts_is_judged_and_a_newer_one_is_named() -> None:
+    known = observed(
+        {"timm": {"2.9.1 3.12": "works", "2.15.0 3.12": "works"}, "zuko": {"2.9.1 3.12": "wrong"}}
+    )
+    found = readiness(asking("timm", "zuko"), known)
+    assert (found.pair, found.newer) == (("2.9.1", "3.12"), ("2.15.0", "3.12"))
+    assert readiness(asking("timm", "zuko", torch="<2.10"), known).newer is None
+    assert readiness(asking("timm", "zuko"), known, torch="2.15.0").newer is None
+
+
+def test_a_library_without_any_wheel_is_unknown() -> None:
+    never = {Pair("2.15.0", "3.12"): [Verdict("a step", "no wheel", "none", "")]}
+    found = readiness(asking("fairscale", "timm"), {**KNOWN, "fairscale": never})
+    assert found.unknown == ("fairscale",)
+    assert found.bad == ()
+    assert found.newest == ("2.15.0", "3.14")
+    pinned = {Pair("2.15.0", "3.12"): [Verdict("a step", "pinned out", "torch<2", "")]}
+    assert readiness(asking("old"), {"old": pinned}).bad == ("old",)
+
+
+def test_a_project_none_of_whose_packages_is_for_linux_has_no_answer() -> None:
+    asked = Dependencies("here", [Dependency("timm", SpecifierSet(), frozenset())])
+    found = readiness(asked, KNOWN)
+    assert (found.pair, found.newest, found.later, found.holding) == (None, None, None, ())
+    assert len(found.tried) == 3
 
 
 def test_another_version_than_the_one_tried_is_said() -> None:
@@ -262,15 +369,16 @@ def test_another_version_than_the_one_tried_is_said() -> None:
     assert readiness(asked, KNOWN).judged[0].asked == ""
 
 
-NAMES, RELEASES, PYTHONS = "abc", ("2.9.1", "2.10.0", "2.15.0"), ("3.9", "3.12", "3.13")
+NAMES, RELEASES, MINORS = "abc", ("2.9.1", "2.10.0", "2.15.0"), ("3.9", "3.12", "3.13")
 WORDS = st.sampled_from(["works", "graph breaks", "slower", "wrong", "pinned out", "undecided"])
 
 
 @given(
     st.fixed_dictionaries({}, optional={
         name: st.dictionaries(
-            st.tuples(st.sampled_from(RELEASES), st.sampled_from(PYTHONS)),
+            st.tuples(st.sampled_from(RELEASES), st.sampled_from(MINORS)),
             st.lists(WORDS, min_size=1, max_size=3),
+            min_size=1,
         )
         for name in NAMES
     })
@@ -278,7 +386,7 @@ WORDS = st.sampled_from(["works", "graph breaks", "slower", "wrong", "pinned out
 def test_newest_and_later_are_what_a_search_of_all_pairs_finds(cells: dict[str, Any]) -> None:
     known = {
         name: {
-            Pair(*pair): [Verdict("a", word, "", "") for word in words]
+            Pair(*pair): [Verdict("a", word, "", "1") for word in words]
             for pair, words in of.items()
         }
         for name, of in cells.items()
@@ -298,7 +406,7 @@ def test_newest_and_later_are_what_a_search_of_all_pairs_finds(cells: dict[str, 
         return holding
 
     # Written in their order, the oldest first.
-    pairs = [(torch, python) for torch in RELEASES for python in PYTHONS]
+    pairs = [(torch, python) for torch in RELEASES for python in MINORS]
     tried = [pair for pair in pairs if any(Pair(*pair) in of for of in known.values())]
     good = [pair for pair in tried if bad(pair) == set()]
     assert found.newest == (good[-1] if good else None)
@@ -338,23 +446,29 @@ def test_the_command_prints_what_holds_back_and_exits_with_1(tmp_path: Path) -> 
     done = CliRunner().invoke(app, command, env={"COLUMNS": "120"})
     assert done.exit_code == 1
     lines = [line.strip() for line in done.stdout.splitlines()]
-    assert lines[0].endswith(
-        "requirements.txt with PyTorch 2.15.0 on Python 3.12: 1 of 1 package tried"
-    )
-    assert lines[1].split() == ["timm", "1", "wrong", "a", "step,", "[red]why[/]", r"\x1b[31m"]
-    assert lines[2:] == [
-        "not tried, with torch or from no index: ./local[red]",
+    assert lines[0].endswith("with PyTorch 2.15.0 on Python 3.12: 1 of 1 package tried")
+    assert lines[1:3] == [
         "Newest on which all compile: PyTorch 2.9.1 on Python 3.12.",
         "PyTorch 2.15.0 on Python 3.12 is held back by timm, and by nothing else.",
+    ]
+    assert lines[3].split() == ["timm", "1", "wrong", "works", "2.9.1,", "wrong", "2.15.0"]
+    assert lines[4:] == [
+        r"a step, [red]why[/] \x1b[31m",
+        "not tried, but with torch, or from no index: ./local[red]",
     ]
     assert CliRunner().invoke(app, [*command, "--torch", "2.9"]).exit_code == 0
     printed = CliRunner().invoke(app, [*command, "--json"])
     assert printed.exit_code == 1
     SCHEMAS["ready"].validate_json(printed.stdout)
     assert json.loads(printed.stdout)["holding"] == ["timm"]
-    assert isinstance(
-        CliRunner().invoke(app, [*command, "--torch", "7"]).exception, UnknownNameError
-    )
+    error = CliRunner().invoke(app, [*command, "--torch", "7"]).exception
+    assert isinstance(error, UnknownNameError)
+    (tmp_path / "requirements.txt").write_text("timm\ntorch==2.4.0\n")
+    done = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
+    assert done.exit_code == 0
+    assert "none of its 1 package was tried on Linux, with torch ==2.4.0\n" in done.stdout
+    assert "Tried on Python 3.12: 2.15.0, 2.9.1;" in done.stdout
+    assert "which " in done.stdout
 
 
 @pytest.mark.parametrize(
