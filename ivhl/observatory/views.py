@@ -231,6 +231,7 @@ class LibraryView(NamedTuple):
         newest: Its verdict in the newest cell, as text.
         spans: Python, and what the library is over its releases.
         causes: Signature of what does not work, and where.
+        badge: Address of its badge, without suffix.
         tries: Name of each case, and the command that tries it outside of the project.
         corrections: Verdicts that a later record changed, with nothing else changed.
         disagreements: Where machines have different verdicts.
@@ -245,6 +246,7 @@ class LibraryView(NamedTuple):
     grids: tuple[Grid, ...]
     causes: tuple[tuple[SignatureView, str], ...]
     cells: tuple[CellView, ...]
+    badge: str
     tries: tuple[tuple[str, str], ...]
     corrections: tuple[str, ...]
     disagreements: tuple[str, ...]
@@ -564,10 +566,35 @@ def library_view(libraries: Libraries, source: Source, row: Library) -> LibraryV
         grids=tuple(_grid(libraries, row, python) for python in said),
         causes=_causes(libraries, row.name),
         cells=tuple(_cell(records, pages) for records in cells.values()),
+        badge=badge_page(row.name),
         tries=tuple((f"{one.case} {one.ask}", _try(row, one, newest)) for one in row.questions),
         corrections=tuple(_corrections(libraries, row.name)),
         disagreements=tuple(_disagreements(libraries, row.name)),
     )
+
+
+# Colors of badges; white letters on each have a contrast of 4.5 or more.
+_GREEN, _AMBER, _RED, _GREY = "#1d7a3c", "#8a5a00", "#b3261e", "#5f6368"
+_COLORS: Final = {"works": _GREEN, "slow": _AMBER, "breaks": _AMBER} | dict.fromkeys(_BAD, _RED)
+
+
+def badge_page(name: str) -> str:
+    """Return the address of the badge of a library, without its suffix."""
+    return f"badge/{slug(name)}"
+
+
+def badge_of(libraries: Libraries, row: Library) -> dict[str, str]:
+    """Return label, message and color of a library's badge: its newest verdict on the main Python.
+
+    It changes with a verdict, and with nothing else.
+    """
+    python = libraries.main
+    for torch in libraries.releases.get(python, ()):
+        if records := libraries.by_cell.get((row.name, python, torch)):
+            key = verdict_of(records).key
+            message = f"{VERDICTS[key][0]}, PyTorch {torch}"
+            return {"label": "torch.compile", "message": message, "color": _COLORS.get(key, _GREY)}
+    return {"label": "torch.compile", "message": VERDICTS["not_run"][0], "color": _GREY}
 
 
 def _spans(

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ivhl.errors import IvhlError
 from ivhl.observatory.views import (
     SCHEMA,
+    badge_of,
+    badge_page,
     library_page,
     library_view,
     release_views,
@@ -19,7 +21,7 @@ from ivhl.observatory.views import (
     signature_views,
     table_view,
 )
-from ivhl.pages.render import code_digest, data_script, feed, render, static_files
+from ivhl.pages.render import badge, code_digest, data_script, feed, render, static_files
 from ivhl.tracker.support.compat import Row, compat_json
 from ivhl.tracker.support.table import csv_text
 from ivhl.tracker.views.case import case_view, cell_details, course_part, parts_of
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from ivhl.observatory.rows import Library
     from ivhl.observatory.views import Libraries
     from ivhl.tracker.store.entries import Entry
 
@@ -163,6 +166,7 @@ def _parts(
     for library in libraries.rows:
         view = library_view, libraries, source, library
         yield library_page(library.name), pages("library.html", *view)
+        yield badge_page(library.name), partial(_badges, libraries, library)
     yield "signatures.html", partial(_signatures, source, libraries)
     yield "pages of releases", pages("release.html", release_views, libraries)
     yield "observatory.json", partial(_observed, libraries)
@@ -197,6 +201,13 @@ def _observed(libraries: Libraries) -> Iterator[SiteFile]:
     yield SiteFile("observatory.json", whole.encode)
     table = csv_text(rows)
     yield SiteFile("observatory.csv", partial(table.encode, errors="backslashreplace"))
+
+
+def _badges(libraries: Libraries, row: Library) -> Iterator[SiteFile]:
+    """Yield a badge as a picture, and as what shields.io makes a picture of."""
+    said, path = badge_of(libraries, row), badge_page(row.name)
+    yield SiteFile(f"{path}.svg", partial(badge, said))
+    yield SiteFile(f"{path}.json", json.dumps({"schemaVersion": 1, **said}).encode)
 
 
 def _locks(libraries: Libraries) -> Iterator[SiteFile]:

@@ -18,7 +18,7 @@ from ivhl.tracker.views.source import PageView, slug
 from ivhl.tracker.wording import seconds, times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from importlib.resources.abc import Traversable
 
     from ivhl.tracker.views.incidents import RegressionsView
@@ -203,6 +203,13 @@ def feed(page: PageView, view: RegressionsView) -> bytes:
     """Return the incidents as an Atom feed; its links are relative to it."""
     text = _TEMPLATES.get_template("feed.xml").render(page=page, view=view)
     return text.encode("utf-8", "backslashreplace")
+
+
+def badge(said: Mapping[str, str]) -> bytes:
+    """Return a picture of a label and a message, ``color`` behind the message."""
+    # Verdana of 11 pixels is 6.6 wide on average; ``textLength`` fits other fonts in.
+    left, right = (round(6.6 * len(said[name])) + 12 for name in ("label", "message"))
+    return _TEMPLATES.get_template("badge.svg").render(left=left, right=right, **said).encode()
 
 
 def data_script(path: str, data: dict[str, Any], **lists: Iterable[str]) -> bytes:

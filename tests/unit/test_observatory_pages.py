@@ -6,8 +6,9 @@ import json
 import re
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import Mock
+from xml.etree import ElementTree as ET
 
 import pytest
 from hypothesis import example, given
@@ -589,3 +590,39 @@ def test_what_fails_before_compiled_code_runs_says_nothing_of_the_compiler(
 ) -> None:
     about = failed(message, failure_class, phase=phase, exception="AttributeError", frame="")
     assert key_of(make_observed(**about)) == key
+
+
+def badges_of(records: Iterable[Observed]) -> tuple[ET.Element, dict[str, Any], bytes]:
+    site = site_of(libraries_of(records))
+    picture = site["badge/timm.svg"]
+    return ET.fromstring(picture), json.loads(site["badge/timm.json"]), picture  # noqa: S314
+
+
+@pytest.mark.parametrize("kind", VERDICTS)
+def test_a_badge_has_the_newest_verdict_and_can_be_read(kind: str) -> None:
+    older = many(torch="2.14.1", small_forward="works", small_step="works")
+    picture, said, _ = badges_of([*older, *many(small_forward="works", small_step=kind)])
+    word = "works" if kind in ("pinned", "nowheel") else WORDS[kind][0]
+    assert said["message"] == f"{word}, PyTorch 2.15.0"
+    assert (said["schemaVersion"], said["label"]) == (1, "torch.compile")
+    texts = [one.text for one in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts == ["torch.compile", said["message"]]
+    assert picture.get("aria-label") == ": ".join(texts)  # type: ignore[arg-type]
+    red, green, blue = (int(said["color"][at : at + 2], 16) / 255 for at in (1, 3, 5))
+    # WCAG 2.2: relative luminance; white letters.
+    parts = [
+        v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in (red, green, blue)
+    ]
+    assert 1.05 / (0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2] + 0.05) >= 4.5
+
+
+def test_a_badge_changes_with_a_verdict_and_with_nothing_else() -> None:
+    before = many(small_forward="works", small_step="works")
+    later = {"at": "2026-11-29T12:00:00+00:00"}
+    again = [one.model_copy(update={"compiled_s": 1e-3, "version": "2"} | later) for one in before]
+    wrong = [one.model_copy(update=later) for one in many(small_step="wrong")]
+    elsewhere = many("3.11", small_forward="wrong")
+    assert badges_of(before)[2] == badges_of([*before, *again, *elsewhere])[2]
+    assert badges_of(before)[1] == badges_of([*before, *again, *elsewhere])[1]
+    assert badges_of(before)[2] != badges_of([*before, *wrong])[2]
+    assert badges_of([])[1]["message"] == "not run"
