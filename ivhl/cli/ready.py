@@ -21,8 +21,11 @@ from ivhl.tracker.terminal import Columns
 from ivhl.tracker.wording import counted, short_message, some
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ivhl.observatory.dependencies import Dependencies
     from ivhl.observatory.ready import Judged
+    from ivhl.tracker.terminal import Terminal
 
 _NAMED = 10
 
@@ -71,24 +74,27 @@ def ready_command(
         )
     else:
         with screen(every=every) as console:
-            head, *lines = _answer(asked, found, torch or "", python or "")
-            console.print(Text(head, "bold"))
-            for text in lines:
-                console.print(text)
-            table = Columns("", "", "")
-            for one in found.judged:
-                style = "green" if one.word in RIGHT_WORDS else "yellow"
-                style = "red" if one.word in BAD_WORDS else style
-                table.add_row(f"  {_named(one)}", Text(one.word, style), _about(one))
-            if found.judged:
-                console.print(table)
-            if found.unknown:
-                named = some(found.unknown, _NAMED)
-                console.print(f"not tried, but with torch, or from no index: {named}")
-            if found.others:
-                console.print(f"not in the observatory: {counted(found.others, 'package')}")
+            _print(console, _answer(asked, found, torch or "", python or ""), found)
     if found.bad:
         raise typer.Exit(1)
+
+
+def _print(console: Terminal, answer: Sequence[str], found: Readiness) -> None:
+    console.print(Text(answer[0], "bold"))
+    for text in answer[1:]:
+        console.print(text)
+    table = Columns("", "", "")
+    for one in found.judged:
+        style = "green" if one.word in RIGHT_WORDS else "yellow"
+        style = "red" if one.word in BAD_WORDS else style
+        table.add_row(f"  {_named(one)}", Text(one.word, style), _about(one))
+    if found.judged:
+        console.print(table)
+    if found.unknown:
+        named = some(found.unknown, _NAMED)
+        console.print(f"not tried, but with torch, or from no index: {named}")
+    if found.others:
+        console.print(f"not in the observatory: {counted(found.others, 'package')}")
 
 
 def _answer(asked: Dependencies, found: Readiness, torch: str, python: str) -> list[str]:

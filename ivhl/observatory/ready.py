@@ -149,21 +149,7 @@ def readiness(
         }
         for pair in pairs
     }
-    chosen = [
-        one
-        for one in pairs
-        if words[one]
-        and (not python or one.python == python)
-        and (one.torch == torch if torch else _allows_torch(asked, one))
-    ]
-    on = Counter(one.python for verdicts in known.values() for one in verdicts)
-
-    def worth(one: Pair) -> tuple[Any, ...]:
-        n_tried = sum(word != NOT_RUN for word in words[one].values())
-        return n_tried, release_key(one.torch), on[one.python], one.age
-
-    pair = max(chosen, key=worth, default=None)
-    newer = max(chosen, key=lambda one: (release_key(one.torch), worth(one)), default=None)
+    pair, newer = _chosen(asked, words, python, torch)
     compiles = [
         one for one, found in words.items() if found and RIGHT_WORDS.issuperset(found.values())
     ]
@@ -174,7 +160,7 @@ def readiness(
     unknown = {one.name for one in rest if one.needs_torch or one.name in observed}
     return Readiness(
         pair=pair,
-        newer=newer if pair and newer and newer.torch != pair.torch else None,
+        newer=newer,
         judged=tuple(sorted(judged, key=lambda one: (_rank(one.word), one.name))),
         unknown=(*sorted(unknown), *asked.unread),
         others=len({one.name for one in rest} - unknown),
@@ -184,6 +170,30 @@ def readiness(
         holding=holding,
         tried=tuple(sorted(pairs, key=lambda one: one.age, reverse=True)),
     )
+
+
+def _chosen(
+    asked: Dependencies, words: Mapping[Pair, Mapping[str, str]], python: str, torch: str
+) -> tuple[Pair | None, Pair | None]:
+    """Return the allowed pair with most verdicts, and the newest one if its release is newer."""
+    on = Counter(pair.python for pair, found in words.items() for _ in found)
+
+    def worth(pair: Pair) -> tuple[Any, ...]:
+        n_tried = sum(word != NOT_RUN for word in words[pair].values())
+        return n_tried, release_key(pair.torch), on[pair.python], pair.age
+
+    allowed = [
+        pair
+        for pair, found in words.items()
+        if found
+        and (not python or pair.python == python)
+        and (pair.torch == torch if torch else _allows_torch(asked, pair))
+    ]
+    if not allowed:
+        return None, None
+    best = max(allowed, key=worth)
+    newest = max(allowed, key=lambda pair: (release_key(pair.torch), worth(pair)))
+    return best, newest if newest.torch != best.torch else None
 
 
 def _says_something(verdicts: Mapping[Pair, Sequence[Verdict]]) -> bool:

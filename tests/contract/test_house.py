@@ -11,13 +11,13 @@ from studies.house import measure, rows, words
 ROOT: Final = Path(__file__).parents[2]
 # What `python -m studies.house` printed last. Lower a limit with the work that lowers its number.
 LIMITS: Final = {
-    "lines of code of the tool": 38_773,
+    "lines of code of the tool": 38_783,
     "commands": 25,
     "declarations of options": 56,
     "largest room of the tracker, in percent": 5.6,
     "import cycles in the tool": 0,
     "lines of the longest class": 271,
-    "functions over 50 lines, in percent": 0.91,
+    "functions over 50 lines, in percent": 0.9,
     "rows of the glossary": 35,
     "words of README": 500,
     "words of the documents": 35_000,
