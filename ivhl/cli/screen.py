@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 from rich.cells import cell_len, set_cell_size
+from rich.console import CaptureError
 from rich.text import Text
 
 from ivhl.errors import SpecError
@@ -46,7 +46,8 @@ def screen(
         with console.capture() as captured:
             yield console
     finally:  # also before an error, or an exit code
-        _print_first(console, captured.get().splitlines(keepends=True), more)
+        with suppress(CaptureError):  # the output is closed, or its disk is full: that error goes on
+            _print_first(console, captured.get().splitlines(keepends=True), more)
 
 
 def _print_first(console: Terminal, lines: Sequence[str], more: str) -> None:
@@ -58,8 +59,7 @@ def _print_first(console: Terminal, lines: Sequence[str], more: str) -> None:
         if rows >= LINES and (shown + 1 < len(lines) or rows > LINES):
             break
         shown += 1
-    sys.stdout.write("".join(lines[:shown]))
-    sys.stdout.flush()
+    typer.echo("".join(lines[:shown]), nl=False)
     if hidden := len(lines) - shown:
         console.print(f"... {counted(hidden, 'more line')}: {more}", style="bright_black")
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -31,3 +33,14 @@ def test_the_grid_has_a_column_for_each_python_and_a_line_for_each_release() -> 
     assert "unavailable" in cells["2.4.1"]
     assert cells["2.15.0"].split()[1].endswith("x")
     assert list(cells)[-2:] == ["2.14.1", "2.15.0"]
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "says"), [(">/dev/full", 5, "No space left on device"), (">&-", 0, "")]
+)
+def test_an_output_that_takes_nothing_is_named(redirection: str, code: int, says: str) -> None:
+    command = f"{sys.executable} -m ivhl matrix {redirection}"
+    done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert says in done.stderr
+    assert "should not have" not in done.stderr
