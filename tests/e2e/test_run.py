@@ -224,6 +224,24 @@ def test_reproducers_end_as_the_documents_say(
 
 
 @pytest.mark.full
+@pytest.mark.parametrize(
+    ("name", "old", "exception"),
+    [
+        ("bound_method", "2.10.0", "torch._dynamo.exc.Unsupported"),
+        ("ordered_keys", "2.9.1", "AssertionError"),
+    ],
+)
+def test_reproducers_of_code_that_does_not_compile_end_as_the_documents_say(
+    run: Callable[..., Any], name: str, old: str, exception: str
+) -> None:
+    code = (REPRODUCERS / f"{name}.py").read_text(encoding="utf-8")
+    told = run(code, options=("--torch", f"{old},2.15.0"))[1]
+    assert told["differences"] == [[f"py3.13-torch{old}", "py3.13-torch2.15.0"]]
+    before, after = (cell["outcome"] for cell in told["cells"])
+    assert (before["exception"], after["output"]) == (exception, "[2.0, 2.0]\n")
+
+
+@pytest.mark.full
 def test_a_function_without_a_docstring_has_its_first_constant(run: Callable[..., Any]) -> None:
     try:
         find_interpreter(Path.home(), "3.14", install=False)
