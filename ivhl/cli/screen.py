@@ -46,7 +46,7 @@ def screen(
         with console.capture() as captured:
             yield console
     finally:  # also before an error, or an exit code
-        with suppress(CaptureError):  # the output is closed, or its disk is full: that error goes on
+        with suppress(CaptureError):  # the error of a full disk behind the output goes on
             _print_first(console, captured.get().splitlines(keepends=True), more)
 
 
