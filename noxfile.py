@@ -94,7 +94,7 @@ def install_cell(session: nox.Session, release: str, project: str = ".") -> None
 # Required, not notified: `nox --parallel` orders and runs required sessions only. Of those that may
 # run in parallel, the longest come first.
 IN_TESTS = (
-    *("lint", "types", "faults", "e2e", "docker-tests", "founding-tests", "slurm", "browser"),
+    *("lint", "types", "faults", "e2e", "browser", "docker-tests", "founding-tests", "slurm"),
     *("unit", f"contract(torch={OLDEST_TORCH!r})"),
 )
 ONLY_IN_FULL = (
