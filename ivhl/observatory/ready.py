@@ -37,7 +37,7 @@ _HINT: Final = "--records FILE reads the observatory.json of a site"
 _LARGEST: Final = 256 << 20
 
 
-class Pair(NamedTuple):
+class TriedCell(NamedTuple):
     """A Python with a PyTorch release; a newer release is a newer pair."""
 
     torch: str
@@ -53,7 +53,7 @@ class Pair(NamedTuple):
         return release_key(self.torch), python_key(self.python)
 
 
-class Verdict(NamedTuple):
+class CaseVerdict(NamedTuple):
     """What is known of a case of a library with a pair.
 
     Attributes:
@@ -106,16 +106,16 @@ class Readiness:
         tried: All pairs with which any was tried on a Python that it allows, the newest first.
     """
 
-    pair: Pair | None
-    newer: Pair | None
+    pair: TriedCell | None
+    newer: TriedCell | None
     judged: tuple[Judged, ...]
     unknown: tuple[str, ...]
     others: int
-    newest: Pair | None
+    newest: TriedCell | None
     is_allowed: bool
-    later: Pair | None
+    later: TriedCell | None
     holding: tuple[str, ...]
-    tried: tuple[Pair, ...]
+    tried: tuple[TriedCell, ...]
 
     @property
     def bad(self) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ class Readiness:
 
 def readiness(
     asked: Dependencies,
-    observed: Mapping[str, Mapping[Pair, Sequence[Verdict]]],
+    observed: Mapping[str, Mapping[TriedCell, Sequence[CaseVerdict]]],
     *,
     python: str = "",
     torch: str = "",
@@ -173,12 +173,12 @@ def readiness(
 
 
 def _chosen(
-    asked: Dependencies, words: Mapping[Pair, Mapping[str, str]], python: str, torch: str
-) -> tuple[Pair | None, Pair | None]:
+    asked: Dependencies, words: Mapping[TriedCell, Mapping[str, str]], python: str, torch: str
+) -> tuple[TriedCell | None, TriedCell | None]:
     """Return the allowed pair with most verdicts, and the newest one if its release is newer."""
     on = Counter(pair.python for pair, found in words.items() for _ in found)
 
-    def worth(pair: Pair) -> tuple[Any, ...]:
+    def worth(pair: TriedCell) -> tuple[Any, ...]:
         n_tried = sum(word != NOT_RUN for word in words[pair].values())
         return n_tried, release_key(pair.torch), on[pair.python], pair.age
 
@@ -196,18 +196,18 @@ def _chosen(
     return best, newest if newest.torch != best.torch else None
 
 
-def _says_something(verdicts: Mapping[Pair, Sequence[Verdict]]) -> bool:
+def _says_something(verdicts: Mapping[TriedCell, Sequence[CaseVerdict]]) -> bool:
     """Return whether a library has any verdict: some have no wheels at all."""
     return any(one.word not in _NOT_INSTALLED for found in verdicts.values() for one in found)
 
 
-def _allows_python(asked: Dependencies, pair: Pair) -> bool:
+def _allows_python(asked: Dependencies, pair: TriedCell) -> bool:
     """Return whether a project allows the Python, of which any patch will do."""
     patches = (f"{pair.python}.{patch}" for patch in range(100))
     return any(asked.pythons.contains(one, prereleases=True) for one in patches)
 
 
-def _allows_torch(asked: Dependencies, pair: Pair) -> bool:
+def _allows_torch(asked: Dependencies, pair: TriedCell) -> bool:
     """Return whether a project allows the release, or another patch of it: few were tried."""
     major, minor = pair.torch.split(".")[:2]
     patches = (pair.torch, *(f"{major}.{minor}.{patch}" for patch in range(10)))
@@ -215,7 +215,7 @@ def _allows_torch(asked: Dependencies, pair: Pair) -> bool:
     return versions is None or any(versions.contains(one, prereleases=True) for one in patches)
 
 
-def _word(verdicts: Sequence[Verdict]) -> str:
+def _word(verdicts: Sequence[CaseVerdict]) -> str:
     """Return the worst of the words of the cases of a library with a pair."""
     return min((one.word for one in verdicts), key=_rank, default=NOT_RUN)
 
@@ -226,7 +226,10 @@ def _rank(word: str) -> tuple[bool, int]:
 
 
 def _judged(
-    asked: Dependencies, name: str, verdicts: Mapping[Pair, Sequence[Verdict]], pair: Pair
+    asked: Dependencies,
+    name: str,
+    verdicts: Mapping[TriedCell, Sequence[CaseVerdict]],
+    pair: TriedCell,
 ) -> Judged:
     here = verdicts.get(pair, ())
     word = _word(here)
@@ -245,8 +248,8 @@ def _judged(
 
 
 def _later(
-    words: Mapping[Pair, Mapping[str, str]], newest: Pair | None
-) -> tuple[Pair | None, tuple[str, ...]]:
+    words: Mapping[TriedCell, Mapping[str, str]], newest: TriedCell | None
+) -> tuple[TriedCell | None, tuple[str, ...]]:
     """Return the pair after the newest good one on which the fewest do not compile, and these."""
     bad = {
         pair: tuple(sorted(name for name, word in found.items() if word in BAD_WORDS))
@@ -259,7 +262,7 @@ def _later(
     return later, bad.get(later, ()) if later else ()
 
 
-class _Row(BaseModel):
+class _SiteRow(BaseModel):
     """What is read of a row of the site's ``observatory.json``."""
 
     model_config = ConfigDict(frozen=True, strict=True)
@@ -274,14 +277,14 @@ class _Row(BaseModel):
     version: str | None
 
 
-class _Rows(BaseModel):
+class _Site(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     schema_: Literal["ivhl.observatory/1"] = Field(alias="schema")
-    rows: tuple[_Row, ...]
+    rows: tuple[_SiteRow, ...]
 
 
-def read_observatory(path: Path | None) -> dict[str, dict[Pair, list[Verdict]]]:
+def read_observatory(path: Path | None) -> dict[str, dict[TriedCell, list[CaseVerdict]]]:
     """Return verdicts by library and pair.
 
     Args:
@@ -291,18 +294,18 @@ def read_observatory(path: Path | None) -> dict[str, dict[Pair, list[Verdict]]]:
         SpecError: If it cannot be read, or is not such a file.
         ResultsError: If this ivhl was installed without records.
     """
-    found: dict[str, dict[Pair, list[Verdict]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[str, dict[TriedCell, list[CaseVerdict]]] = defaultdict(lambda: defaultdict(list))
     if path is None:
         libraries, _ = load_libraries(SHIPPED)
         if libraries is None:
             raise ResultsError("this ivhl was installed without the observatory", hint=_HINT)
         for one in libraries.newest:
             word = VERDICTS[key_of(one)][0]
-            verdict = Verdict(f"{one.case} {one.ask}", word, one.why, one.version or "")
-            found[one.library][Pair(one.torch, one.python)].append(verdict)
+            verdict = CaseVerdict(f"{one.case} {one.ask}", word, one.why, one.version or "")
+            found[one.library][TriedCell(one.torch, one.python)].append(verdict)
         return found
     try:
-        rows = _Rows.model_validate_json(read_plain(path, _LARGEST)).rows
+        rows = _Site.model_validate_json(read_plain(path, _LARGEST)).rows
     except OSError as error:
         raise SpecError(f"{path}: cannot be read: {error.strerror}", hint=_HINT) from error
     except ValidationError as error:
@@ -310,6 +313,6 @@ def read_observatory(path: Path | None) -> dict[str, dict[Pair, list[Verdict]]]:
         place = "".join(f"{one}: " for one in first["loc"])
         raise SpecError(f"{path}: {place}{first['msg']}", hint=_HINT) from error
     for row in rows:
-        verdict = Verdict(f"{row.case} {row.ask}", row.verdict, row.why, row.version or "")
-        found[row.library][Pair(row.torch, row.python)].append(verdict)
+        verdict = CaseVerdict(f"{row.case} {row.ask}", row.verdict, row.why, row.version or "")
+        found[row.library][TriedCell(row.torch, row.python)].append(verdict)
     return found

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from ivhl.cli import app
 from ivhl.errors import SpecError, UnknownNameError
 from ivhl.observatory.dependencies import Dependencies, Dependency, installed, read_dependencies
-from ivhl.observatory.ready import Pair, Verdict, readiness
+from ivhl.observatory.ready import CaseVerdict, TriedCell, readiness
 from ivhl.observatory.views import SCHEMA
 from studies.schemas import SCHEMAS
 
@@ -273,12 +273,12 @@ def asking(*names: str, torch: str = "", pythons: str = "") -> Dependencies:
     return Dependencies("here", packages, SpecifierSet(pythons))
 
 
-def observed(cells: dict[str, dict[str, str]]) -> dict[str, dict[Pair, list[Verdict]]]:
+def observed(cells: dict[str, dict[str, str]]) -> dict[str, dict[TriedCell, list[CaseVerdict]]]:
     """Return verdicts from library to ``"2.15.0 3.12"`` to words of its cases."""
     return {
         library: {
-            Pair(*pair.split()): [
-                Verdict("a step", word, "why", "1.2") for word in words.split(", ")
+            TriedCell(*pair.split()): [
+                CaseVerdict("a step", word, "why", "1.2") for word in words.split(", ")
             ]
             for pair, words in verdicts.items()
         }
@@ -345,12 +345,12 @@ def test_the_pair_with_most_verdicts_is_judged_and_a_newer_one_is_named() -> Non
 
 
 def test_a_library_without_any_wheel_is_unknown() -> None:
-    never = {Pair("2.15.0", "3.12"): [Verdict("a step", "no wheel", "none", "")]}
+    never = {TriedCell("2.15.0", "3.12"): [CaseVerdict("a step", "no wheel", "none", "")]}
     found = readiness(asking("fairscale", "timm"), {**KNOWN, "fairscale": never})
     assert found.unknown == ("fairscale",)
     assert found.bad == ()
     assert found.newest == ("2.15.0", "3.14")
-    pinned = {Pair("2.15.0", "3.12"): [Verdict("a step", "pinned out", "torch<2", "")]}
+    pinned = {TriedCell("2.15.0", "3.12"): [CaseVerdict("a step", "pinned out", "torch<2", "")]}
     assert readiness(asking("old"), {"old": pinned}).bad == ("old",)
 
 
@@ -386,7 +386,7 @@ WORDS = st.sampled_from(["works", "graph breaks", "slower", "wrong", "pinned out
 def test_newest_and_later_are_what_a_search_of_all_pairs_finds(cells: dict[str, Any]) -> None:
     known = {
         name: {
-            Pair(*pair): [Verdict("a", word, "", "1") for word in words]
+            TriedCell(*pair): [CaseVerdict("a", word, "", "1") for word in words]
             for pair, words in of.items()
         }
         for name, of in cells.items()
@@ -398,7 +398,7 @@ def test_newest_and_later_are_what_a_search_of_all_pairs_finds(cells: dict[str, 
         """Return what does not compile with a pair; ``None`` if that is not known of all."""
         holding = set()
         for name, of in known.items():
-            words = {one.word for one in of.get(Pair(*pair), ())}
+            words = {one.word for one in of.get(TriedCell(*pair), ())}
             if words & {"wrong", "pinned out"}:
                 holding.add(name)
             elif not words or not words <= right:
@@ -407,7 +407,7 @@ def test_newest_and_later_are_what_a_search_of_all_pairs_finds(cells: dict[str, 
 
     # Written in their order, the oldest first.
     pairs = [(torch, python) for torch in RELEASES for python in MINORS]
-    tried = [pair for pair in pairs if any(Pair(*pair) in of for of in known.values())]
+    tried = [pair for pair in pairs if any(TriedCell(*pair) in of for of in known.values())]
     good = [pair for pair in tried if bad(pair) == set()]
     assert found.newest == (good[-1] if good else None)
     after = [p for p in tried if bad(p) and (not good or pairs.index(p) > pairs.index(good[-1]))]

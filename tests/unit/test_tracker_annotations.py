@@ -71,8 +71,9 @@ SHOWN_BY_NO_RECORD = {
     ),
     "a-compiled-optimizer-step-takes-one-moment-for-the-other-once-state-is-named-in-another-order",
     "from-pytorch-2130-on-a-compiled-optimizer-step-does-not-notice-that-parameters-share-memory",
-    "up-to-pytorch-2110-dynamo-does-not-ask-a-bound-method-whether-it-is-true",
+    "up-to-pytorch-2121-dynamo-does-not-ask-a-bound-method-whether-it-is-true",
     # Of libraries, whose records are in observatory/.
+    "from-pytorch-271-to-291-dynamo-does-not-compile-the-kept-keys-of-an-ordereddict",
     "pytorch-260-to-2130-silently-differentiate-a-running-sum-behind-a-softmax-wrongly",
     "up-to-pytorch-271-compiled-layers-of-yolo-are-silently-wrong",
     "in-pytorch-251-to-271-a-compiled-group-norm-writes-outside-of-its-memory",

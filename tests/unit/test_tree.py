@@ -28,7 +28,7 @@ SHARED = {"Size", "Mode"}
 FOREIGN = re.compile(
     r"(softplus|torch|results|site)/|benchmarks/(SUBJECT|(calls|ops|model_calls|block)\.)"
 )
-ENDINGS = {"py", "toml", "json", "jsonl", "md", "yml", "html", "txt", "zip", "diff"}
+ENDINGS = {"py", "toml", "json", "jsonl", "md", "yml", "html", "txt", "zip", "diff", "lock"}
 
 
 def type_names(tree: ast.Module) -> Iterator[str]:
