@@ -59,6 +59,7 @@ LIBRARY.impl("counted", torch.empty_like, "Meta")
 # These take half a minute to more than one to compile.
 LONG = (
     *("naive-compiled", "aotinductor", "packed-compiled", "one-graph-fp16-compiled"),
+    "one-graph-compiled",
     *("fp16-eager", "bf16-eager", "torchscript-fp16"),
 )
 VARIANTS = [

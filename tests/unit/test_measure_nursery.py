@@ -116,7 +116,7 @@ def test_nothing_outlives_its_case_however_that_ends(  # noqa: PLR0917  (fixture
     nursery: Nursery, tmp_path: Path, token: str, leaves: str, then: str, how: str
 ) -> None:
     # Started while the declarations are imported, before anything of the case is measured.
-    deadline_s = 5 if how == "deadline" else 60
+    deadline_s = 3 if how == "deadline" else 60
     code = f"{STARTS}{leaves}({token!r})\n{then}"
     assert run(nursery, tmp_path, code, deadline_s=deadline_s).how == how
     assert alive(token) == []

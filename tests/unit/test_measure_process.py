@@ -104,7 +104,7 @@ def test_memory_that_forked_workers_share_counts_once(tmp_path: Path) -> None:
 def test_nothing_outlives_a_command_however_that_ends(
     tmp_path: Path, token: str, leaves: str, then: str, how: str
 ) -> None:
-    deadline_s = 5 if how == "deadline" else 60
+    deadline_s = 3 if how == "deadline" else 60
     ending = run(f"{STARTS}{leaves}({token!r})\n{then}", tmp_path, deadline_s=deadline_s)
     assert ending.how == how
     assert alive(token) == []

@@ -213,6 +213,7 @@ def _dynamo() -> None:
         pytest.skip(str(error))
 
 
+@pytest.mark.full
 @needs_dynamo
 def test_sizes_strides_and_conjugates_of_a_field_share_their_graphs() -> None:
     counters = torch._dynamo.utils.counters
@@ -235,7 +236,7 @@ def test_sizes_strides_and_conjugates_of_a_field_share_their_graphs() -> None:
 
 
 @needs_dynamo
-@pytest.mark.parametrize("form", ["angle", "current"])
+@pytest.mark.parametrize("form", [pytest.param("angle", marks=pytest.mark.full), "current"])
 def test_sizes_of_a_cube_need_no_recompile_of_its_phase_gradient(form: str) -> None:
     counters = torch._dynamo.utils.counters
     counters.clear()
@@ -266,7 +267,10 @@ def test_sizes_of_a_cube_need_no_recompile_of_its_phase_gradient(form: str) -> N
         ),
         pytest.param(compute_phase_gradient, phase_gradient, id="angle"),
         pytest.param(
-            lambda psi: compute_phase_gradient(psi, form="current"), current, id="current"
+            lambda psi: compute_phase_gradient(psi, form="current"),
+            current,
+            id="current",
+            marks=pytest.mark.full,
         ),
     ],
 )

@@ -239,6 +239,7 @@ def test_compiled_once_for_all_sizes_and_constants(compiled: Evolve, expected: E
             lambda phi: evolve_condensate_euler(phi, 0.1, M2, LAM),
             lambda phi: naive_euler(phi, dt=0.1, m2=M2, lam=LAM, rank=3),
             id="euler",
+            marks=pytest.mark.full,
         ),
         pytest.param(
             lambda phi: evolve_condensate_gp(phi, 0.01, M2, LAM),

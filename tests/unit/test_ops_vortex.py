@@ -259,6 +259,7 @@ def test_sizes_charges_and_core_radius_need_no_recompile() -> None:
     assert not counters["graph_break"]
 
 
+@pytest.mark.full
 @needs_dynamo
 def test_whole_charges_of_any_dtype_and_odd_strides_give_the_same() -> None:
     points, centers, charges = make_scene(torch.float32)
