@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -122,14 +123,15 @@ def run_eager(
 
 def _hint(setup: Setup, first: Sequence[Tensor], call: Callable[[], Any]) -> str:
     """Return why eager differs from its reference, if its next call differs from the first."""
-    again = leaves_in(call()).tensors.values()
-    pairs = zip(first, again, strict=False)
-    if all(setup.torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs):
-        return ""
-    return (
-        "; eager's next call on the same inputs has another result: the code keeps what a call "
-        "changes (a counter, a cache): take that from the inputs, or set it in each call"
-    )
+    with suppress(Exception):  # whatever this call raises, the first error stands
+        again = leaves_in(call()).tensors.values()
+        pairs = zip(first, again, strict=False)
+        if not all(setup.torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs):
+            return (
+                "; eager's next call on the same inputs has another result: the code keeps what "
+                "a call changes (a counter, a cache): take that from the inputs, or set it each time"
+            )
+    return ""
 
 
 def refuse_eager_that_changes(

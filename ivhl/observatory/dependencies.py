@@ -52,7 +52,7 @@ class Dependency:
 
     Attributes:
         name: As PyPI writes it in addresses.
-        versions: Those allowed; of a lock, the one locked.
+        versions: The allowed versions; the locked version of a lock.
         pythons: It is asked for on Linux with these; ``None`` for all.
         needs_torch: Whether it requires torch; ``None`` if the file does not say.
     """
@@ -65,7 +65,7 @@ class Dependency:
 
 @dataclass(slots=True)
 class Dependencies:
-    """What a file or an environment asks for.
+    """The dependencies of a file or an environment.
 
     Attributes:
         place: Where it was read.

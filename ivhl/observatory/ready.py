@@ -13,14 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ivhl.errors import ResultsError, SpecError
 from ivhl.matrix.spec import read_plain
 from ivhl.observatory.record import Python, Release  # noqa: TC001  (pydantic reads them)
-from ivhl.observatory.views import (
-    BAD_WORDS,
-    RIGHT_WORDS,
-    VERDICTS,
-    WORDS,
-    key_of,
-    load_libraries,
-)
+from ivhl.observatory.views import BAD_WORDS, RIGHT_WORDS, VERDICTS, WORDS, key_of, load_libraries
 from ivhl.tracker.support.compat import python_key, release_key
 from ivhl.tracker.support.spans import spans, spans_sentence
 
@@ -54,7 +47,7 @@ class TriedCell(NamedTuple):
 
 
 class CaseVerdict(NamedTuple):
-    """What is known of a case of a library with a pair.
+    """The verdict on a case of a library with a pair.
 
     Attributes:
         case: Case and what was asked of it.
@@ -77,7 +70,7 @@ class Judged(NamedTuple):
         why: The reason, unless it works.
         version: The version that was tried; empty if none was.
         asked: The versions that the project asks for, if the one tried is none of these.
-        over_releases: What it is over all releases on this Python, e.g. ``works 2.4.1 to 2.15.0``.
+        over_releases: The words over all releases on this Python, e.g. ``works 2.4.1 to 2.15.0``.
     """
 
     name: str
@@ -93,15 +86,15 @@ class Readiness:
     """The answer for a project.
 
     Attributes:
-        pair: What it is judged for: of the pairs that it allows the one with which most of its
-            dependencies were tried, and of these the newest. ``None`` if none was.
+        pair: The judged pair: the newest of the allowed pairs with which most of the dependencies
+            were tried; ``None`` if none of them was.
         newer: The newest pair that it allows, if its release is newer.
         judged: The dependencies that the observatory tries, the worst first.
         unknown: Names of others that require torch or have no wheel, and what is from no index.
         others: Number of the rest: they do not require torch, or the file does not say.
         newest: The newest pair on which all are known to compile, whatever release is asked for.
         is_allowed: Whether the project allows that release.
-        later: Of the newer pairs, the newest of those on which the fewest do not compile.
+        later: The newest of those newer pairs on which the fewest dependencies do not compile.
         holding: The names of these.
         tried: All pairs with which any was tried on a Python that it allows, the newest first.
     """
@@ -263,7 +256,7 @@ def _later(
 
 
 class _SiteRow(BaseModel):
-    """What is read of a row of the site's ``observatory.json``."""
+    """The fields that are read of a row of the site's ``observatory.json``."""
 
     model_config = ConfigDict(frozen=True, strict=True)
 

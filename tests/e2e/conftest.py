@@ -1,4 +1,4 @@
-"""What all runs of a session share."""
+"""The fixtures that all end-to-end tests share."""
 
 from __future__ import annotations
 

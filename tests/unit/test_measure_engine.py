@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="torch is only in the cells")
 from benchmarks.molecules.energy_forces import WORKLOAD as ENERGY_FORCES  # noqa: E402
 from benchmarks.molecules.energy_forces import literal, one_graph  # noqa: E402
 from benchmarks.molecules.trajectory import N_FRAMES  # noqa: E402
-from ivhl.measure import accuracy, anchors, engine, fresh, timing  # noqa: E402  (torch first)
+from ivhl.measure import accuracy, anchors, eager, engine, fresh, timing  # noqa: E402  (torch first)
 from ivhl.measure.case import Measurement  # noqa: E402
 from ivhl.measure.compilation import torch_compiler  # noqa: E402
 from ivhl.measure.effort import Effort  # noqa: E402
@@ -167,6 +167,14 @@ def test_eager_code_that_counts_its_calls_is_told_from_wrong_code(
     assert (
         "eager's next call on the same inputs has another result" in str(caught.value)
     ) is keeps
+
+
+def test_a_second_call_that_raises_or_cannot_be_compared_hides_no_error() -> None:
+    setup: Any = SimpleNamespace(torch=torch)
+    narrow = torch.zeros(2).to(torch.float8_e4m3fn)  # has no nan_to_num
+    assert eager._hint(setup, [narrow], lambda: narrow) == ""
+    assert eager._hint(setup, [torch.zeros(2)], lambda: 1 / 0) == ""
+    assert "has another result" in eager._hint(setup, [torch.zeros(2)], lambda: torch.ones(2))
 
 
 def test_engines_without_dynamo_have_no_count_of_graphs(tmp_path: Path) -> None:

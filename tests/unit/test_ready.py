@@ -264,7 +264,7 @@ def test_an_environment_says_what_is_installed(tmp_path: Path) -> None:
     assert "pytest" in told(installed(sys.path, "here"))
 
 
-# --- what is said of them
+# --- the answer
 
 
 def asking(*names: str, torch: str = "", pythons: str = "") -> Dependencies:

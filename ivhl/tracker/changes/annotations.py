@@ -30,7 +30,7 @@ class Annotation:
             that was not run stands for the next one that was.
         cases: Pattern of cases, ``WORKLOAD/SIZE/VARIANT`` with ``*`` and ``?``.
         text: The word.
-        at: When it was said.
+        at: The time of the note, as text.
         until: Release or Python from which it no longer holds; empty if it still does. It explains
             no change to that one or a later one.
     """
