@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import builtins
 import csv
 import hashlib
 import json
@@ -29,11 +28,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ivhl.errors import IvhlError, SpecError
+from ivhl.errors import IvhlError
 from ivhl.matrix.spec import CellSpec
-from ivhl.measure.target import source_of
-from ivhl.measure.target_spec import TargetError, parse_input
 from ivhl.observatory.observing import LOCKS
+from ivhl.observatory.plain import batch, check_module, free_names, plain
 from ivhl.observatory.record import read_observed
 from ivhl.observatory.rows import read_rows
 from ivhl.observatory.signatures import signatures_of
@@ -206,85 +204,38 @@ def script_of(record: Observed, functions: Path = Path("../functions")) -> str:
         imports = f"\nFILE = runpy.run_path(str(Path(__file__).parent / {path}))\n"
         expression = _in_file(expression)
     else:
-        if not all(part.isidentifier() for part in module.split(".")):
-            raise SpecError(
-                f"{record.library}: {module!r} is no module", hint="correct the row of the case"
-            )
-        imports = f"from {module} import {', '.join(_free_names(expression))}\n"
+        check_module(record.library, module)
+        imports = f"from {module} import {', '.join(free_names(expression))}\n"
     batches = [record.inputs or ""]
     if record.failure is None and record.status != "works" and record.second:
         batches.append(record.second.inputs)
     about = ("library", "version", "case", "ask", "status", "cell", "python", "torch", "why")
     return _SCRIPT.format(
-        **{name: _plain(str(getattr(record, name))) for name in about},
-        name=_plain(f"{record.library}-{record.case}-{record.ask}.py"),
+        **{name: plain(str(getattr(record, name))) for name in about},
+        name=plain(f"{record.library}-{record.case}-{record.ask}.py"),
         standard=standard,
         pathlib=paths,
         imports=imports,
         step=record.ask == "step",
         expression=expression,
-        batches=_lines(_batch(record, inputs) for inputs in batches),
+        batches=_lines(batch(record, inputs) for inputs in batches),
     )
-
-
-def _plain(text: str) -> str:
-    """Return the first line of a text, such that it cannot end the docstring that it stands in."""
-    return printable(text.partition("\n")[0]).replace("\\", "/").replace('"', "'")
 
 
 def _lines(values: Iterable[str]) -> str:
     return "\n" + "".join(f"    {value},\n" for value in values)
 
 
-def _free_names(expression: str) -> list[str]:
-    """Return the names that an expression takes from its module."""
-    nodes = list(ast.walk(ast.parse(expression, mode="eval")))
-    bound = {node.arg for node in nodes if isinstance(node, ast.arg)}
-    names = [node for node in nodes if isinstance(node, ast.Name)]
-    bound |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
-    return sorted({node.id for node in names} - bound - {"torch"} - set(dir(builtins)))
-
-
 def _in_file(expression: str) -> str:
     """Return an expression with its names taken from the file that ran."""
     tree = ast.parse(expression, mode="eval")
-    free = set(_free_names(expression))
+    free = set(free_names(expression))
 
     class Named(ast.NodeTransformer):
         def visit_Name(self, node: ast.Name) -> ast.expr:
             return ast.parse(f'FILE["{node.id}"]', mode="eval").body if node.id in free else node
 
     return ast.unparse(ast.fix_missing_locations(Named().visit(tree)))
-
-
-def _batch(record: Observed, inputs: str) -> str:
-    """Return the source of a function that draws the inputs, by position and by name.
-
-    Raises:
-        SpecError: If there are none, or an input is neither a tensor nor a literal.
-    """
-    arguments: list[str] = []
-    named: list[str] = []
-    for text in inputs.split("; "):
-        name, is_named, value = text.partition("=")
-        if not is_named or not name.isidentifier():
-            name, value = "", text
-        try:
-            source = source_of(parse_input(value))
-        except TargetError:
-            try:
-                source = repr(ast.literal_eval(value))
-            except (SyntaxError, ValueError) as error:
-                raise SpecError(
-                    f"{record.library} {record.case} in {record.cell}: inputs {inputs!r}: "
-                    f"{value!r} cannot be drawn again",
-                    hint="take another cell, or correct the script that another one gives",
-                ) from error
-        if name:
-            named.append(f"{json.dumps(name)}: {source}")
-        else:
-            arguments.append(source)
-    return f"lambda: ([{', '.join(arguments)}], {{{', '.join(named)}}})"
 
 
 _NAMES: Final = ("LIBRARY", "CASE", "ASK", "CELL")

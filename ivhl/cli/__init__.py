@@ -46,6 +46,8 @@ _PANELS = {
         "bisect": "Find the commit or PyTorch release that changed a case, by measuring.",
         "attribute": "Say whether Python, PyTorch, flags or the commit is the cause.",
         "blame": "Find the compiler stage and setting behind a failure or slowness.",
+        "report": "Write the text of an issue: a script, the first bad release, the stage, and what "
+        "cures it.",
         "repeat": "Build the environment of a record, run its case, and compare both.",
     },
     "Maintain": {

@@ -74,10 +74,44 @@ def blame_command(
         to_run = Script(path=Path(case), deadline_s=deadline, network=network)
         blame_file(to_run, torch, python, requirement or (), others=others)
         return
-    root, matrix = load()
-    check_device(device)
     console = Terminal(stderr=as_json, highlight=False, soft_wrap=True)
-    one = find_case(declared(root), case, device)
+    effort = Effort(device=device, threads=threads, deadline_s=deadline)
+    asked, found, report = blame_case(
+        case, effort, console, python=python, torch=torch, good=good, sought=sought,
+        machine=machine, commit=commit, output=output, results=results, force=force,
+    )  # fmt: skip
+    if as_json:
+        print_json("ivhl.blame/1", **_as_dict(asked, found, report))
+    else:
+        _print(console, found, report)
+
+
+def blame_case(
+    case: str,
+    effort: Effort,
+    console: Terminal,
+    *,
+    python: str | None = None,
+    torch: str | None = None,
+    good: str | None = None,
+    sought: str = "failure",
+    machine: str | None = None,
+    commit: str = "HEAD",
+    output: Path | None = None,
+    results: Path | None = None,
+    force: bool = False,
+) -> tuple[Suspicion, Blamed, Path]:
+    """Blame a case of this project; return what was asked and found, and the path of its report.
+
+    Args: as the options of ``ivhl blame``.
+
+    Raises:
+        SpecError: If a name is not known, or the case shows nothing.
+        IvhlError: If a cell cannot be made.
+    """
+    root, matrix = load()
+    check_device(effort.device)
+    one = find_case(declared(root), case, effort.device)
     if one.variant.engine != "compile":
         raise SpecError(
             f"{one.name} is run by {one.variant.engine}, which has no stages of torch.compile",
@@ -92,7 +126,7 @@ def blame_command(
         for e in narrow(index.entries, None, machine=machine)
         if case_name(e.case) == one.name
         and e.python == python
-        and e.case.device.split()[0] == device
+        and e.case.device.split()[0] == effort.device
         and not e.case.existing
     ]
     records = by_release(index.read(entries))
@@ -121,7 +155,7 @@ def blame_command(
         symptom=symptom_of(sought, symptom, records.get(bad_release), one.name),
         commit=find_commit(root, commit),
         folder=folder_to_write(output or usual),
-        effort=Effort(device=device, threads=threads, deadline_s=deadline),
+        effort=effort,
     )
     beside = f"beside {good_release}" if good_release else "no release is known to work"
     text = f"{one.name}, Python {python}, PyTorch {bad_release}: {asked.symptom}; {beside}"
@@ -129,11 +163,7 @@ def blame_command(
     found = blame(root, asked, console)
     command = _again(asked, sought)
     known = {release: _seen(record) for release, record in records.items()}
-    report = write_report(root, asked, found, known, command)
-    if as_json:
-        print_json("ivhl.blame/1", **_as_dict(asked, found, report))
-    else:
-        _print(console, found, report)
+    return asked, found, write_report(root, asked, found, known, command)
 
 
 def _again(asked: Suspicion, sought: str) -> str:

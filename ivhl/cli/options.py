@@ -166,6 +166,10 @@ Cold = Annotated[bool, typer.Option("--cold", help="Ignore the compile cache of 
 Docker = Annotated[
     bool, typer.Option("--docker", help="Measure in containers of the cells' images.")
 ]
+SiteUrl = Annotated[
+    str,
+    typer.Option("--site-url", help="Address of the site, for whole links in feed and badges."),
+]
 NoPublish = Annotated[bool, typer.Option("--no-publish", help="Do not build the site.")]
 
 # Of scripts and targets outside of a project.
@@ -199,10 +203,11 @@ Stale = Annotated[
 ]
 New = Annotated[bool, typer.Option("--new", help="List PyTorch releases that the matrix lacks.")]
 Form = Annotated[
-    Literal["github"] | None,
+    Literal["github", "sarif"] | None,
     typer.Option(
         "--format",
-        help="github: Markdown for a comment; of matrix a job matrix, of init a workflow.",
+        help="github: Markdown for a comment, annotations, a job matrix or a workflow. sarif: "
+        "findings at their lines.",
     ),
 ]
 Attestation = Annotated[

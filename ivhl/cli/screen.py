@@ -133,3 +133,13 @@ def check_suffix(path: Path | None, *suffixes: str) -> None:
         raise SpecError(f"{path}: must be a file or not exist", hint="choose another name")
     if not path.parent.is_dir():
         raise SpecError(f"{path}: must be in a folder that exists", hint=f"make {path.parent}")
+
+
+def check_github(form: str | None, what: str) -> None:
+    """Raise an error if findings are asked of a command that has none.
+
+    Raises:
+        SpecError: If the form is not that of GitHub.
+    """
+    if form not in (None, "github"):
+        raise SpecError(f"--format {form}: here is {what}, and no finding", hint="--format github")

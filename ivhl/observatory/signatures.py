@@ -162,6 +162,25 @@ def signatures_of(records: Iterable[Observed]) -> tuple[Signature, ...]:
     return tuple(sorted(order, key=lambda one: ranks[one.cause.kind]))
 
 
+def with_same_cause(
+    signatures: Iterable[Signature], exception: str, message: str
+) -> list[Signature]:
+    """Return the signatures of what an exception says, whatever raised it.
+
+    Args:
+        signatures: Those of the observatory.
+        exception: Type of the exception, with its module.
+        message: Its message.
+    """
+    text = cause_of(message)
+    kind = exception.rpartition(".")[2]
+    texts = {text, f"{kind}: {text}", f"builtins.{kind}: {text}"} if text else set()
+    number = dynamo_id(message)
+    return [
+        one for one in signatures if one.cause.text in texts and number in ("", one.cause.number)
+    ]
+
+
 def fault_of(failure: Failed) -> Fault:
     """Return whose fault a failure is: what ran eagerly before is PyTorch's to compile.
 

@@ -22,7 +22,7 @@ from ivhl.tracker.support.spans import spans, spans_sentence
 from ivhl.tracker.views.front import by_cell
 from ivhl.tracker.views.project import LIBRARIES
 from ivhl.tracker.views.source import Source, environment_page, slug
-from ivhl.tracker.wording import counted, short_message, shortened, times
+from ivhl.tracker.wording import counted, short_message, shortened, some, times
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -583,18 +583,28 @@ def badge_page(name: str) -> str:
     return f"badge/{slug(name)}"
 
 
-def badge_of(libraries: Libraries, row: Library) -> dict[str, str]:
-    """Return label, message and color of a library's badge: its newest verdict on the main Python.
+def badges_of(libraries: Libraries, row: Library) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the address, without its suffix, and the label, message and color of each badge.
 
-    It changes with a verdict, and with nothing else.
+    The first is the newest verdict on the main Python, the others are those of all cells. A badge
+    changes with a verdict, and with nothing else.
     """
-    python = libraries.main
-    for torch in libraries.releases.get(python, ()):
-        if records := libraries.by_cell.get((row.name, python, torch)):
-            key = verdict_of(records).key
-            message = f"{VERDICTS[key][0]}, PyTorch {torch}"
-            return {"label": "torch.compile", "message": message, "color": _COLORS.get(key, _GREY)}
-    return {"label": "torch.compile", "message": VERDICTS["not_run"][0], "color": _GREY}
+    label, path = "torch.compile", badge_page(row.name)
+    newest = {"label": label, "message": VERDICTS["not_run"][0], "color": _GREY}
+    of_cells = {}
+    for python, releases in libraries.releases.items():
+        for torch in reversed(releases):
+            if records := libraries.by_cell.get((row.name, python, torch)):
+                key = verdict_of(records).key
+                verdict, color = VERDICTS[key][0], _COLORS.get(key, _GREY)
+                message = f"{verdict}, PyTorch {torch}"
+                if python == libraries.main:
+                    newest = {"label": label, "message": message, "color": color}
+                message += f", Python {python}"
+                said = {"label": label, "message": message, "color": color}
+                of_cells[f"{path}/{python}-{torch}"] = said
+    yield path, newest
+    yield from of_cells.items()
 
 
 def _spans(
@@ -786,6 +796,52 @@ def _release(libraries: Libraries, before: str, torch: str, after: str) -> Relea
         len(beside),
         {title: moved for title, moved in changes.items() if moved},
     )
+
+
+_NAMED: Final = 5  # libraries in a title
+
+
+class WorseRelease(NamedTuple):
+    """What became worse with a release of PyTorch, as an entry of the feed.
+
+    Attributes:
+        id: Stable.
+        at: When the newest of its records was made.
+        href: Address of its page.
+    """
+
+    id: str
+    title: str
+    at: str
+    href: str
+    summary: str
+
+
+def worse_releases(libraries: Libraries) -> list[WorseRelease]:
+    """Return the releases with which cases of libraries began to fail."""
+    found = []
+    for view in release_views(libraries):
+        broke = view.changes.get("Broke", ())
+        if not broke:
+            continue
+        names = dict.fromkeys(one.library for one in broke)
+        # The first records: a later one that says the same is no news.
+        firsts = (
+            group[0].at
+            for name in names
+            for group in libraries.history[name].values()
+            if group[0].torch == view.torch
+        )
+        found.append(
+            WorseRelease(
+                f"release-{view.torch}",
+                f"PyTorch {view.torch}: {some(list(names), _NAMED)} broke",
+                max(firsts),
+                view.href,
+                "; ".join(f"{one.library}: {one.text}, {one.where}" for one in broke) + ".",
+            )
+        )
+    return found
 
 
 # Titles of the kinds of change of a release, the worst first.

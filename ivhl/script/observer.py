@@ -4,7 +4,7 @@ A cell holds this file as ``_ivhl_observer``; a ``.pth`` file imports it if ``IV
 file. It needs the standard library only, changes nothing that the script sees but
 ``sys.excepthook``, and reads the counters of Dynamo when the interpreter ends. A process that ends
 otherwise (``os._exit``, a signal) leaves no file. ``IVHL_CHANGE`` (``ivhl blame SCRIPT``) holds a
-backend to use in place of Inductor, or a setting of the compiler, as JSON; torch is imported first.
+backend to use in place of Inductor, or settings of the compiler, as JSON; torch is imported first.
 
 The ``.pth`` file also shortens Inductor's check of vector instructions: up to 2.12 a script that
 compiles starts a process that imports torch, 1.6 CPU s, for each set of them.
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 VARIABLE = "IVHL_OBSERVE"
+# Each has more of the compiler than the one before.
+BACKENDS = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
 CHANGE = "IVHL_CHANGE"
 MODULE = "_ivhl_observer"
 # How the process of a check of vector instructions begins what it runs.
@@ -92,21 +94,45 @@ def change_compiler(change: dict[str, Any], seen: dict[str, Any]) -> None:
     """Import torch, and change what compiles; ``seen`` gets ``refused``, or ``changed``."""
     torch: Any = import_module("torch")
     if name := change.get("backend"):
-        seen["changed"] = False
+        change_backend(torch, name, seen)
+    given = change.get("settings", [change] if "field" in change else [])
+    lacking = [one for one in given if not set_value(one)]
+    if given and lacking == given:
+        fields = ", ".join(f"{one['module']}.{one['field']}" for one in lacking)
+        seen["refused"] = f"this release has no setting {fields}"
 
-        def compile_graph(_: object, graph: Any, inputs: Any) -> Any:  # noqa: ANN401
+
+def change_backend(torch: Any, name: str, seen: dict[str, Any]) -> None:  # noqa: ANN401  (a module)
+    """Use a backend in place of each that has more of the compiler, by ``BACKENDS``."""
+    registry: Any = import_module("torch._dynamo.backends.registry")
+    own = registry.lookup_backend
+    seen["changed"] = False
+
+    def lookup(asked: Any) -> Any:  # noqa: ANN401  (a name, or a function)
+        if asked in BACKENDS[:-1]:  # of a script that names it
             seen["changed"] = True
-            return torch._dynamo.lookup_backend(name)(graph, inputs)  # noqa: SLF001
+            if BACKENDS.index(asked) > BACKENDS.index(name):
+                return own(name)
+        return own(asked)
 
-        torch._TorchCompileInductorWrapper.__call__ = compile_graph  # noqa: SLF001
-    elif change:
-        *path, field = change["field"].split(".")
-        try:
-            holder = reduce(getattr, path, import_module(change["module"]))
-            getattr(holder, field)
-            setattr(holder, field, change["value"])
-        except (ImportError, AttributeError) as error:
-            seen["refused"] = f"this release has no such setting: {error}"
+    def compile_graph(_: object, graph: Any, inputs: Any) -> Any:  # noqa: ANN401
+        seen["changed"] = True
+        return own(name)(graph, inputs)
+
+    registry.lookup_backend = lookup
+    torch._TorchCompileInductorWrapper.__call__ = compile_graph  # noqa: SLF001
+
+
+def set_value(setting: dict[str, Any]) -> bool:
+    """Change a setting of the compiler; return whether this release has it."""
+    *path, field = setting["field"].split(".")
+    try:
+        holder = reduce(getattr, path, import_module(setting["module"]))
+        getattr(holder, field)
+        setattr(holder, field, setting["value"])
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 def counts() -> dict[str, Any]:

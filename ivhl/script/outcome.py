@@ -27,7 +27,7 @@ _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _ADDRESS: Final = re.compile(r"(?<=\bat )0x[0-9a-fA-F]+")
 _FOLDERS: Final = re.compile(r"(?<![\w./])/(?:[^\s/:'\"]+/)+(?=[^\s/:'\"]+)")
 # Where memory is corrupt, chance says when a process ends, by which signal, and what it has printed.
-_CRASHES: Final = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV"})
+CRASHES: Final = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,6 +88,13 @@ def not_run(why: str) -> ScriptOutcome:
     return ScriptOutcome(ending=why, runs=0)
 
 
+def ending(outcome: ScriptOutcome) -> str:
+    """Return the exception of a script, its signal or its exit status."""
+    if not outcome.exception:
+        return outcome.ending
+    return f"{outcome.exception.rpartition('.')[2]}: {outcome.first_line}".rstrip(": ")
+
+
 def signature(outcome: ScriptOutcome, releases: Sequence[str] = ()) -> tuple[str, ...]:
     """Return what has to be equal: ending, exception, and the texts without their numbers.
 
@@ -97,7 +104,7 @@ def signature(outcome: ScriptOutcome, releases: Sequence[str] = ()) -> tuple[str
     """
     kind = outcome.exception.rpartition(".")[2]
     return (
-        "crash" if outcome.ending in _CRASHES else outcome.ending,
+        "crash" if outcome.ending in CRASHES else outcome.ending,
         BY_TYPE.get(kind, kind),
         *(_NUMBER.sub("#", text) for text in _texts(outcome, releases)),
         outcome.left_out,
@@ -154,7 +161,7 @@ def _differing(one: Sequence[str], other: Sequence[str]) -> set[int]:
 
 def _texts(outcome: ScriptOutcome, releases: Sequence[str]) -> tuple[str, str]:
     """Return the message of an exception and what was printed, as far as they are compared."""
-    if outcome.ending in _CRASHES:
+    if outcome.ending in CRASHES:
         return "", ""
     # Each release words the messages of the compiler anew.
     kind = outcome.exception

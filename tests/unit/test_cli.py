@@ -97,7 +97,7 @@ def test_a_choice_is_refused_in_plain_words(command: str) -> None:
 def test_every_module_of_commands_is_in_the_list() -> None:
     folder = Path(ivhl.cli.__file__).parent
     parts = {
-        *("__init__", "codebase", "declared", "markdown", "names", "options"),
+        *("__init__", "codebase", "declared", "markdown", "names", "options", "sarif"),
         *("releases", "screen", "sides", "target"),
     }
     packages = {path.parent.name for path in folder.glob("*/__init__.py")}

@@ -37,6 +37,7 @@ from ivhl.script.matrix import ScriptRuns, Wanted
 from ivhl.script.outcome import ScriptOutcome, are_alike, noisy_numbers, not_run
 from ivhl.script.overlay import UnavailableError
 from ivhl.script.requirements import Needs, needs_of
+from ivhl.script.symptom import OFF
 from studies.house import ROOT
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from ivhl.script.running import Script
 
 GOOD = ScriptOutcome(ending="exit 0", output="loss 0.125 of 10\n")
+LACKING = {"module": "torch._dynamo.config", "field": "none.such", "value": 1}
 CELLS = tuple(CellSpec("3.12", f"2.{minor}.0") for minor in range(13))
 
 
@@ -447,9 +449,11 @@ def test_a_frame_that_raised_is_no_graph_break(tmp_path: Path, body: str, breaks
     ("backend", "change", "captured", "changed", "refused"),
     [
         ("inductor", {"backend": "eager"}, 1, True, False),
-        ("aot_eager", {"backend": "eager"}, 1, False, False),
-        ("eager", {"module": "torch._dynamo.config", "field": "disable", "value": True}, 0, 0, 0),
-        ("eager", {"module": "torch._dynamo.config", "field": "none.such", "value": 1}, 1, 0, 1),
+        ("aot_eager", {"backend": "eager"}, 1, True, False),
+        ("ts", {"backend": "eager"}, 1, False, False),
+        ("eager", OFF, 0, 0, 0),
+        ("eager", {"settings": [OFF, LACKING]}, 0, 0, 0),
+        ("eager", LACKING, 1, 0, 1),
     ],
 )
 def test_the_compiler_is_changed_before_the_script_begins(  # noqa: PLR0917
@@ -507,10 +511,11 @@ def _blamed(*right: str, usual: str = "wrong", first: str = "wrong") -> ScriptBl
     def run(change: Any) -> ScriptOutcome:  # noqa: ANN401
         if change is None:
             return replace(GOOD, output=first)
-        name = change.get("backend") or change.get("field") or ""
-        if f"no {name}" in right:
+        fields = (one["field"] for one in change.get("settings", [change]) if "field" in one)
+        names = {change.get("backend", ""), *fields}
+        if any(f"no {name}" in right for name in names):
             return not_run("not here")
-        return replace(GOOD, output="right" if name in right else usual)
+        return replace(GOOD, output="right" if names & {*right} else usual)
 
     settings = {"aot_eager": [("m", "a", 1), ("m", "b", 2)], "inductor": [("m", "c", 3)]}
     return blame_script(run, ("eager", "aot_eager", "inductor"), settings)

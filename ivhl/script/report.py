@@ -1,0 +1,313 @@
+"""The text of an issue on a script: Markdown that can be posted upstream (``ivhl report``).
+
+What is printed anywhere in it is visible, and without folders, tokens and the name of this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from difflib import unified_diff
+from typing import TYPE_CHECKING, Final
+
+from packaging.version import Version
+
+from ivhl.machine.compiler import compiler_version
+from ivhl.machine.identity import this_machine
+from ivhl.measure.failures import COMPILER_ERROR
+from ivhl.records.text import printable, visible
+from ivhl.script.outcome import ending
+from ivhl.tracker.causes.blame import STAGES
+from ivhl.tracker.wording import counted, lines_of, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ivhl.matrix.locks import LockState
+    from ivhl.script.blaming import ScriptBlame
+    from ivhl.script.outcome import ScriptOutcome
+    from ivhl.script.symptom import Onset, Symptom, SymptomWord
+    from ivhl.tracker.support.upstream import Issue
+
+_OTHER_VALUES: Final = "compiled code gives other values than eager code"
+_TITLE: Final = 110  # characters
+_CELL: Final = 100
+_LINES: Final = 40  # of an output
+_BESIDE: Final = 3
+# Packages whose versions a report names.
+_NAMED: Final = ("torch", "triton", "pytorch-triton", "numpy", "sympy")
+# As issues of PyTorch are titled.
+_PARTS: Final = {
+    "eager": "dynamo",
+    "aot_eager": "aotautograd",
+    "aot_eager_decomp_partition": "aotautograd",
+    "inductor": "inductor",
+}
+_WORDS: Final[dict[SymptomWord, str]] = {
+    "shows": "**shows it**",
+    "right": "right",
+    "other": "ends in another way",
+    "eager": "eager code fails, too",
+    "absent": "cannot be installed",
+}
+
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+# A folder of this machine; of an installed package, what is below its environment stays.
+_FOLDERS: Final = re.compile(r"(?<![\w./:])/(?:[^\s/:'\"<>|]+/)+(?=[^\s/:'\"<>|]+)")
+_PACKAGES: Final = re.compile(r"(?<![\w./:])/(?:[^\s:'\"<>|]+/)?(?=(?:site|dist)-packages/)")
+# Where services say how their tokens begin, and what stands before a secret.
+_TOKENS: Final = re.compile(
+    r"\b(?:hf_|gh[opsur]_|github_pat_|glpat-|sk-|pypi-|xox[abpr]-|AKIA|eyJ)[\w.-]{12,}"
+    r"|(?<=://)[^\s/@'\"]+(?=@)"
+    r"|(?i:(?<=bearer )[\w.~+/-]{8,})"
+)
+_SECRET: Final = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY", re.IGNORECASE)
+_SHORTEST: Final = 8  # characters of a secret: a shorter text is also found by chance
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScriptReport:
+    """What is known of a script that shows a symptom.
+
+    Attributes:
+        text: The script.
+        onset: In which releases it shows it.
+        blame: Which stage of the compiler is the first to show it.
+        lock: Of the cell that shows it.
+        issues: Reports that describe it.
+        alike: What else has the same cause, a sentence each.
+        command: What made the report.
+    """
+
+    text: str
+    onset: Onset
+    blame: ScriptBlame
+    lock: LockState
+    issues: Sequence[Issue] = ()
+    alike: Sequence[str] = ()
+    command: str
+
+    @property
+    def title(self) -> str:
+        """Its title, as issues of PyTorch have them."""
+        symptom = self.onset.symptom
+        part = _PARTS.get(self.blame.stage, "torch.compile")
+        if symptom.count:
+            reasons = symptom.seen.reasons if symptom.count == "graph_breaks" else ()
+            text = ": ".join([_counted(symptom, symptom.seen), *lines_of(" ".join(reasons))[:1]])
+        elif _fails(symptom.seen):
+            text = _ending(symptom.seen)
+        else:
+            text = _OTHER_VALUES
+        return shortened(f"[{part}] {printable(scrubbed(text)).rstrip(': ')}", _TITLE)
+
+
+def as_markdown(report: ScriptReport) -> str:
+    """Return the report as Markdown."""
+    return "\n".join(_lines(report))
+
+
+def scrubbed(text: str) -> str:
+    """Return a text without folders of this machine, its name, and tokens."""
+    text = _PACKAGES.sub("", _COLOUR.sub("", text))
+    host = os.uname().nodename
+    if len(host) >= _SHORTEST:
+        text = text.replace(host, "HOST")
+    return without_secrets(_FOLDERS.sub("", text))
+
+
+def without_secrets(text: str) -> str:
+    """Return a script without tokens, and with ``~`` for the home of its user."""
+    secrets = (
+        value
+        for name, value in os.environ.items()
+        if _SECRET.search(name) and len(value) >= _SHORTEST
+    )
+    for value in sorted(secrets, key=len, reverse=True):
+        text = text.replace(value, "TOKEN")
+    home = os.path.expanduser("~")  # noqa: PTH111  (also where there is none)
+    if home.count("/") > 1 or home == "/root":
+        text = re.sub(rf"{re.escape(home)}(?=[/'\"\s]|$)", "~", text)
+    return visible(_TOKENS.sub("TOKEN", text))
+
+
+def _lines(report: ScriptReport) -> Iterator[str]:
+    onset, symptom = report.onset, report.onset.symptom
+    cell = onset.cell
+    yield f"# {_inline(report.title)}\n"
+    yield f"{_summary(report)}\n"
+    yield "## Script\n"
+    yield f"{_fenced(without_secrets(report.text), 'python')}\n"
+    if symptom.expected is None and not symptom.count:
+        yield "## Expected: without the compiler\n"
+        yield f"{_output(symptom.without)}\n"
+    if symptom.count == "graph_breaks":
+        yield "## Reasons of graph breaks\n"
+        yield from (f"{_fenced(scrubbed(one))}\n" for one in symptom.seen.reasons)
+    elif not symptom.count:
+        yield f"## Seen: PyTorch {cell.torch}\n"
+        yield f"{_output(symptom.seen, None if symptom.expected else symptom.without)}\n"
+    yield "## Releases\n"
+    yield from _releases(report)
+    yield "\n## Stage\n"
+    yield from _stage(report.blame)
+    yield "\n## Known to be alike\n"
+    known = [f"- [{one.short}]({one.url}): {_inline(one.title)}" for one in report.issues]
+    known += [f"- {_inline(text)}" for text in report.alike]
+    yield from known or ["Nothing in the records of ivhl. Please search the issues of PyTorch."]
+    yield "\n## Versions\n"
+    machine, packages = this_machine("machine"), report.lock.packages
+    named = ", ".join(f"{name} {packages[name]}" for name in _NAMED if name in packages)
+    yield f"Python {cell.python}, {named}; {machine.system}, {machine.cpu}, {compiler_version()}"
+    yield f"\nMade by `{report.command}`."
+    yield ""
+
+
+def _summary(report: ScriptReport) -> str:
+    """Return what is seen, since when, and where, in a few sentences."""
+    onset = report.onset
+    symptom, cell = onset.symptom, onset.cell
+    seen = _in_short(symptom, symptom.seen)
+    text = f"PyTorch {cell.torch} on Python {cell.python}: the script below {seen}"
+    if symptom.count:
+        text += "."
+    elif symptom.expected is not None:
+        wanted = [symptom.expected.ending, *symptom.expected.lines]
+        text += f", where {' and '.join(f'`{_code(one)}`' for one in wanted if one)} is expected."
+    elif _fails(symptom.without):
+        text += f"; without the compiler it {_in_short(symptom, symptom.without)}."
+    else:
+        text += "; without the compiler it ends well."
+    return f"{text} {since(onset)}"
+
+
+def since(onset: Onset) -> str:
+    """Return a sentence on the first release that shows a symptom, and the first without it."""
+    text = f"The first release that shows it is {onset.first.torch}"
+    if onset.before is not None:
+        outcome, word = onset.outcomes[onset.before]
+        before = f"{onset.before.torch}"
+        text += (
+            f"; {before} is right"
+            if word == "right"
+            else f"; {before} {_WORDS[word]} (`{_code(_ending(outcome))}`)"
+        )
+    else:
+        text += ", the oldest that can be tried"
+    last = f"{onset.fixed.torch} is right again" if onset.fixed else "the newest shows it, too"
+    return f"{text}; {last}."
+
+
+def _releases(report: ScriptReport) -> Iterator[str]:
+    onset = report.onset
+    yield "| PyTorch | | ends with |"
+    yield "|---|---|---|"
+    for cell in sorted(onset.outcomes, key=lambda one: Version(one.torch)):
+        outcome, word = onset.outcomes[cell]
+        text = outcome.ending if word == "absent" else _last_line(outcome)
+        if onset.symptom.count:
+            text = _counted(onset.symptom, outcome)
+        yield f"| {cell.torch} | {_WORDS[word]} | `{_code(shortened(text, _CELL))}` |"
+    yield "\nEach release has an environment of its own, locked by hashes. The search left out the"
+    yield "releases that are not here."
+
+
+def _stage(blame: ScriptBlame) -> Iterator[str]:
+    if not blame.stage:
+        yield f"No stage can be named: {_inline(blame.why)}."
+        return
+    meaning = {str(name): text for name, text in STAGES.items()}[blame.stage]
+    yield f"`{blame.stage}`: {meaning}."
+    if blame.cures:
+        cures = ", or ".join(f"`{_code(one)}`" for one in blame.cures)
+        yield f"\nCured by {cures}."
+    else:
+        yield "\nNo setting of this stage cures it, of those that ivhl tries."
+
+
+def _fails(outcome: ScriptOutcome) -> bool:
+    return outcome.ending != "exit 0"
+
+
+def _in_short(symptom: Symptom, outcome: ScriptOutcome) -> str:
+    """Return what a script does, as the rest of a sentence."""
+    if symptom.count:
+        return f"has {_counted(symptom, outcome)}"
+    if outcome.exception:
+        return f"raises `{_code(_ending(outcome))}`"
+    if _fails(outcome):
+        return f"ends with `{_code(_ending(outcome))}`"
+    return "prints other values than expected" if symptom.expected else "prints other values"
+
+
+def _counted(symptom: Symptom, outcome: ScriptOutcome) -> str:
+    number = getattr(outcome, symptom.count)
+    if number is None:
+        return "no count"
+    return counted(number, symptom.count.removesuffix("s").replace("_", " "))
+
+
+def _ending(outcome: ScriptOutcome) -> str:
+    """Return how a script ended, on one line."""
+    return printable(scrubbed(ending(outcome)))
+
+
+def _last_line(outcome: ScriptOutcome) -> str:
+    """Return the ending of a script that fails, and the last line that another one prints."""
+    lines = () if _fails(outcome) else lines_of(outcome.output)
+    return printable(scrubbed(lines[-1])) if lines else _ending(outcome)
+
+
+def _output(outcome: ScriptOutcome, other: ScriptOutcome | None = None) -> str:
+    """Return what a script printed and raised; of long texts what differs from another outcome."""
+    printed = scrubbed(outcome.output).rstrip().splitlines()
+    if other is not None and len(printed) > _LINES:
+        before = scrubbed(other.output).rstrip().splitlines()
+        changed = unified_diff(before, printed, "expected", "seen", n=_BESIDE, lineterm="")
+        return _fenced("\n".join(_first(list(changed))), "diff")
+    lines = _first(printed)
+    if outcome.exception:
+        message = scrubbed(f"{outcome.exception}: {outcome.message}").rstrip().splitlines()
+        lines += [*_frames(outcome), *_telling(message)]
+    elif _fails(outcome):
+        lines += [*_first(scrubbed(outcome.errors).rstrip().splitlines()[-_LINES:])]
+        lines += [f"({outcome.ending})"]
+    return _fenced("\n".join(lines) or "(prints nothing)")
+
+
+def _frames(outcome: ScriptOutcome) -> Iterator[str]:
+    """Yield the innermost lines of a traceback."""
+    for file, line, name in outcome.frames[-_BESIDE:]:
+        yield f'  File "{scrubbed(file)}", line {line}, in {name}'
+
+
+def _telling(message: Sequence[str]) -> list[str]:
+    """Return the beginning of a message; of one with warnings of a compiler, its errors."""
+    errors = [line for line in message if COMPILER_ERROR.match(line)]
+    if len(message) <= _LINES or not errors:
+        return _first(message)
+    return [*message[:_BESIDE], "[...]", *_first(errors)]
+
+
+def _first(lines: Sequence[str]) -> list[str]:
+    if len(lines) <= _LINES:
+        return list(lines)
+    return [*lines[:_LINES], f"[{counted(len(lines) - _LINES, 'more line')}]"]
+
+
+def _fenced(text: str, language: str = "") -> str:
+    """Return a text as a block of code, behind more backticks than it has in a row."""
+    longest = max((len(one) for one in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{visible(text).rstrip()}\n{fence}"
+
+
+def _code(text: str) -> str:
+    """Return a text for a span of code, also in a table."""
+    return printable(text).replace("`", "'").replace("|", "\\|")
+
+
+def _inline(text: str) -> str:
+    """Return a text on one line, such that nothing in it is markup."""
+    return re.sub(r"([\\`*_\[\]<>|#~])", r"\\\1", printable(text))

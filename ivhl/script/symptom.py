@@ -1,0 +1,195 @@
+"""What a script shows with the compiler and not without it, and in which releases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from ivhl.errors import ResultsError
+from ivhl.script.outcome import ScriptOutcome, are_alike, ending, noisy_numbers, signature
+from ivhl.tracker.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ivhl.matrix.spec import CellSpec
+    from ivhl.script.matrix import Wanted
+
+    RunIn = Callable[[CellSpec, Mapping[str, Any] | None], ScriptOutcome]
+
+# Dynamo compiles nothing.
+OFF: Final = {"module": "torch._dynamo.config", "field": "disable", "value": True}
+_LIKE: Final = "ends alike with the compiler and without it"
+# ``other``: it ends in another way. ``eager``: likewise, and so it does without the compiler.
+Count = Literal["", "graph_breaks", "recompiles"]
+SymptomWord = Literal["shows", "right", "other", "eager", "absent"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Symptom:
+    """What a script shows with the compiler and not without it.
+
+    Attributes:
+        seen: How it ends in the cell that shows it.
+        without: How it ends there without the compiler.
+        noisy: Places of numbers that vary between two runs.
+        expected: What counts as good, in place of ``without``; ``None`` if nothing is said.
+        count: What is to be 0, in place of both: ``graph_breaks`` or ``recompiles``.
+    """
+
+    seen: ScriptOutcome
+    without: ScriptOutcome
+    noisy: frozenset[int] = frozenset()
+    expected: Wanted | None = None
+    count: Count = ""
+
+    def of(
+        self, outcome: ScriptOutcome, releases: Sequence[str] = ()
+    ) -> Literal["shows", "right", "other"]:
+        """Return whether an outcome shows it, is right, or ends in another way.
+
+        Wrong values need not be the same: memory that nobody wrote holds others in each run.
+
+        Args:
+            outcome: Of another run, perhaps in another cell.
+            releases: The release of ``seen`` and that of the outcome.
+        """
+        if self.count:
+            number: int | None = getattr(outcome, self.count)
+            return "other" if number is None else "shows" if number else "right"
+        if self.expected is not None:
+            is_right = self.expected.is_met(outcome)
+        else:
+            is_right = are_alike(self.without, outcome, self.noisy, releases)
+        if is_right:
+            return "right"
+        # Ending and class of the exception.
+        same = signature(outcome, releases)[:2] == signature(self.seen, releases)[:2]
+        return "shows" if same else "other"
+
+
+@dataclass(kw_only=True, slots=True)
+class Onset:
+    """Where the releases of one Python begin to show a symptom, and where they end.
+
+    Attributes:
+        symptom: What is shown.
+        cell: The newest cell that shows it.
+        outcomes: Of each cell that was run, and what it shows; by release.
+        first: The oldest release that shows it, as far as all between it and ``cell`` do.
+        before: The cell before ``first``, if there is any.
+        fixed: The cell after ``cell``, if there is any.
+    """
+
+    symptom: Symptom
+    cell: CellSpec
+    outcomes: dict[CellSpec, tuple[ScriptOutcome, SymptomWord]] = field(default_factory=dict)
+    first: CellSpec
+    before: CellSpec | None = None
+    fixed: CellSpec | None = None
+
+
+def find_symptom(
+    run: RunIn, cells: Sequence[CellSpec], expected: Wanted | None = None, count: Count = ""
+) -> Onset:
+    """Run a script in cells, newest first, until one shows a symptom.
+
+    Args:
+        run: Runs it in a cell, with a change of the compiler.
+        cells: Of one Python, oldest first.
+        expected: What counts as good; ``None`` to compare with what eager code does.
+        count: What is sought in place of a failure.
+
+    Raises:
+        ResultsError: If no cell shows any, a run in one cell is unlike another, or none exists.
+    """
+    outcomes: dict[CellSpec, tuple[ScriptOutcome, SymptomWord]] = {}
+    fixed: CellSpec | None = None
+    right: ScriptOutcome | None = None
+    for cell in reversed(cells):
+        seen = run(cell, None)
+        if not seen.has_run:
+            outcomes[cell] = seen, "absent"
+            continue
+        releases = tuple({cell.torch, fixed.torch if fixed else cell.torch})
+        if not count and right is not None and are_alike(right, seen, (), releases):
+            outcomes[cell], fixed = (seen, "right"), cell
+            continue
+        without = seen if count else run(cell, OFF)
+        symptom = Symptom(seen=seen, without=without, expected=expected, count=count)
+        if symptom.of(seen) != "right":  # a number that varies, such as a duration, is no symptom
+            again = run(cell, None)
+            symptom = replace(symptom, noisy=noisy_numbers(seen, again))
+            if symptom.of(seen) != symptom.of(again):
+                raise ResultsError(
+                    f"{cell.id}: the script is flaky: two runs end with {ending(seen)} and with "
+                    f"{ending(again)}",
+                    hint="fix its seed, or name what is good by --expect",
+                )
+        if symptom.of(seen) == "shows":
+            outcomes[cell] = seen, "shows"
+            return Onset(symptom=symptom, cell=cell, outcomes=outcomes, first=cell, fixed=fixed)
+        outcomes[cell], fixed, right = (seen, "right"), cell, without
+    raise _no_failure(outcomes, "is as expected" if expected else _LIKE, count)
+
+
+def _no_failure(
+    outcomes: Mapping[CellSpec, tuple[ScriptOutcome, SymptomWord]], what: str, count: Count
+) -> ResultsError:
+    """Return the error of a script that shows nothing, with what else could be asked."""
+    ran = [outcome for outcome, word in outcomes.values() if word != "absent"]
+    if not ran:
+        whys = dict.fromkeys(outcome.ending for outcome, _ in outcomes.values())
+        return ResultsError(
+            f"the script ran in no cell: {'; '.join(whys)}",
+            hint="name others by --torch, --python",
+        )
+    hint = "--expect names what is good: an exit status, or a text that is printed"
+    if count:
+        what = f"has no {count.replace('_', ' ')}"
+    elif ran[0].graph_breaks or ran[0].recompiles:
+        sought = "graph-break" if ran[0].graph_breaks else "recompile"
+        hint = f"the newest has {sought}s, which --for {sought} reports; {hint}"
+    elif ran[0].graphs == 0:
+        hint = "it compiles nothing in the newest"
+    return ResultsError(
+        f"no failure to report: the script {what} in {counted(len(ran), 'release')}", hint=hint
+    )
+
+
+def find_first(run: RunIn, onset: Onset, cells: Sequence[CellSpec]) -> None:
+    """Find the first release that shows a symptom, from the oldest cell and halves.
+
+    Args:
+        run: As for ``find_symptom``.
+        onset: Of ``cells``; what is found is written into it.
+        cells: The same cells.
+    """
+    left = list(cells[: cells.index(onset.cell)])
+    place = 0
+    while left:
+        cell = left[place]
+        word = _shown_in(run, onset, cell)
+        if word == "absent":
+            del left[place]
+        elif word == "shows":
+            onset.first = cell
+            del left[place:]
+        else:
+            onset.before = cell
+            del left[: place + 1]
+        place = min(len(left) // 2, max(len(left) - 1, 0)) if onset.before else 0
+
+
+def _shown_in(run: RunIn, onset: Onset, cell: CellSpec) -> SymptomWord:
+    """Run a script in a cell, and where it seems to show a symptom also without the compiler."""
+    outcome = run(cell, None)
+    releases = (onset.cell.torch, cell.torch)
+    word: SymptomWord = onset.symptom.of(outcome, releases) if outcome.has_run else "absent"
+    if word == "shows" and onset.symptom.expected is None and not onset.symptom.count:
+        without = run(cell, OFF)
+        if are_alike(outcome, without, onset.symptom.noisy):
+            same = outcome.ending == onset.symptom.without.ending
+            word = "right" if same else "eager"
+    onset.outcomes[cell] = outcome, word
+    return word

@@ -1,0 +1,256 @@
+"""In which releases a script shows a symptom, and the text of an issue on it, without a cell."""
+
+from __future__ import annotations
+
+import ast
+import math
+import os
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from ivhl.errors import ResultsError, UnknownNameError
+from ivhl.matrix.locks import lock_state
+from ivhl.matrix.spec import CellSpec
+from ivhl.observatory.plain import script_of_case
+from ivhl.observatory.ready import SHIPPED as OBSERVATORY
+from ivhl.observatory.signatures import CAUSE_KINDS, fault_of, with_same_cause
+from ivhl.observatory.views import load_libraries
+from ivhl.script.blaming import ScriptBlame
+from ivhl.script.cells import SHIPPED
+from ivhl.script.matrix import Wanted
+from ivhl.script.outcome import ScriptOutcome, not_run
+from ivhl.script.report import ScriptReport, as_markdown, scrubbed, since, without_secrets
+from ivhl.script.symptom import OFF, Onset, Symptom, find_first, find_symptom
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+RIGHT = ScriptOutcome(ending="exit 0", output="1.0\n", graphs=1, graph_breaks=0, recompiles=0)
+BAD = replace(RIGHT, ending="exit 1", exception="torch._dynamo.exc.Unsupported", message="so")
+OTHER = replace(RIGHT, ending="exit 1", exception="RuntimeError", message="no Dynamo here")
+ENDS = {
+    "shows": (BAD, RIGHT),
+    "right": (RIGHT, RIGHT),
+    "other": (OTHER, RIGHT),
+    "eager": (BAD, BAD),
+    "absent": (not_run("no wheel"), not_run("no wheel")),
+}
+LIBRARIES, _ = load_libraries(OBSERVATORY)
+
+
+def _run_of(
+    words: Sequence[str],
+) -> tuple[Callable[..., ScriptOutcome], list[CellSpec], list[Any]]:
+    """Return a function that runs a script in a cell of each word, the cells, and what ran."""
+    cells = [CellSpec("3.12", f"2.{n}.0") for n in range(len(words))]
+    ran: list[Any] = []
+
+    def run(cell: CellSpec, change: Any = None) -> ScriptOutcome:  # noqa: ANN401
+        ran.append((cell, change))
+        return ENDS[words[cells.index(cell)]][change == OFF]
+
+    return run, cells, ran
+
+
+@given(
+    st.lists(st.sampled_from(sorted(ENDS)), max_size=20),
+    st.lists(st.sampled_from(["right", "absent"]), max_size=4),
+)
+def test_the_first_release_shows_it_and_the_one_before_does_not(
+    older: list[str], newer: list[str]
+) -> None:
+    words = [*older, "shows", *newer]
+    run, cells, ran = _run_of(words)
+    onset = find_symptom(run, cells)
+    spent = len(ran)
+    find_first(run, onset, cells)
+    assert onset.cell == cells[len(older)]
+    known = [cell for cell in cells if words[cells.index(cell)] != "absent"]
+    assert words[cells.index(onset.first)] == "shows"
+    below = known.index(onset.first) - 1
+    assert onset.before == (known[below] if below >= 0 else None)
+    assert onset.before is None or words[cells.index(onset.before)] != "shows"
+    above = known[known.index(onset.cell) + 1 :]
+    assert onset.fixed == (above[0] if above else None)
+    shown = [word == "shows" for word in older if word != "absent"]
+    if shown == sorted(shown):  # it began once
+        assert onset.first == next(cell for cell in known if words[cells.index(cell)] == "shows")
+    halves = 2 * (2 + math.ceil(math.log2(len(older) + 1)))
+    assert len(ran) - spent <= halves + older.count("absent")
+
+
+def test_a_script_that_shows_nothing_says_what_else_can_be_asked() -> None:
+    run, cells, _ = _run_of(["absent", "right", "eager"])
+    with pytest.raises(ResultsError, match=r"no failure to report.* in 2 releases") as raised:
+        find_symptom(run, cells)
+    assert "--expect" in raised.value.hint
+
+    def breaks(cell: CellSpec, change: object) -> ScriptOutcome:
+        del cell
+        return replace(RIGHT, graph_breaks=0 if change == OFF else 2, reasons=("a print",))
+
+    with pytest.raises(ResultsError) as raised:
+        find_symptom(breaks, cells)
+    assert "--for graph-break" in raised.value.hint
+    onset = find_symptom(breaks, cells, count="graph_breaks")
+    assert onset.cell == cells[-1]
+    with pytest.raises(ResultsError, match="has no recompiles"):
+        find_symptom(breaks, cells, count="recompiles")
+    run, cells, _ = _run_of(["absent"])
+    with pytest.raises(ResultsError, match="ran in no cell: no wheel"):
+        find_symptom(run, cells)
+
+
+def test_what_varies_between_two_runs_is_no_symptom() -> None:
+    times = iter(range(100))
+
+    def timed(cell: CellSpec, change: object) -> ScriptOutcome:
+        del cell, change
+        return replace(RIGHT, output=f"took {next(times)}.5 s\n")
+
+    with pytest.raises(ResultsError, match="no failure to report"):
+        find_symptom(timed, [CellSpec("3.12", "2.6.0")])
+    ends = iter([BAD, RIGHT, RIGHT])
+    with pytest.raises(ResultsError, match="flaky"):
+        find_symptom(lambda *_: next(ends), [CellSpec("3.12", "2.6.0")])
+
+
+def test_wrong_values_need_not_be_the_same_to_be_one_symptom() -> None:
+    symptom = Symptom(seen=replace(RIGHT, output="nan\n"), without=RIGHT)
+    assert symptom.of(replace(RIGHT, output="3e38\n")) == "shows"
+    assert symptom.of(RIGHT) == "right"
+    assert symptom.of(BAD) == "other"
+    wanted = replace(symptom, expected=Wanted(lines=("2.0",)))
+    assert wanted.of(RIGHT) == "shows"
+    assert wanted.of(replace(RIGHT, output="2.0\n")) == "right"
+
+
+def _report(**changes: Any) -> ScriptReport:  # noqa: ANN401
+    cell = CellSpec("3.12", "2.6.0")
+    onset = Onset(
+        symptom=Symptom(seen=changes.pop("seen", BAD), without=changes.pop("without", RIGHT)),
+        cell=cell,
+        outcomes={cell: (BAD, "shows"), CellSpec("3.12", "2.5.1"): (OTHER, "other")},
+        first=cell,
+        before=CellSpec("3.12", "2.5.1"),
+    )
+    usual = ScriptReport(
+        text="print(1)\n",
+        onset=onset,
+        blame=ScriptBlame("inductor", cures=("a.b=1",)),
+        lock=lock_state(SHIPPED, cell),
+        command="ivhl report x.py",
+    )
+    return replace(usual, **changes)
+
+
+HOSTILE = st.text(alphabet="`~#*_|<>[]()!\\\n\r\t &\x1b\u202e[31mabc-=", max_size=40)
+
+
+@given(HOSTILE)
+def test_nothing_that_a_script_prints_is_markup(text: str) -> None:
+    bad = replace(BAD, message=f"x{text}", output=text, frames=((f"/a/{text}.py", 1, text),))
+    blame = ScriptBlame("", why=text)
+    report = as_markdown(_report(text=f"# {text}\n", seen=bad, blame=blame, alike=(f"x{text}",)))
+    plain = as_markdown(_report(blame=ScriptBlame("", why="x"), alike=("x",)))
+    assert not re.search("[\x1b\u202e\r]", report)
+
+    def shape(markdown: str) -> list[tuple[str, str]]:
+        """Return the blocks of a text, and what is no text in its lines."""
+        found = []
+        for token in MarkdownIt("commonmark").enable("table").parse(markdown):
+            if token.type != "inline":
+                found.append((token.type, token.tag))
+            found += [
+                (child.type, child.tag)
+                for child in token.children or ()
+                if child.type not in ("text", "text_special", "code_inline", "softbreak")
+            ]
+        return found
+
+    assert shape(report) == shape(plain)
+
+
+def test_a_report_names_no_folder_no_token_and_no_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "s3cr3t-of-mine")
+    monkeypatch.setenv("HOME", "/home/somebody")
+    torn = "hf_" + "a" * 30
+    text = (
+        f"File /home/somebody/cells/lib/python3.12/site-packages/torch/x.py:3 {torn} "
+        f"s3cr3t-of-mine https://me:pass@host.org/a/b \x1b[31mred\x1b[0m in /tmp/torch_me/k.cpp"
+    )
+    assert scrubbed(text) == (
+        "File site-packages/torch/x.py:3 TOKEN TOKEN https://TOKEN@host.org/a/b red in k.cpp"
+    )
+    code = "open('/home/somebody/x.pt'); open('/dev/null'); open('/home/somebody2')"
+    assert without_secrets(code) == "open('~/x.pt'); open('/dev/null'); open('/home/somebody2')"
+    report = as_markdown(_report(seen=replace(BAD, message=text)))
+    assert not re.search(f"somebody|s3cr3t|{torn}|:pass", report)
+    host = os.uname().nodename
+    assert len(host) < 8 or host not in report
+
+
+def test_a_report_says_since_when_where_and_what_cures() -> None:
+    report = _report(alike=("botorch: the same message",))
+    assert report.title == "[inductor] Unsupported: so"
+    text = as_markdown(report)
+    assert "raises `Unsupported: so`; without the compiler it ends well." in text
+    assert "The first release that shows it is 2.6.0; 2.5.1 ends in another way" in text
+    assert "Cured by `a.b=1`." in text
+    assert "- botorch: the same message" in text
+    assert "torch 2.6.0" in text
+    alone = replace(report.onset, before=None, fixed=CellSpec("3.12", "2.7.1"))
+    assert since(alone) == (
+        "The first release that shows it is 2.6.0, the oldest that can be tried; 2.7.1 is right "
+        "again."
+    )
+
+
+def test_libraries_with_the_same_message_are_found_whatever_raised_it() -> None:
+    assert LIBRARIES is not None
+    found = with_same_cause(
+        LIBRARIES.signatures, "AssertionError", "Unexpected type <class 'odict_keys'>"
+    )
+    assert {name for one in found for name in one.libraries} >= {"botorch", "gpytorch"}
+    assert with_same_cause(LIBRARIES.signatures, "AssertionError", "") == []
+
+
+def _bad_cases() -> list[str]:
+    assert LIBRARIES is not None
+    found = (one for one in LIBRARIES.newest if one.status in CAUSE_KINDS)
+    whose = (one for one in found if one.failure is None or fault_of(one.failure) == "PyTorch")
+    return sorted({f"{one.library}/{one.case}/{one.ask}" for one in whose})
+
+
+def test_each_case_that_fails_is_a_plain_script() -> None:
+    assert LIBRARIES is not None
+    cases = _bad_cases()
+    assert len(cases) > 20
+    for case in cases:
+        text, record = script_of_case(LIBRARIES, case)
+        imports = {
+            alias.name if isinstance(node, ast.Import) else node.module or ""
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+        }
+        assert not any(name.startswith("ivhl") for name in imports)
+        assert f'dependencies = ["{record.library}' in text
+
+
+def test_a_case_that_is_unknown_or_works_has_no_script() -> None:
+    assert LIBRARIES is not None
+    with pytest.raises(UnknownNameError, match="unknown case of timm"):
+        script_of_case(LIBRARIES, "timm/none")
+    with pytest.raises(ResultsError, match="by a fault of its own"):
+        script_of_case(LIBRARIES, "torchaudio/mel/forward")
+    bad = {one.library for one in LIBRARIES.newest if one.status in CAUSE_KINDS}
+    row = next(one for one in LIBRARIES.rows if one.name not in bad)
+    with pytest.raises(ResultsError, match="works wherever it was tried"):
+        script_of_case(LIBRARIES, f"{row.name}/{row.questions[0].case}")
