@@ -65,7 +65,7 @@ class Published:
     renewed: bool
 
 
-def publish(root: Path, output: Path, *, asv: bool | None = None) -> Published:
+def publish(root: Path, output: Path, *, asv: bool | None = None, site_url: str = "") -> Published:
     """Write the site of the project at ``root``, and replace ``output`` with it.
 
     Args:
@@ -73,6 +73,7 @@ def publish(root: Path, output: Path, *, asv: bool | None = None) -> Published:
         output: Folder of the site. If it exists, it must be an earlier site.
         asv: Whether to make asv's pages again. Otherwise those of the earlier site are kept;
             ``None`` makes them if it has none and they take seconds.
+        site_url: Address of the site, with its last slash; empty if nothing needs whole links.
 
     Raises:
         ResultsError: If the site could not be built; the earlier one is unchanged.
@@ -100,7 +101,7 @@ def publish(root: Path, output: Path, *, asv: bool | None = None) -> Published:
         made = _take_asv(html, new / _ASV)
         with collector_paused():
             source, left_out = _write_ours(
-                root, results, (*bad, *without), (new, output), (now, made)
+                root, results, (*bad, *without), (new, output), (now, made), site_url=site_url
             )
         mark(new)
         exchange(new, output)
@@ -149,6 +150,8 @@ def _write_ours(
     bad: Iterable[Problem | str],
     folders: tuple[Path, Path],
     times: tuple[str, str],
+    *,
+    site_url: str,
 ) -> tuple[Source, tuple[str, ...]]:
     """Write our pages, without the records that break them; return what they show, and left out."""
     (new, old), (now, made) = folders, times
@@ -167,14 +170,15 @@ def _write_ours(
             problems.append(str(error).replace(f"{results.parent}{os.sep}", ""))
     libraries, unread = load_libraries(root)
     state = load_state(root, results, history=False)
-    state = replace(state, problems=(*problems, *unread, *state.problems))
+    state = replace(state, problems=(*problems, *unread, *state.problems), site_url=site_url)
     source = Source(state, now, *known)
     left_out = write_pages(source, new, old, made, libraries)
     if left_out:
         every = load_state(root, results)
         without = without_broken(replace(every, problems=state.problems))
         if without.records != every.records:  # a record is the reason
-            state, source = without, Source(without, now, *known)
+            state = replace(without, site_url=site_url)
+            source = Source(state, now, *known)
             _clear(new)
             left_out = write_pages(source, new, old, made, libraries)
     if left_out:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,9 +21,10 @@ from ivhl.cli.declared import (
 )
 from ivhl.cli.markdown import code, table, times_table
 from ivhl.cli.names import RELEASE, all_named, recorded
+from ivhl.cli.sarif import SarifResult, place_in, to_sarif
 from ivhl.cli.screen import picked, print_json, screen
 from ivhl.errors import FixedError, IvhlError, SpecError, WorseError
-from ivhl.git import commits_of_same_code, find_commit
+from ivhl.git import commits_of_same_code, find_commit, tracked_files
 from ivhl.machine.identity import BY_PROCESSOR, this_machine
 from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import load_matrix
@@ -30,17 +32,19 @@ from ivhl.records.identity import CaseInCell, case_of
 from ivhl.records.text import printable
 from ivhl.tracker.changes.disturbed import disturbed_keys
 from ivhl.tracker.changes.gate import REGRESSIONS, Verdict, judge
+from ivhl.tracker.changes.kinds import MEANINGS
 from ivhl.tracker.store.index import Index, open_index
 from ivhl.tracker.support.expectations import EXPECTATIONS, load_expectations, never_covering
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, shown_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     from ivhl.bench.confirm import Confirmed
     from ivhl.bench.experiment import Measure, Runs
+    from ivhl.records.record import RunRecord
     from ivhl.tracker.support.expectations import Expectations
 
 # GitHub accepts comments of at most 65,536 characters.
@@ -137,6 +141,8 @@ def gate_command(
     short = commits[0][:8], commits[1][:8]
     if as_json:
         print_json("ivhl.gate/1", **_as_dict(verdict, *short, found))
+    elif form == "sarif":
+        typer.echo(_as_sarif(verdict, records, after, root))
     elif form is not None:
         typer.echo(_verdict_markdown(verdict, *short))
         shown = [record for record in records if wanted(case_of(record))]
@@ -302,6 +308,29 @@ def _as_dict(verdict: Verdict, base: str, head: str, found: Sequence[Confirmed])
         "corrected_over": verdict.together,
         "confirmed": [one._asdict() for one in found],
     }
+
+
+def _as_sarif(
+    verdict: Verdict, records: Sequence[RunRecord], after: Collection[str], root: Path
+) -> str:
+    """Return what is worse as SARIF, at the lines of the project that failures and breaks name."""
+    texts: dict[CaseInCell, list[str]] = defaultdict(list)
+    for record in records:
+        if record.commit in after:
+            broken = record.compile.graph_breaks if record.compile else ()
+            message = record.failure.message if record.failure else ""
+            texts[case_of(record)] += [message, *(one.text for one in broken)]
+    files = tracked_files(root, ("*.py",))
+    found = (
+        SarifResult(
+            one.kind,
+            "error",
+            f"{one.case.name} in {one.case.cell} on {one.case.machine}: {one.reason}",
+            *place_in([one.reason, *texts[one.case]], files, MATRIX.as_posix()),
+        )
+        for one in verdict.worse
+    )
+    return to_sarif({kind: MEANINGS[kind] for kind in sorted(REGRESSIONS)}, found)
 
 
 def _verdict_markdown(verdict: Verdict, base: str, head: str) -> str:

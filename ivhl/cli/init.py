@@ -10,6 +10,7 @@ import typer
 
 from ivhl.asv.files import foreign_files
 from ivhl.cli import app, options
+from ivhl.cli.screen import check_github
 from ivhl.init.declare import write_changes
 from ivhl.init.plan import InitPlan, make_plan
 from ivhl.tracker.terminal import Terminal
@@ -33,6 +34,7 @@ def init_command(
     Python that runs ivhl, the newest PyTorch that the project allows. --format github also writes a
     workflow.
     """
+    check_github(form, "a workflow")
     root = Path.cwd()
     console = Terminal(highlight=False, soft_wrap=True)
     plan = make_plan(

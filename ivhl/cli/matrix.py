@@ -14,7 +14,7 @@ from ivhl.cli import app, options
 from ivhl.cli.declared import declared, interpreter_of
 from ivhl.cli.lock import COLOURS
 from ivhl.cli.names import RELEASE, all_named, find_cell, selection_of
-from ivhl.cli.screen import picked, print_json, screen
+from ivhl.cli.screen import check_github, picked, print_json, screen
 from ivhl.errors import InterpreterError, ResultsError, SpecError, UnknownNameError
 from ivhl.git import find_commit
 from ivhl.matrix.check import state_of
@@ -70,6 +70,7 @@ def matrix_command(
     bench`. --torch also names releases that the matrix lacks. Of two cells, exit code 1 means that
     they cannot be compared.
     """
+    check_github(form, "a job matrix")
     root, matrix = load()
     with screen(every=every or form is not None or as_json, soft_wrap=False) as console:
         if new:

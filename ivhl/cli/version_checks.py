@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.text import Text
 
 from ivhl.cli import app, options
 from ivhl.cli.declared import stored_state, warn
+from ivhl.cli.sarif import SarifResult, to_annotations, to_sarif
 from ivhl.cli.screen import picked, print_json, screen
 from ivhl.errors import SpecError
 from ivhl.records.text import printable
@@ -19,6 +20,10 @@ from ivhl.tracker.wording import counted
 from ivhl.version_checks.find import FoundCheck, find_checks
 from ivhl.version_checks.judge import NOT_JUDGED, CheckJudgement, evidence_of, judge
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_RULE = "stale-version-check"
 _STYLES = {"contradicted": "yellow", "agrees": "green"}
 
 
@@ -26,6 +31,7 @@ _STYLES = {"contradicted": "yellow", "agrees": "green"}
 def version_checks_command(
     path: Annotated[Path, typer.Argument(help="Folder or file of a code base.")],
     results: options.Results = None,
+    form: options.Form = None,
     *,
     every: options.Every = False,
     as_json: options.Json = False,
@@ -54,6 +60,9 @@ def version_checks_command(
     if as_json:
         print_json("ivhl.version-checks/1", checks=[_as_dict(*one) for one in judged])
         return
+    if form is not None:
+        typer.echo(_FORMS[form](_stale(judged)))
+        return
     machines = len({row.machine for row in rows if row.recorded})
     contradicted = sum(one.standing == "contradicted" for _, one in judged)
     with screen(every=every) as console:
@@ -78,6 +87,24 @@ def _print(console: Terminal, check: FoundCheck, judgement: CheckJudgement) -> N
     console.print(Text(f"  excludes {printable(str(check.excludes))}"))
     for text in judgement.text:
         console.print(Text(f"  {text}", _STYLES.get(judgement.standing, "")))
+
+
+def _stale(judged: Sequence[tuple[FoundCheck, CheckJudgement]]) -> list[SarifResult]:
+    """Return the checks that the records contradict."""
+    return [
+        SarifResult(
+            _RULE, "warning", ". ".join([check.name, *judgement.text]), check.path, check.line
+        )
+        for check, judgement in judged
+        if judgement.standing == "contradicted"
+    ]
+
+
+def _as_sarif(found: Sequence[SarifResult]) -> str:
+    return to_sarif({_RULE: "torch.compile works where this check excludes it"}, found)
+
+
+_FORMS: Final = {"sarif": _as_sarif, "github": to_annotations}
 
 
 def _as_dict(check: FoundCheck, judgement: CheckJudgement) -> dict[str, object]:

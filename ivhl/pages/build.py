@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ivhl.errors import IvhlError
 from ivhl.observatory.views import (
     SCHEMA,
-    badge_of,
     badge_page,
+    badges_of,
     library_page,
     library_view,
     release_views,
     rows_for_programs,
     signature_views,
     table_view,
+    worse_releases,
 )
 from ivhl.pages.render import badge, code_digest, data_script, feed, render, static_files
 from ivhl.tracker.support.compat import Row, compat_json
@@ -155,7 +156,7 @@ def _parts(
         for row in rows:
             if row.recorded is not None:
                 yield cell_data(series, row.cell), partial(_details, source, row)
-    yield "regressions.html", partial(_regressions, source)
+    yield "regressions.html", partial(_regressions, source, libraries)
     yield "compare.html", partial(_comparison, source)
     yield "environments.html", partial(_environments, source)
     yield "asv.html", partial(_asv, source, asv)
@@ -204,10 +205,10 @@ def _observed(libraries: Libraries) -> Iterator[SiteFile]:
 
 
 def _badges(libraries: Libraries, row: Library) -> Iterator[SiteFile]:
-    """Yield a badge as a picture, and as what shields.io makes a picture of."""
-    said, path = badge_of(libraries, row), badge_page(row.name)
-    yield SiteFile(f"{path}.svg", partial(badge, said))
-    yield SiteFile(f"{path}.json", json.dumps({"schemaVersion": 1, **said}).encode)
+    """Yield each badge as a picture, and as what shields.io makes a picture of."""
+    for path, said in badges_of(libraries, row):
+        yield SiteFile(f"{path}.svg", partial(badge, said))
+        yield SiteFile(f"{path}.json", json.dumps({"schemaVersion": 1, **said}).encode)
 
 
 def _locks(libraries: Libraries) -> Iterator[SiteFile]:
@@ -225,10 +226,11 @@ def _compatibility(source: Source) -> Iterator[SiteFile]:
     yield SiteFile("compatibility.json", lambda: compat_json(source.rows).encode())
 
 
-def _regressions(source: Source) -> Iterator[SiteFile]:
+def _regressions(source: Source, libraries: Libraries | None) -> Iterator[SiteFile]:
     view = regressions_view(source)
+    releases = worse_releases(libraries) if libraries is not None else []
     yield _page(source, "regressions.html", "regressions.html", view=view)
-    yield SiteFile("feed.xml", partial(feed, source.page, view))
+    yield SiteFile("feed.xml", partial(feed, source.page, view, releases))
 
 
 def _comparison(source: Source) -> Iterator[SiteFile]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from importlib.resources.abc import Traversable
 
+    from ivhl.observatory.views import WorseRelease
     from ivhl.tracker.views.incidents import RegressionsView
 
 # The tabs: address from the root of the site, and text.
@@ -199,9 +200,26 @@ def render(template: str, page: PageView, path: str, **values: object) -> bytes:
     return html.encode("utf-8", "backslashreplace")
 
 
-def feed(page: PageView, view: RegressionsView) -> bytes:
-    """Return the incidents as an Atom feed; its links are relative to it."""
-    text = _TEMPLATES.get_template("feed.xml").render(page=page, view=view)
+def feed(page: PageView, view: RegressionsView, releases: Sequence[WorseRelease] = ()) -> bytes:
+    """Return what became worse as an Atom feed, newest first.
+
+    Its links are whole if the address of the site is known, else relative to it.
+    """
+    entries = [
+        {
+            "id": one.id,
+            "at": one.at,
+            "href": f"regressions.html#{one.id}",
+            "title": f"{one.title}: {one.counts}",
+            "summary": f"Largest: {one.worst}. "
+            + (f"Known: {one.cause.rstrip('.')}." if one.cause else "Cause not known.")
+            + f" State: {one.states}.",
+        }
+        for one in view.incidents
+        if one.worse
+    ] + [one._asdict() for one in releases]
+    entries.sort(key=lambda one: one["at"], reverse=True)
+    text = _TEMPLATES.get_template("feed.xml").render(page=page, entries=entries[:_MOST_ENTRIES])
     return text.encode("utf-8", "backslashreplace")
 
 
@@ -228,4 +246,5 @@ def data_script(path: str, data: dict[str, Any], **lists: Iterable[str]) -> byte
     return f"site.give({_ENCODE(path)},{visible_json(text)});\n".encode()
 
 
+_MOST_ENTRIES: Final = 100
 _ENCODE: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode

@@ -19,6 +19,7 @@ from ivhl.bench.experiment import Runs
 from ivhl.bench.request import Request
 from ivhl.cli import app
 from ivhl.cli.gate import GapsError
+from ivhl.cli.sarif import SarifResult, place_in, to_annotations, to_sarif
 from ivhl.errors import IvhlError, SpecError, UnknownNameError, WorseError
 from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.spec import CellSpec
@@ -393,6 +394,36 @@ def test_nothing_to_compare_is_an_error(root: Path) -> None:
     assert isinstance(error, GapsError)
     assert "nothing to compare" in str(error)
     assert "no record on box, cpu (1 result at the base)" in text
+
+
+def test_what_is_worse_is_shown_at_the_line_that_it_names(root: Path) -> None:
+    """As SARIF, which GitHub shows in the changed files of a pull request."""
+    message = "oops \x1b[31m at lib/other.py:7 f, at here/code.py:3 g"
+    base = history(root, make_failure("compile", message), make_failure("compile", "oops"))
+    text, error = gate("--base", base, "--format", "sarif")
+    assert isinstance(error, WorseError)
+    (run,) = json.loads(text)["runs"]
+    rules = {rule["id"] for rule in run["tool"]["driver"]["rules"]}
+    results = run["results"]
+    assert [one["ruleId"] for one in results] == ["fails", "fails"]
+    assert rules == {"fails", "degraded", "slower"}
+    assert "\x1b" not in results[0]["message"]["text"]
+    files = [one["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for one in results]
+    assert files == ["envs/matrix.toml", "envs/matrix.toml"]  # code.py is in no folder ``here``
+
+
+@given(st.text(max_size=60), st.integers(min_value=-3, max_value=9))
+def test_a_place_is_a_file_of_the_project_or_another_one(text: str, line: int) -> None:
+    files = ["a/b/c.py", "d/c.py", "src/e/f.py"]
+    place = place_in([text, f"x at e/f.py:{line} g"], files, "other")
+    assert place in {("src/e/f.py", line), ("other", 1)}
+    assert place_in(["at c.py:3 g"], files, "other") == ("other", 1)  # two have this name
+    assert place_in(["at b/c.py:3 g"], files, "other") == ("a/b/c.py", 3)
+    result = SarifResult("r", "note", text, f"{text}.py", line)
+    found = json.loads(to_sarif({"r": "rule"}, [result]))["runs"][0]["results"][0]
+    assert found["locations"][0]["physicalLocation"]["region"]["startLine"] >= 1
+    assert len(to_annotations([result]).splitlines()) == 1
+    assert to_annotations([result]).startswith("::notice file=")
 
 
 def test_a_comment_escapes_text_from_records(root: Path) -> None:

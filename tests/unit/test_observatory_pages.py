@@ -616,6 +616,16 @@ def test_a_badge_has_the_newest_verdict_and_can_be_read(kind: str) -> None:
     assert 1.05 / (0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2] + 0.05) >= 4.5
 
 
+def test_each_cell_has_a_badge_of_its_own() -> None:
+    site = site_of(libraries_of([*many(small_forward="works", small_step="wrong")]))
+    cells = {path: json.loads(site[path]) for path in site if re.match("badge/timm/.*json", path)}
+    assert cells
+    for path, said in cells.items():
+        python, _, torch = path.removeprefix("badge/timm/").removesuffix(".json").partition("-")
+        assert said["message"] == f"wrong, PyTorch {torch}, Python {python}"
+        assert path.replace(".json", ".svg") in site
+
+
 def test_a_badge_changes_with_a_verdict_and_with_nothing_else() -> None:
     before = many(small_forward="works", small_step="works")
     later = {"at": "2026-11-29T12:00:00+00:00"}

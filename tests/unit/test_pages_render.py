@@ -16,7 +16,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from ivhl.errors import ResultsError
+from ivhl.cli.publish import address_of
+from ivhl.errors import ResultsError, SpecError
 from ivhl.matrix.spec import CellSpec
 from ivhl.pages import build
 from ivhl.pages.build import MADE_FROM, SiteFile, write_pages
@@ -529,15 +530,28 @@ def test_only_of_what_got_worse_it_is_said_that_its_cause_is_not_known() -> None
             assert b"State: " in site[path]
 
 
-def test_the_feed_is_xml_with_an_entry_for_each_incident() -> None:
+def test_the_feed_is_xml_with_an_entry_for_what_became_worse() -> None:
     source = source_of(*history(COMMITS))
     feed = ET.fromstring(site_files(source)["feed.xml"])  # noqa: S314  (ours)
     atom = "{http://www.w3.org/2005/Atom}"
     entries = feed.findall(f"{atom}entry")
-    assert len(entries) == len(source.incidents)
+    assert len(entries) == sum(one.worse for one in source.incidents) > 0
     ids = [entry.findtext(f"{atom}id") for entry in entries]
     assert len(ids) == len(set(ids))
     assert all(entry.findtext(f"{atom}updated") for entry in entries)
+
+
+def test_links_of_the_feed_are_whole_where_the_address_of_the_site_is_known() -> None:
+    state = source_of(*history(COMMITS)).state
+    address = "https://owner.github.io/project/"
+    feed = site_files(Source(replace(state, site_url=address)))["feed.xml"].decode()
+    assert address_of("https://owner.github.io/project") == address
+    links = re.findall(r'href="([^"]*)"', feed)
+    assert len(links) > 2
+    assert all(link.startswith(address) for link in links)
+    for text in ("owner.github.io", "ftp://x/", "https://", "https://a\u202eb/"):
+        with pytest.raises(SpecError, match="must be an address of the web"):
+            address_of(text)
 
 
 def test_what_is_unchanged_is_not_written_again(tmp_path: Path) -> None:

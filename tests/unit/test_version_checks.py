@@ -854,6 +854,17 @@ def test_the_command_judges_by_the_committed_records(
     assert check["excludes"] == "Python >=3.13"
     assert check["contradicted"]["3.13"]["since"] == "2.6.0"
     assert "old.py:1: does not parse" in shown.stderr
+    (result,) = json.loads(
+        runner.invoke(app, ["version-checks", str(tmp_path), "--format", "sarif"]).stdout
+    )["runs"][0]["results"]
+    place = result["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "new.py"
+    assert place["region"]["startLine"] == check["line"]
+    assert "torch.compile works on Python 3.13 since PyTorch 2.6.0" in result["message"]["text"]
+    notes = runner.invoke(app, ["version-checks", str(tmp_path), "--format", "github"]).stdout
+    assert notes.startswith(
+        f"::warning file=new.py,line={check['line']},title=stale-version-check"
+    )
     search(tmp_path, "if sys.version_info < (3, 13):\n    import tomli\n", "beside.py")
     every = runner.invoke(app, ["version-checks", str(tmp_path), "--all", "--json"])
     (beside,) = [one for one in json.loads(every.stdout)["checks"] if one["file"] == "beside.py"]

@@ -56,7 +56,7 @@ def test_there_are_four_workflows() -> None:
 
 def test_every_action_is_pinned_to_one_hash() -> None:
     pins: dict[str, set[str]] = {}
-    for path in (*PATHS, *ACTIONS.glob("*/action.yml"), TEMPLATE):
+    for path in (*PATHS, *ACTIONS.glob("*/action.yml"), HERE / "action.yml", TEMPLATE):
         for match in USES.finditer(path.read_text(encoding="utf-8")):
             if match["action"].startswith(("$/", "./")):
                 # This repository at the workflow's own commit, or what was checked out.
@@ -615,6 +615,58 @@ def test_the_exit_code_of_the_gate_is_that_of_the_job(
     steps = load(ACTIONS / "compare" / "action.yml")["runs"]["steps"]
     last = subprocess.run(["bash", "-c", steps[-1]["run"]], env={"CODE": str(status)}, check=False)
     assert last.returncode == status
+
+
+def run_check(root: Path, folder: Path, **named: str) -> tuple[int, str, str]:
+    """Run the script of the action at the top with the real ivhl; return code, log and summary."""
+    summary = folder / "summary"
+    summary.write_text("", encoding="utf-8")
+    done = subprocess.run(
+        [ACTIONS / "check" / "check"],
+        cwd=root,
+        env=os.environ
+        | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        | {"GITHUB_STEP_SUMMARY": str(summary)}
+        | named,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout, summary.read_text(encoding="utf-8")
+
+
+def test_a_dependency_that_does_not_compile_fails_a_planted_pull_request(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("torch==2.9.1\ngpytorch\n")
+    code, log, summary = run_check(tmp_path, tmp_path, READY="requirements.txt")
+    assert code == 1
+    assert "\n::error file=requirements.txt,title=ivhl ready::exit code 1" in log
+    assert summary.startswith("### ivhl ready\n\n    requirements.txt with PyTorch 2.9.1")
+    assert "gpytorch" in summary
+    (tmp_path / "requirements.txt").write_text("torch==2.15.0\neinops\n")
+    assert run_check(tmp_path, tmp_path, READY="requirements.txt")[0] == 0
+
+
+def test_what_a_pull_request_prints_is_neither_a_command_nor_markup(tmp_path: Path) -> None:
+    name = "x,y\r::error::a.txt"
+    (tmp_path / name).write_text("::add-mask::secret\n")
+    code, log, summary = run_check(tmp_path, tmp_path, READY=name)
+    assert code == 2
+    began, *answer, ended, last = log.splitlines()
+    guard = began.removeprefix("::stop-commands::")
+    assert ended == f"::{guard}::"
+    assert len(guard) == 32
+    assert not any(guard in line for line in answer)
+    assert last.startswith("::error file=x%2Cy%0D%3A%3Aerror%3A%3Aa.txt,title=ivhl ready::")
+    assert all(line.startswith(("###", "    ")) for line in summary.splitlines() if line.strip())
+
+
+def test_a_check_of_nothing_is_an_error_and_the_largest_exit_code_counts(tmp_path: Path) -> None:
+    assert run_check(tmp_path, tmp_path)[0] == 2
+    (tmp_path / "requirements.txt").write_text("einops\n")
+    code, log, summary = run_check(tmp_path, tmp_path, READY="requirements.txt", TRY="nothing.py")
+    assert code == 2
+    assert "title=ivhl try::exit code 2" in log
+    assert "### ivhl try" in summary
 
 
 def test_an_error_in_place_of_a_verdict_is_shown(stubs: Path, pull_request: Path) -> None:

@@ -56,6 +56,7 @@ class State:
         history: Reads what ``recorded`` lacks, if it has only the newest of each case.
         expectations: Known failures.
         repository: See ``matrix.project.Project``.
+        site_url: Address of the site, with its last slash; empty if it is not known.
         has_libraries: Whether it has a table of libraries, ``observatory/libraries.toml``.
     """
 
@@ -75,6 +76,7 @@ class State:
     history: History | None = None
     expectations: Expectations = NONE_EXPECTED
     repository: str = ""
+    site_url: str = ""
     has_libraries: bool = False
 
     @property

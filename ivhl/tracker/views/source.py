@@ -135,6 +135,7 @@ class PageView:
         main: The place that is shown first.
         places: All places, the main one first.
         repository: Address of the project on GitHub; empty without one.
+        url: Address of the site, with its last slash; empty if it is not known.
         front: Front page of the main place; ``index.html`` unless that is the table of libraries.
     """
 
@@ -145,6 +146,7 @@ class PageView:
     main: Place
     places: tuple[Place, ...]
     repository: str = ""
+    url: str = ""
     front: str = "index.html"
 
 
@@ -195,6 +197,7 @@ class Source:
             main=places[0],
             places=places,
             repository=self.state.repository,
+            url=self.state.site_url,
             front="suite.html" if self.state.has_libraries else "index.html",
         )
 
