@@ -61,7 +61,11 @@ def observe() -> None:
         if os.getpid() != main:  # a fork that ended by itself
             return
         with open(f"{path}.part", "w", encoding="utf-8") as file:  # noqa: PTH123
-            json.dump(seen | counts(), file)
+            try:
+                counted = counts()
+            except Exception:  # noqa: BLE001  (a release without these counters: not counted)
+                counted = {}
+            json.dump(seen | counted, file)
         os.replace(f"{path}.part", path)  # noqa: PTH105
 
     sys.excepthook = hook
@@ -95,11 +99,28 @@ def change_compiler(change: dict[str, Any], seen: dict[str, Any]) -> None:
     torch: Any = import_module("torch")
     if name := change.get("backend"):
         change_backend(torch, name, seen)
+    if change.get("off"):
+        turn_off(torch)
     given = change.get("settings", [change] if "field" in change else [])
     lacking = [one for one in given if not set_value(one)]
     if given and lacking == given:
         fields = ", ".join(f"{one['module']}.{one['field']}" for one in lacking)
         seen["refused"] = f"this release has no setting {fields}"
+
+
+def turn_off(torch: Any) -> None:  # noqa: ANN401  (a module)
+    """Let the compiler return what it gets, also where a script asks for a whole graph.
+
+    Since 2.13 ``fullgraph=True`` raises if nothing is compiled.
+    """
+    import_module("torch._dynamo.config").disable = True  # type: ignore[attr-defined]
+    own = torch.compile
+
+    def compile_nothing(*arguments: Any, fullgraph: bool = False, **options: Any) -> Any:  # noqa: ANN401
+        del fullgraph
+        return own(*arguments, **options)
+
+    torch.compile = compile_nothing
 
 
 def change_backend(torch: Any, name: str, seen: dict[str, Any]) -> None:  # noqa: ANN401  (a module)
@@ -166,7 +187,8 @@ def raised(convert: Any, found: Any) -> int:  # noqa: ANN401  (modules)
     if convert.config.suppress_errors:
         return 0
     soft: tuple[type, ...] = (convert.exc.Unsupported,)
-    if "UserError" in convert.ConvertFrame.__call__.__code__.co_names:
+    frame = getattr(convert, "ConvertFrame", None)  # none in 2.2
+    if frame is not None and "UserError" in frame.__call__.__code__.co_names:
         soft += (convert.exc.UserError,)
     failures = (getattr(one, "fail_type", None) for one in found.get_compilation_metrics())
     kinds = (getattr(convert.exc, name, Exception) for name in failures if name)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ivhl.errors import ResultsError
+from ivhl.measure.failures import SUPPORT_GATE
 from ivhl.script.outcome import ScriptOutcome, are_alike, ending, noisy_numbers, signature
 from ivhl.tracker.wording import counted
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     RunIn = Callable[[CellSpec, Mapping[str, Any] | None], ScriptOutcome]
 
 # Dynamo compiles nothing.
-OFF: Final = {"module": "torch._dynamo.config", "field": "disable", "value": True}
+OFF: Final = {"off": True}
 _LIKE: Final = "ends alike with the compiler and without it"
 # ``other``: it ends in another way. ``eager``: likewise, and so it does without the compiler.
 Count = Literal["", "graph_breaks", "recompiles"]
@@ -114,6 +115,9 @@ def find_symptom(
         releases = tuple({cell.torch, fixed.torch if fixed else cell.torch})
         if not count and right is not None and are_alike(right, seen, (), releases):
             outcomes[cell], fixed = (seen, "right"), cell
+            continue
+        if fixed is not None and SUPPORT_GATE.search(seen.message):
+            outcomes[cell] = seen, "other"  # later releases support this Python
             continue
         without = seen if count else run(cell, OFF)
         symptom = Symptom(seen=seen, without=without, expected=expected, count=count)

@@ -107,6 +107,19 @@ def test_a_script_that_shows_nothing_says_what_else_can_be_asked() -> None:
         find_symptom(run, cells)
 
 
+def test_a_release_that_refuses_this_python_is_no_symptom_once_a_later_one_works() -> None:
+    """But it is one where no later release was asked for: the founding case of ivhl."""
+    refused = replace(OTHER, message="Dynamo is not supported on Python 3.12+")
+    cells = [CellSpec("3.12", "2.2.2"), CellSpec("3.12", "2.4.1")]
+
+    def run(cell: CellSpec, change: object) -> ScriptOutcome:
+        return refused if cell.torch == "2.2.2" and change != OFF else RIGHT
+
+    with pytest.raises(ResultsError, match="no failure to report"):
+        find_symptom(run, cells)
+    assert find_symptom(run, cells[:1]).cell == cells[0]
+
+
 def test_what_varies_between_two_runs_is_no_symptom() -> None:
     times = iter(range(100))
 
