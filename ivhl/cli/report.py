@@ -34,7 +34,7 @@ from ivhl.script.requirements import needs_of
 from ivhl.script.running import Script
 from ivhl.script.symptom import OFF, Count, Onset, find_first, find_symptom
 from ivhl.tracker.causes.blame import STAGES
-from ivhl.tracker.support.upstream import described
+from ivhl.tracker.support.upstream import described, of_script
 from ivhl.tracker.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -129,6 +129,7 @@ def _report_of(
         blame=blame,
         lock=lock_state(SHIPPED, onset.cell),
         issues=described(seen.message),
+        perhaps=of_script(text, blame.stage, onset.cell.torch),
         alike=[
             f"{', '.join(one.libraries)}: the same message ({libraries.where(one.records)})"
             for one in same or ()

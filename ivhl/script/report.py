@@ -75,7 +75,8 @@ class ScriptReport:
         onset: In which releases it shows it.
         blame: Which stage of the compiler is the first to show it.
         lock: Of the cell that shows it.
-        issues: Reports that describe it.
+        issues: Reports that describe it, by their message.
+        perhaps: Reports of scripts like this one.
         alike: What else has the same cause, a sentence each.
         command: What made the report.
     """
@@ -85,6 +86,7 @@ class ScriptReport:
     blame: ScriptBlame
     lock: LockState
     issues: Sequence[Issue] = ()
+    perhaps: Sequence[Issue] = ()
     alike: Sequence[str] = ()
     command: str
 
@@ -154,6 +156,11 @@ def _lines(report: ScriptReport) -> Iterator[str]:
     yield from _stage(report.blame)
     yield "\n## Known to be alike\n"
     known = [f"- [{one.short}]({one.url}): {_inline(one.title)}" for one in report.issues]
+    known += [
+        f"- perhaps [{one.short}]({one.url}): {_inline(one.title)}"
+        for one in report.perhaps
+        if one not in report.issues
+    ]
     known += [f"- {_inline(text)}" for text in report.alike]
     yield from known or ["Nothing in the records of ivhl. Please search the issues of PyTorch."]
     yield "\n## Versions\n"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ivhl.errors import ResultsError
 from ivhl.measure.failures import SUPPORT_GATE
-from ivhl.script.outcome import ScriptOutcome, are_alike, ending, noisy_numbers, signature
+from ivhl.script.outcome import CRASHES, ScriptOutcome, are_alike, ending, noisy_numbers
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 # Dynamo compiles nothing.
 OFF: Final = {"off": True}
+# What is raised there, but in the functions with which a script compares, is the compiler's.
+_TORCHS: Final = re.compile(r"/torch/(?!testing/)")
 _LIKE: Final = "ends alike with the compiler and without it"
 # ``other``: it ends in another way. ``eager``: likewise, and so it does without the compiler.
 Count = Literal["", "graph_breaks", "recompiles"]
@@ -64,9 +67,25 @@ class Symptom:
             is_right = are_alike(self.without, outcome, self.noisy, releases)
         if is_right:
             return "right"
-        # Ending and class of the exception.
-        same = signature(outcome, releases)[:2] == signature(self.seen, releases)[:2]
-        return "shows" if same else "other"
+        return "shows" if _manner(outcome) == _manner(self.seen) else "other"
+
+
+def _manner(outcome: ScriptOutcome) -> str:
+    """Return in which way an outcome is bad: it crashes, raises, is wrong, or ends by a status.
+
+    Releases raise what they do not compile in other ways, so exceptions are not told apart; but one
+    that refuses this Python, and an assertion of the script itself, which finds a wrong value.
+    """
+    if outcome.ending in CRASHES:
+        return "crashes"
+    if SUPPORT_GATE.search(outcome.message):
+        return "refuses"
+    own = not outcome.frames or not _TORCHS.search(outcome.frames[-1][0])
+    if outcome.exception == "AssertionError" and own:
+        return "is wrong"
+    if outcome.exception:
+        return "raises"
+    return "is wrong" if outcome.ending == "exit 0" else outcome.ending
 
 
 @dataclass(kw_only=True, slots=True)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 RIGHT = ScriptOutcome(ending="exit 0", output="1.0\n", graphs=1, graph_breaks=0, recompiles=0)
 BAD = replace(RIGHT, ending="exit 1", exception="torch._dynamo.exc.Unsupported", message="so")
-OTHER = replace(RIGHT, ending="exit 1", exception="RuntimeError", message="no Dynamo here")
+OTHER = replace(RIGHT, ending="SIGSEGV")
 ENDS = {
     "shows": (BAD, RIGHT),
     "right": (RIGHT, RIGHT),
@@ -109,7 +109,7 @@ def test_a_script_that_shows_nothing_says_what_else_can_be_asked() -> None:
 
 def test_a_release_that_refuses_this_python_is_no_symptom_once_a_later_one_works() -> None:
     """But it is one where no later release was asked for: the founding case of ivhl."""
-    refused = replace(OTHER, message="Dynamo is not supported on Python 3.12+")
+    refused = replace(BAD, message="Dynamo is not supported on Python 3.12+")
     cells = [CellSpec("3.12", "2.2.2"), CellSpec("3.12", "2.4.1")]
 
     def run(cell: CellSpec, change: object) -> ScriptOutcome:
@@ -139,6 +139,14 @@ def test_wrong_values_need_not_be_the_same_to_be_one_symptom() -> None:
     assert symptom.of(replace(RIGHT, output="3e38\n")) == "shows"
     assert symptom.of(RIGHT) == "right"
     assert symptom.of(BAD) == "other"
+    asserts = replace(BAD, exception="AssertionError", frames=(("x.py", 3, "<module>"),))
+    compares = replace(asserts, frames=(("/lib/torch/testing/_comparison.py", 9, "error_metas"),))
+    inside = replace(asserts, frames=(("/lib/torch/_dynamo/guards.py", 9, "build"),))
+    assert [symptom.of(one) for one in (asserts, compares, inside)] == ["shows", "shows", "other"]
+    raises = Symptom(seen=inside, without=RIGHT)
+    assert raises.of(replace(BAD, exception="torch._dynamo.exc.UserError")) == "shows"
+    assert raises.of(replace(BAD, message="Dynamo is not supported on Python 3.12+")) == "other"
+    assert raises.of(replace(BAD, ending="SIGSEGV")) == "other"
     wanted = replace(symptom, expected=Wanted(lines=("2.0",)))
     assert wanted.of(RIGHT) == "shows"
     assert wanted.of(replace(RIGHT, output="2.0\n")) == "right"

@@ -21,6 +21,8 @@ class Issue:
         message: A regular expression that occurs in the failure's message.
         workload: A regular expression for the whole name of a workload, or ``library: case``.
         releases: PyTorch releases that have the defect; empty for all.
+        stage: First stage of the compiler that shows it, where it has no message.
+        script: Regular expressions that all occur in a script which shows it.
     """
 
     url: str
@@ -29,6 +31,8 @@ class Issue:
     failure_class: str = ""
     workload: str = ""
     releases: tuple[str, ...] = ()
+    stage: str = ""
+    script: tuple[str, ...] = ()
 
     @property
     def short(self) -> str:
@@ -45,6 +49,7 @@ class Issue:
         failure = record.failure
         return (
             failure is not None
+            and bool(self.message or self.failure_class)
             and self.failure_class in ("", failure.failure_class)
             and (not self.workload or self.names(record.workload))
             and (not self.releases or record.cell.torch in self.releases)
@@ -57,12 +62,31 @@ def known_issues() -> tuple[Issue, ...]:
     """Return all reports."""
     text = (files("ivhl.tracker.support") / "upstream.toml").read_text(encoding="utf-8")
     found = tomllib.loads(text)["issue"]
-    return tuple(Issue(**one | {"releases": tuple(one.get("releases", ()))}) for one in found)
+    lists = ("releases", "script")
+    return tuple(Issue(**one | {key: tuple(one.get(key, ())) for key in lists}) for one in found)
 
 
 def described(message: str) -> tuple[Issue, ...]:
     """Return the reports that describe a failure by its message alone."""
     return tuple(one for one in known_issues() if one.message and re.search(one.message, message))
+
+
+def of_script(text: str, stage: str, torch: str) -> tuple[Issue, ...]:
+    """Return the reports that a script perhaps shows.
+
+    Args:
+        text: The script.
+        stage: First stage of the compiler that shows a symptom in it.
+        torch: A release in which it does.
+    """
+    return tuple(
+        one
+        for one in known_issues()
+        if one.script
+        and one.stage == stage
+        and (not one.releases or torch in one.releases)
+        and all(re.search(pattern, text) for pattern in one.script)
+    )
 
 
 def issues_of(record: RunRecord) -> tuple[Issue, ...]:
