@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,7 @@ from ivhl.observatory.views import load_libraries
 from ivhl.records.files import replaced_whole
 from ivhl.script.blaming import blame_script
 from ivhl.script.cells import SHIPPED, shipped_matrix
+from ivhl.script.matrix import Wanted
 from ivhl.script.outcome import ScriptOutcome, not_run
 from ivhl.script.overlay import UnavailableError
 from ivhl.script.report import ScriptReport, as_markdown, without_secrets
@@ -43,9 +45,10 @@ if TYPE_CHECKING:
     from ivhl.matrix.spec import CellSpec
     from ivhl.observatory.views import Libraries
     from ivhl.script.blaming import ScriptBlame
-    from ivhl.script.matrix import Wanted
     from ivhl.script.requirements import Needs
 
+# There is no eager form of what is exported.
+_EXPORTS: Final = re.compile(r"\btorch\.(?:_?export\b|_inductor\.aot)|\bexport\(|\baot_compile\b")
 # What is sought, and what of a script counts it.
 _COUNTS: Final[dict[str, Count]] = {
     "failure": "",
@@ -96,9 +99,14 @@ def report_command(
         to_run = Script(path=script, deadline_s=deadline, network=network)
         tell_of_network(console, "script", network=network)
         count = _COUNTS[the_one("symptom", sought, _COUNTS)]
-        expected = expected_of(expect or ())
-        onset, blame = _investigate(to_run, needs, cells, expected, count, console)
         text = script.read_text(encoding="utf-8-sig", errors="replace")
+        expected = expected_of(expect or ())
+        if expected is None and not count and _EXPORTS.search(text):
+            console.print(
+                "the script exports, which nothing does without the compiler: exit 0 is good"
+            )
+            expected = Wanted(ending="exit 0")
+        onset, blame = _investigate(to_run, needs, cells, expected, count, console)
     words = [Path(case).name if case.endswith(".py") else case, f"--python={onset.cell.python}"]
     words += given(context, without=("case", "python", "torch", "deadline", "output"))
     command = shlex.join(["ivhl", "report", *words])

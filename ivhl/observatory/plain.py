@@ -87,8 +87,9 @@ def plain_script(record: Observed, needs: Sequence[str], functions: str) -> str:
     """Return a script that compares compiled with eager code, and raises if they differ.
 
     Args:
-        record: What was found of the case; its version of the library is the script's.
-        needs: Requirements of the library's row, the library first.
+        record: What was found of the case.
+        needs: Requirements of the library's row. Each release gets the newest version that it
+            allows, as in the observatory.
         functions: Text of the file that the row names; empty if it names none.
 
     Raises:
@@ -103,13 +104,12 @@ def plain_script(record: Observed, needs: Sequence[str], functions: str) -> str:
     if record.failure is None and record.status != "works" and record.second:
         batches.append(record.second.inputs)
     is_step = record.ask == "step"
-    pinned = f"{record.library}=={record.version}" if record.version else needs[0]
     return _SCRIPT.format(
         library=plain(record.library),
         version=plain(record.version or ""),
         case=plain(record.case),
         ask=record.ask,
-        needs=json.dumps([pinned, *needs[1:]]),
+        needs=json.dumps([*needs]),
         imports=imports,
         expression=expression,
         step=is_step,

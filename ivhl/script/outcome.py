@@ -147,6 +147,21 @@ def noisy_numbers(
     return frozenset(_differing(numbers(one, releases), numbers(other, releases)))
 
 
+def differing_numbers(
+    one: ScriptOutcome, other: ScriptOutcome, releases: Sequence[str] = ()
+) -> dict[int, tuple[float, float]]:
+    """Return the numbers that differ in two texts that are alike otherwise, by their places.
+
+    Raises:
+        ValueError: If the texts differ otherwise.
+    """
+    if signature(one, releases) != signature(other, releases):
+        raise ValueError("the texts differ in more than numbers")
+    pairs = list(zip(numbers(one, releases), numbers(other, releases), strict=True))
+    places = _differing(numbers(one, releases), numbers(other, releases))
+    return {i: (float(pairs[i][0]), float(pairs[i][1])) for i in places}
+
+
 def _differing(one: Sequence[str], other: Sequence[str]) -> set[int]:
     def is_near(a: str, b: str) -> bool:
         if a == b:

@@ -5,8 +5,10 @@ What is printed anywhere in it is visible, and without folders, tokens and the n
 
 from __future__ import annotations
 
+import ast
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Final
@@ -48,7 +50,7 @@ _WORDS: Final[dict[SymptomWord, str]] = {
     "shows": "**shows it**",
     "right": "right",
     "other": "ends in another way",
-    "eager": "eager code fails, too",
+    "eager": "fails without the compiler, too",
     "absent": "cannot be installed",
 }
 
@@ -98,11 +100,18 @@ class ScriptReport:
         if symptom.count:
             reasons = symptom.seen.reasons if symptom.count == "graph_breaks" else ()
             text = ": ".join([_counted(symptom, symptom.seen), *lines_of(" ".join(reasons))[:1]])
-        elif _fails(symptom.seen):
-            text = _ending(symptom.seen)
+        elif symptom.is_wrong:
+            text = ": ".join([_OTHER_VALUES, *_docstring(self.text)[:1]])
         else:
-            text = _OTHER_VALUES
+            text = _ending(symptom.seen)
         return shortened(f"[{part}] {printable(scrubbed(text)).rstrip(': ')}", _TITLE)
+
+
+def _docstring(text: str) -> list[str]:
+    """Return the lines of the docstring of a script, if it has any."""
+    with suppress(SyntaxError, ValueError):
+        return (ast.get_docstring(ast.parse(text)) or "").splitlines()
+    return []
 
 
 def as_markdown(report: ScriptReport) -> str:
@@ -202,7 +211,9 @@ def since(onset: Onset) -> str:
         )
     else:
         text += ", the oldest that can be tried"
-    last = f"{onset.fixed.torch} is right again" if onset.fixed else "the newest shows it, too"
+    newest = max(onset.outcomes, key=lambda one: Version(one.torch))
+    last = "the newest shows it, too" if newest == onset.cell else "no later one can be tried"
+    last = f"{onset.fixed.torch} is right again" if onset.fixed else last
     return f"{text}; {last}."
 
 

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ivhl.errors import ResultsError
 from ivhl.measure.failures import SUPPORT_GATE
-from ivhl.script.outcome import CRASHES, ScriptOutcome, are_alike, ending, noisy_numbers
+from ivhl.script.outcome import (
+    CRASHES,
+    ScriptOutcome,
+    are_alike,
+    differing_numbers,
+    ending,
+    noisy_numbers,
+)
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
@@ -23,6 +30,7 @@ if TYPE_CHECKING:
 OFF: Final = {"off": True}
 # What is raised there, but in the functions with which a script compares, is the compiler's.
 _TORCHS: Final = re.compile(r"/torch/(?!testing/)")
+_NEGLIGIBLE: Final = 0.01
 _LIKE: Final = "ends alike with the compiler and without it"
 # ``other``: it ends in another way. ``eager``: likewise, and so it does without the compiler.
 Count = Literal["", "graph_breaks", "recompiles"]
@@ -65,9 +73,27 @@ class Symptom:
             is_right = self.expected.is_met(outcome)
         else:
             is_right = are_alike(self.without, outcome, self.noisy, releases)
-        if is_right:
+        if is_right or self._is_rounding(outcome, releases):
             return "right"
         return "shows" if _manner(outcome) == _manner(self.seen) else "other"
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the script runs to its end, or to its own assertion, with other values."""
+        return not self.count and _manner(self.seen) == "is wrong"
+
+    def _is_rounding(self, outcome: ScriptOutcome, releases: Sequence[str]) -> bool:
+        """Return whether an outcome is off by a hundredth of what the symptom is, or less."""
+        try:
+            seen = differing_numbers(self.without, self.seen, releases)
+            found = differing_numbers(self.without, outcome, releases)
+        except ValueError:
+            return False
+        return self.expected is None and all(
+            place in self.noisy
+            or (place in seen and abs(x - right) <= _NEGLIGIBLE * abs(seen[place][1] - right))
+            for place, (right, x) in found.items()
+        )
 
 
 def _manner(outcome: ScriptOutcome) -> str:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 REPORTS = sorted((Path(__file__).parents[2] / "docs" / "reports").glob("*.md"))
 _CELL = re.compile(r"^PyTorch (?P<torch>\S+) on Python (?P<python>\S+): ", re.MULTILINE)
-_CODE = re.compile(r"^## Script\n\n(?P<fence>`{3,})python\n(?P<code>.*?)\n(?P=fence)$", re.M | re.S)
+_CODE = re.compile(
+    r"^## Script\n\n(?P<fence>`{3,})python\n(?P<code>.*?)\n(?P=fence)$", re.MULTILINE | re.DOTALL
+)
 _RIGHT = re.compile(r"; (?P<torch>\d[\d.]*) is right again\.")
 
 

@@ -139,6 +139,9 @@ def test_wrong_values_need_not_be_the_same_to_be_one_symptom() -> None:
     assert symptom.of(replace(RIGHT, output="3e38\n")) == "shows"
     assert symptom.of(RIGHT) == "right"
     assert symptom.of(BAD) == "other"
+    off = Symptom(seen=replace(RIGHT, output="1.5\n"), without=RIGHT)
+    ends = {"1.5": "shows", "1.004": "right", "1.006": "shows", "nan": "shows", "0.2": "shows"}
+    assert {x: off.of(replace(RIGHT, output=f"{x}\n")) for x in ends} == ends
     asserts = replace(BAD, exception="AssertionError", frames=(("x.py", 3, "<module>"),))
     compares = replace(asserts, frames=(("/lib/torch/testing/_comparison.py", 9, "error_metas"),))
     inside = replace(asserts, frames=(("/lib/torch/_dynamo/guards.py", 9, "build"),))
@@ -263,6 +266,7 @@ def test_each_case_that_fails_is_a_plain_script() -> None:
         }
         assert not any(name.startswith("ivhl") for name in imports)
         assert f'dependencies = ["{record.library}' in text
+        assert f"{record.library} {record.version}: {record.case}" in text
 
 
 def test_a_case_that_is_unknown_or_works_has_no_script() -> None:

@@ -70,7 +70,7 @@ SHOWN_BY_NO_RECORD = {
         "since-280-with-dynamicfalse"
     ),
     "a-compiled-optimizer-step-takes-one-moment-for-the-other-once-state-is-named-in-another-order",
-    "from-pytorch-2130-on-a-compiled-optimizer-step-does-not-notice-that-parameters-share-memory",
+    "a-compiled-optimizer-step-does-not-notice-that-parameters-share-memory",
     "up-to-pytorch-2121-dynamo-does-not-ask-a-bound-method-whether-it-is-true",
     # Of libraries, whose records are in observatory/.
     "from-pytorch-271-to-291-dynamo-does-not-compile-the-kept-keys-of-an-ordereddict",
