@@ -79,6 +79,7 @@ SHOWN_BY_NO_RECORD = {
     "in-pytorch-251-to-271-a-compiled-group-norm-writes-outside-of-its-memory",
     "from-pytorch-251-to-2121-a-compiled-lookup-in-a-codebook-returns-wrong-indices",
     "from-pytorch-251-to-2121-compiled-code-loses-the-gradient-behind-to_dense",
+    "pytorch-271-does-not-compile-a-training-step-of-resnet",
     (
         "on-python-314-and-later-pytorch-2150-takes-the-first-constant-of-a-function-for-"
         "its-docstring"
