@@ -6,6 +6,7 @@ import re
 import shlex
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -17,7 +18,7 @@ from ivhl.cli import app, options
 from ivhl.cli.blame import blame_case
 from ivhl.cli.declared import given
 from ivhl.cli.names import the_one
-from ivhl.cli.run import cells_of, expected_of, outcome_text, tell_of_network
+from ivhl.cli.run import cells_of, changed, expected_of, outcome_text, tell_of_network
 from ivhl.errors import SpecError
 from ivhl.matrix.locks import lock_state
 from ivhl.measure.effort import DEADLINE_S, Effort
@@ -34,9 +35,9 @@ from ivhl.script.overlay import UnavailableError
 from ivhl.script.report import ScriptReport, as_markdown, without_secrets
 from ivhl.script.requirements import needs_of
 from ivhl.script.running import Script
-from ivhl.script.symptom import OFF, Count, Onset, find_first, find_symptom
+from ivhl.script.symptom import Count, Onset, find_first, find_symptom
 from ivhl.tracker.causes.blame import STAGES
-from ivhl.tracker.support.upstream import described, of_script
+from ivhl.tracker.support.upstream import described, known_issues, of_script
 from ivhl.tracker.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from ivhl.observatory.views import Libraries
     from ivhl.script.blaming import ScriptBlame
     from ivhl.script.requirements import Needs
+    from ivhl.tracker.support.upstream import Issue
 
 # There is no eager form of what is exported.
 _EXPORTS: Final = re.compile(r"\btorch\.(?:_?export\b|_inductor\.aot)|\bexport\(|\baot_compile\b")
@@ -102,15 +104,22 @@ def report_command(
         text = script.read_text(encoding="utf-8-sig", errors="replace")
         expected = expected_of(expect or ())
         if expected is None and not count and _EXPORTS.search(text):
-            console.print(
-                "the script exports, which nothing does without the compiler: exit 0 is good"
-            )
+            console.print("the script exports, so it has no eager form: exit 0 is good")
             expected = Wanted(ending="exit 0")
         onset, blame = _investigate(to_run, needs, cells, expected, count, console)
     words = [Path(case).name if case.endswith(".py") else case, f"--python={onset.cell.python}"]
-    words += given(context, without=("case", "python", "torch", "deadline", "output"))
+    words += given(context, without=("case", "python", "deadline", "output"))
     command = shlex.join(["ivhl", "report", *words])
-    _write(as_markdown(_report_of(text, onset, blame, libraries, command)), output)
+    of_case = _known_of(case) if onset.symptom.is_wrong else []
+    report = _report_of(text, onset, blame, libraries, command)
+    _write(as_markdown(replace(report, issues=(*report.issues, *of_case))), output)
+
+
+def _known_of(case: str) -> list[Issue]:
+    """Return the reports that describe the wrong values of a case of a library."""
+    library, _, rest = case.partition("/")
+    named = f"{library}: {rest.partition('/')[0]}"
+    return [one for one in known_issues() if one.names(named)]
 
 
 def _script_of(case: str, libraries: Libraries | None, folder: Path) -> tuple[Path, str | None]:
@@ -188,7 +197,7 @@ def _investigate(
                 outcome = script.run_in(place, change)
         except UnavailableError as error:
             outcome = not_run(str(error))
-        console.print(f"{cell.id}{_changed(change)}: {outcome_text(outcome)}")
+        console.print(f"{cell.id}{changed(change)}: {outcome_text(outcome)}")
         return outcome
 
     ordered = sorted(cells, key=lambda cell: Version(cell.torch))
@@ -205,17 +214,6 @@ def _investigate(
         )
         find_first(run, onset, ordered)
     return onset, blame.result()
-
-
-def _changed(change: Mapping[str, Any] | None) -> str:
-    if not change:
-        return ""
-    if change == OFF:
-        return " without the compiler"
-    if "backend" in change:
-        return f" with {change['backend']}"
-    names = [f"{one['field']}={one['value']!r}" for one in change["settings"]]
-    return f" with {names[0]}" + (f" and {len(names) - 1} more" if names[1:] else "")
 
 
 def _write(text: str, output: Path | None) -> None:

@@ -20,6 +20,7 @@ from ivhl.script.matrix import ScriptRuns, Wanted
 from ivhl.script.overlay import UnavailableError
 from ivhl.script.requirements import needs_of
 from ivhl.script.running import Script, network_can_be_left
+from ivhl.script.symptom import OFF
 from ivhl.tracker.support.messages import dynamo_id
 from ivhl.tracker.terminal import Columns, Terminal
 from ivhl.tracker.wording import counted, shortened
@@ -141,8 +142,7 @@ def blame_file(
 
     def run(change: Mapping[str, Any] | None) -> ScriptOutcome:
         outcome = to_run.run_in(folder, change)
-        what = " ".join(map(str, change.values())) if change else "as it is"
-        console.print(f"{what}: {_in_short(outcome)}", style="bright_black")
+        console.print(f"{cell.id}{changed(change)}: {_in_short(outcome)}", style="bright_black")
         return outcome
 
     try:
@@ -156,6 +156,18 @@ def blame_file(
     console.print(f"{cell.id}: stage {found.stage} ({stages[found.stage]})")
     console.print(f"cured by {', '.join(found.cures) or 'none of its settings'}")
     raise typer.Exit(DIFFERS)
+
+
+def changed(change: Mapping[str, Any] | None) -> str:
+    """Return what is changed of the compiler, as the rest of a sentence."""
+    if not change:
+        return ""
+    if change == OFF:
+        return " without the compiler"
+    if "backend" in change:
+        return f" with {change['backend']}"
+    names = [f"{one['field']}={one['value']!r}" for one in change["settings"]]
+    return f" with {names[0]}" + (f" and {len(names) - 1} more" if names[1:] else "")
 
 
 def expected_of(texts: Sequence[str]) -> Wanted | None:

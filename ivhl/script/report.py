@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from ivhl.script.symptom import Onset, Symptom, SymptomWord
     from ivhl.tracker.support.upstream import Issue
 
-_OTHER_VALUES: Final = "compiled code gives other values than eager code"
-_TITLE: Final = 110  # characters
+_OTHER_VALUES: Final = "other values than eager code"
+_TITLE: Final = 150  # characters
 _CELL: Final = 100
 _LINES: Final = 40  # of an output
 _BESIDE: Final = 3
@@ -176,7 +176,7 @@ def _lines(report: ScriptReport) -> Iterator[str]:
     machine, packages = this_machine("machine"), report.lock.packages
     named = ", ".join(f"{name} {packages[name]}" for name in _NAMED if name in packages)
     yield f"Python {cell.python}, {named}; {machine.system}, {machine.cpu}, {compiler_version()}"
-    yield f"\nMade by `{report.command}`."
+    yield f"\nMade by `{_code(scrubbed(report.command))}`."
     yield ""
 
 

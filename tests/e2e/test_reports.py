@@ -17,7 +17,7 @@ from ivhl.script.symptom import OFF, Symptom
 if TYPE_CHECKING:
     from ivhl.script.outcome import ScriptOutcome
 
-REPORTS = sorted((Path(__file__).parents[2] / "docs" / "reports").glob("*.md"))
+REPORTS = sorted((Path(__file__).parents[2] / "docs" / "reports").glob("[!R]*.md"))
 _CELL = re.compile(r"^PyTorch (?P<torch>\S+) on Python (?P<python>\S+): ", re.MULTILINE)
 _CODE = re.compile(
     r"^## Script\n\n(?P<fence>`{3,})python\n(?P<code>.*?)\n(?P=fence)$", re.MULTILINE | re.DOTALL

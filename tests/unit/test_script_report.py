@@ -27,9 +27,11 @@ from ivhl.script.matrix import Wanted
 from ivhl.script.outcome import ScriptOutcome, not_run
 from ivhl.script.report import ScriptReport, as_markdown, scrubbed, since, without_secrets
 from ivhl.script.symptom import OFF, Onset, Symptom, find_first, find_symptom
+from studies.house import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
 RIGHT = ScriptOutcome(ending="exit 0", output="1.0\n", graphs=1, graph_breaks=0, recompiles=0)
 BAD = replace(RIGHT, ending="exit 1", exception="torch._dynamo.exc.Unsupported", message="so")
@@ -279,3 +281,30 @@ def test_a_case_that_is_unknown_or_works_has_no_script() -> None:
     row = next(one for one in LIBRARIES.rows if one.name not in bad)
     with pytest.raises(ResultsError, match="works wherever it was tried"):
         script_of_case(LIBRARIES, f"{row.name}/{row.questions[0].case}")
+
+
+REPORTS = sorted((ROOT / "docs" / "reports").glob("[!R]*.md"))
+
+
+def test_the_list_of_reports_names_each_with_its_release() -> None:
+    listed = (ROOT / "docs" / "reports" / "README.md").read_text(encoding="utf-8")
+    assert len(REPORTS) == 10
+    for path in REPORTS:
+        text = path.read_text(encoding="utf-8")
+        found = re.search(r"^PyTorch (\S+) on.* that shows it is (\d[\d.]*\d)", text, re.MULTILINE)
+        assert found is not None
+        torch, first = found.groups()
+        (row,) = [line for line in listed.splitlines() if f"]({path.name})" in line]
+        assert f"| {torch}, Python" in row
+        assert f"| {first} |" in row
+        known = set(re.findall(r"\[(pytorch/pytorch#\d+)\]", text))
+        assert known == set(re.findall(r"pytorch/pytorch#\d+", row))
+
+
+@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
+def test_a_report_of_the_documents_is_scrubbed_and_its_script_needs_no_ivhl(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert scrubbed(text) == text
+    (code,) = re.findall(r"^```python\n(.*?)\n```$", text, re.MULTILINE | re.DOTALL)
+    assert "ivhl" not in code.replace("without ivhl", "")
+    ast.parse(code)
