@@ -94,18 +94,14 @@ def report_command(
         _write(_of_project(context, case, effort, console, python, torch or ()), output)
         return
     with tempfile.TemporaryDirectory(prefix="ivhl-report-") as folder:
-        script, usual = _script_of(case, libraries, Path(folder))
-        python = python or usual
+        script, python = _script_of(case, libraries, Path(folder), python)
         needs = needs_of(script, requirement or ())
         cells = cells_of(shipped_matrix(), torch or ["all"], [python] if python else ())
-        to_run = Script(path=script, deadline_s=deadline, network=network)
         tell_of_network(console, "script", network=network)
         count = _COUNTS[the_one("symptom", sought, _COUNTS)]
         text = script.read_text(encoding="utf-8-sig", errors="replace")
-        expected = expected_of(expect or ())
-        if expected is None and not count and _EXPORTS.search(text):
-            console.print("the script exports, so it has no eager form: exit 0 is good")
-            expected = Wanted(ending="exit 0")
+        expected = expected_of(expect or ()) or (None if count else _of_exports(text, console))
+        to_run = Script(path=script, deadline_s=deadline, network=network)
         onset, blame = _investigate(to_run, needs, cells, expected, count, console)
     words = [Path(case).name if case.endswith(".py") else case, f"--python={onset.cell.python}"]
     words += given(context, without=("case", "python", "deadline", "output"))
@@ -115,6 +111,14 @@ def report_command(
     _write(as_markdown(replace(report, issues=(*report.issues, *of_case))), output)
 
 
+def _of_exports(text: str, console: Terminal) -> Wanted | None:
+    """Return what counts as good of a script that exports, which has no eager form."""
+    if not _EXPORTS.search(text):
+        return None
+    console.print("the script exports, so it has no eager form: exit 0 is good")
+    return Wanted(ending="exit 0")
+
+
 def _known_of(case: str) -> list[Issue]:
     """Return the reports that describe the wrong values of a case of a library."""
     library, _, rest = case.partition("/")
@@ -122,14 +126,16 @@ def _known_of(case: str) -> list[Issue]:
     return [one for one in known_issues() if one.names(named)]
 
 
-def _script_of(case: str, libraries: Libraries | None, folder: Path) -> tuple[Path, str | None]:
+def _script_of(
+    case: str, libraries: Libraries | None, folder: Path, python: str | None
+) -> tuple[Path, str | None]:
     """Return the path of a script, in a folder if it is a case, and the Python of its record."""
     if libraries is None or case.endswith(".py"):
-        return Path(case), None
+        return Path(case), python
     text, record = script_of_case(libraries, case)
     script = folder / f"{record.library}-{record.case}-{record.ask}.py"
     script.write_text(text, encoding="utf-8")
-    return script, record.python
+    return script, python or record.python
 
 
 def _report_of(
