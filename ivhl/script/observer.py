@@ -116,9 +116,12 @@ def turn_off(torch: Any) -> None:  # noqa: ANN401  (a module)
     import_module("torch._dynamo.config").disable = True  # type: ignore[attr-defined]
     own = torch.compile
 
-    def compile_nothing(*arguments: Any, fullgraph: bool = False, **options: Any) -> Any:  # noqa: ANN401
+    def compile_nothing(model: Any = None, *, fullgraph: bool = False, **options: Any) -> Any:  # noqa: ANN401
         del fullgraph
-        return own(*arguments, **options)
+        try:
+            return own(model, **options)
+        except RuntimeError:  # it refuses this Python, also if it is to compile nothing
+            return model or (lambda function: function)
 
     torch.compile = compile_nothing
 

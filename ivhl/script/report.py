@@ -56,7 +56,9 @@ _WORDS: Final[dict[SymptomWord, str]] = {
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # A folder of this machine; of an installed package, what is below its environment stays.
-_FOLDERS: Final = re.compile(r"(?<![\w./:])/(?:[^\s/:'\"<>|]+/)+(?=[^\s/:'\"<>|]+)")
+_SYSTEM: Final = r"(?!(?:usr|opt|lib|lib64|etc|dev|proc|sys|s?bin)/)"
+_FOLDERS: Final = re.compile(rf"(?<![\w./:])/{_SYSTEM}(?:[^\s/:'\"<>|]+/)+(?=[^\s/:'\"<>|]+)")
+_ADDRESS: Final = re.compile(r"\b0x[0-9a-f]{6,}\b")
 _PACKAGES: Final = re.compile(r"(?<![\w./:])/(?:[^\s:'\"<>|]+/)?(?=(?:site|dist)-packages/)")
 # Where services say how their tokens begin, and what stands before a secret.
 _TOKENS: Final = re.compile(
@@ -125,7 +127,7 @@ def scrubbed(text: str) -> str:
     host = os.uname().nodename
     if len(host) >= _SHORTEST:
         text = text.replace(host, "HOST")
-    return without_secrets(_FOLDERS.sub("", text))
+    return without_secrets(_FOLDERS.sub("", _ADDRESS.sub("0x...", text)))
 
 
 def without_secrets(text: str) -> str:
@@ -226,9 +228,15 @@ def _releases(report: ScriptReport) -> Iterator[str]:
         text = outcome.ending if word == "absent" else _last_line(outcome)
         if onset.symptom.count:
             text = _counted(onset.symptom, outcome)
-        yield f"| {cell.torch} | {_WORDS[word]} | `{_code(shortened(text, _CELL))}` |"
+        fewer = "fewer" if onset.symptom.count and _fails_alike(onset, outcome) else ""
+        said = fewer if word == "other" and fewer else _WORDS[word]
+        yield f"| {cell.torch} | {said} | `{_code(shortened(text, _CELL))}` |"
     yield "\nEach release has an environment of its own, locked by hashes. The search left out the"
     yield "releases that are not here."
+
+
+def _fails_alike(onset: Onset, outcome: ScriptOutcome) -> bool:
+    return outcome.ending == onset.symptom.seen.ending
 
 
 def _stage(blame: ScriptBlame) -> Iterator[str]:

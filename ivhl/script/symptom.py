@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ivhl.errors import ResultsError
-from ivhl.measure.failures import SUPPORT_GATE
+from ivhl.measure.failures import BY_TYPE, SUPPORT_GATE
 from ivhl.script.outcome import (
     CRASHES,
     ScriptOutcome,
@@ -16,6 +17,7 @@ from ivhl.script.outcome import (
     ending,
     noisy_numbers,
 )
+from ivhl.tracker.support.messages import cause_of, dynamo_id
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 OFF: Final = {"off": True}
 # What is raised there, but in the functions with which a script compares, is the compiler's.
 _TORCHS: Final = re.compile(r"/torch/(?!testing/)")
+# What Dynamo puts before the message of another exception; and how alike reworded messages are.
+_WRAPPED: Final = re.compile(r"^(?:builtins\.)?[A-Z]\w*(?:Error|Exception): ")
+_ALIKE: Final = 0.6
 _NEGLIGIBLE: Final = 0.01
 _LIKE: Final = "ends alike with the compiler and without it"
 # ``other``: it ends in another way. ``eager``: likewise, and so it does without the compiler.
@@ -68,14 +73,21 @@ class Symptom:
         """
         if self.count:
             number: int | None = getattr(outcome, self.count)
-            return "other" if number is None else "shows" if number else "right"
+            if number is None or outcome.ending != self.seen.ending:
+                return "other"
+            # One recompile is no sign of what compiles until the limit.
+            shows = 2 * number >= (getattr(self.seen, self.count) or 1)
+            return "right" if number == 0 else "shows" if shows else "other"
         if self.expected is not None:
             is_right = self.expected.is_met(outcome)
         else:
             is_right = are_alike(self.without, outcome, self.noisy, releases)
         if is_right or self._is_rounding(outcome, releases):
             return "right"
-        return "shows" if _manner(outcome) == _manner(self.seen) else "other"
+        if _manner(outcome) != _manner(self.seen):
+            return "other"
+        is_same = _manner(outcome) != "raises" or _are_same(self.seen, outcome)
+        return "shows" if is_same else "other"
 
     @property
     def is_wrong(self) -> bool:
@@ -99,8 +111,7 @@ class Symptom:
 def _manner(outcome: ScriptOutcome) -> str:
     """Return in which way an outcome is bad: it crashes, raises, is wrong, or ends by a status.
 
-    Releases raise what they do not compile in other ways, so exceptions are not told apart; but one
-    that refuses this Python, and an assertion of the script itself, which finds a wrong value.
+    An assertion of the script itself finds a wrong value.
     """
     if outcome.ending in CRASHES:
         return "crashes"
@@ -112,6 +123,18 @@ def _manner(outcome: ScriptOutcome) -> str:
     if outcome.exception:
         return "raises"
     return "is wrong" if outcome.ending == "exit 0" else outcome.ending
+
+
+def _are_same(one: ScriptOutcome, other: ScriptOutcome) -> bool:
+    """Return whether two exceptions have one cause, also in the words of another release."""
+    a, b = (_WRAPPED.sub("", cause_of(outcome.message)) for outcome in (one, other))
+    if a == b != "":
+        return True
+    numbers = {dynamo_id(outcome.message) for outcome in (one, other)} - {""}
+    kinds = (outcome.exception.rpartition(".")[2] for outcome in (one, other))
+    classes = {BY_TYPE.get(kind, kind) for kind in kinds}
+    alike = SequenceMatcher(None, a, b).ratio() >= _ALIKE
+    return len(numbers) < 2 and len(classes) == 1 and alike  # noqa: PLR2004  (both have one)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -178,8 +201,19 @@ def find_symptom(
         if symptom.of(seen) == "shows":
             outcomes[cell] = seen, "shows"
             return Onset(symptom=symptom, cell=cell, outcomes=outcomes, first=cell, fixed=fixed)
+        if not (fixed or expected or count) and seen.ending != "exit 0":
+            raise _fails_itself(cell, without)
         outcomes[cell], fixed, right = (seen, "right"), cell, without
     raise _no_failure(outcomes, "is as expected" if expected else _LIKE, count)
+
+
+def _fails_itself(cell: CellSpec, without: ScriptOutcome) -> ResultsError:
+    return ResultsError(
+        f"no failure of the compiler to report: in {cell.id} the script ends with "
+        f"{ending(without)} without the compiler, too",
+        hint="mend the script, name a release in which it runs by --torch, or say by --expect "
+        "what is good",
+    )
 
 
 def _no_failure(

@@ -10,6 +10,7 @@ import pytest
 
 from ivhl.errors import InterpreterError
 from ivhl.matrix.spec import CellSpec
+from ivhl.script.matrix import Wanted
 from ivhl.script.requirements import needs_of
 from ivhl.script.running import Script
 from ivhl.script.symptom import OFF, Symptom
@@ -43,7 +44,8 @@ def test_the_script_of_a_report_shows_what_the_report_says(path: Path, tmp_path:
         seen = run(cell["torch"])
     except InterpreterError:
         pytest.skip(f"no Python {cell['python']} here")
-    symptom = Symptom(seen=seen, without=run(cell["torch"], OFF))
+    expected = Wanted(ending="exit 0") if "where `exit 0` is expected" in text else None
+    symptom = Symptom(seen=seen, without=run(cell["torch"], OFF), expected=expected)
     assert symptom.of(seen) == "shows"
     assert right is None or symptom.of(run(right["torch"])) == "right"
 

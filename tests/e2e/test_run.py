@@ -83,6 +83,29 @@ def test_a_script_says_which_release_refuses_this_python(run: Callable[..., Any]
     assert new["graphs"] == 1
 
 
+def test_the_text_of_an_issue_has_script_stage_and_release(run: Callable[..., Any]) -> None:
+    folder, environment = run.folder, run.environment  # type: ignore[attr-defined]
+    (folder / "issue.py").write_text(FOUNDING)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "ivhl", "report", "issue.py"),
+            *("--python", "3.13", "--torch", "2.5.1"),
+        ],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "raises `RuntimeError: Dynamo is not supported on Python 3.13+`" in done.stdout
+    assert FOUNDING.strip() in done.stdout
+    assert "[] torch.Size([2, 3]) 2.5.1" in done.stdout  # without the compiler
+    assert "\n`eager`: Dynamo" in done.stdout
+    assert "- [pytorch/pytorch#144048](https://github.com/pytorch" in done.stdout
+    assert str(folder) not in done.stdout
+
+
 def test_what_is_expected_is_asked_of_each_release(run: Callable[..., Any]) -> None:
     code, told = run(FOUNDING, options=("--expect", "0", "--expect", "torch.Size"))
     assert code == 7

@@ -88,10 +88,14 @@ def test_the_first_release_shows_it_and_the_one_before_does_not(
 
 
 def test_a_script_that_shows_nothing_says_what_else_can_be_asked() -> None:
-    run, cells, _ = _run_of(["absent", "right", "eager"])
+    run, cells, ran = _run_of(["absent", "right", "right"])
     with pytest.raises(ResultsError, match=r"no failure to report.* in 2 releases") as raised:
         find_symptom(run, cells)
     assert "--expect" in raised.value.hint
+    run, cells, ran = _run_of(["right", "eager"])
+    with pytest.raises(ResultsError, match=r"Unsupported: so without the compiler, too"):
+        find_symptom(run, cells)
+    assert len(ran) == 2  # older releases tell nothing of a script that fails by itself
 
     def breaks(cell: CellSpec, change: object) -> ScriptOutcome:
         del cell
@@ -149,7 +153,18 @@ def test_wrong_values_need_not_be_the_same_to_be_one_symptom() -> None:
     inside = replace(asserts, frames=(("/lib/torch/_dynamo/guards.py", 9, "build"),))
     assert [symptom.of(one) for one in (asserts, compares, inside)] == ["shows", "shows", "other"]
     raises = Symptom(seen=inside, without=RIGHT)
-    assert raises.of(replace(BAD, exception="torch._dynamo.exc.UserError")) == "shows"
+    for exception, message, word in (
+        ("torch._dynamo.exc.InternalTorchDynamoError", "AssertionError: so", "shows"),
+        ("torch._dynamo.exc.Unsupported", "Data dependent operator", "other"),
+        ("torch._inductor.exc.InductorError", "CppCompileError: C++ compile error", "other"),
+    ):
+        assert raises.of(replace(BAD, exception=exception, message=message)) == word
+    reworded = Symptom(seen=replace(BAD, message="Unexpected type <class 'keys'>"), without=RIGHT)
+    assert reworded.of(replace(BAD, message="Unexpected type: <class 'keys'> of f")) == "shows"
+    counted = Symptom(seen=replace(RIGHT, recompiles=8), without=RIGHT, count="recompiles")
+    recompiles = {8: "shows", 4: "shows", 1: "other", 0: "right", None: "other"}
+    assert {n: counted.of(replace(RIGHT, recompiles=n)) for n in recompiles} == recompiles
+    assert counted.of(replace(BAD, recompiles=0)) == "other"
     assert raises.of(replace(BAD, message="Dynamo is not supported on Python 3.12+")) == "other"
     assert raises.of(replace(BAD, ending="SIGSEGV")) == "other"
     wanted = replace(symptom, expected=Wanted(lines=("2.0",)))
@@ -209,10 +224,12 @@ def test_a_report_names_no_folder_no_token_and_no_machine(monkeypatch: pytest.Mo
     torn = "hf_" + "a" * 30
     text = (
         f"File /home/somebody/cells/lib/python3.12/site-packages/torch/x.py:3 {torn} "
-        f"s3cr3t-of-mine https://me:pass@host.org/a/b \x1b[31mred\x1b[0m in /tmp/torch_me/k.cpp"
+        f"s3cr3t-of-mine https://me:pass@host.org/a/b \x1b[31mred\x1b[0m in /tmp/torch_me/k.cpp "
+        "'/usr/local' at 0x7fa6210a7740"
     )
     assert scrubbed(text) == (
-        "File site-packages/torch/x.py:3 TOKEN TOKEN https://TOKEN@host.org/a/b red in k.cpp"
+        "File site-packages/torch/x.py:3 TOKEN TOKEN https://TOKEN@host.org/a/b red in k.cpp "
+        "'/usr/local' at 0x..."
     )
     code = "open('/home/somebody/x.pt'); open('/dev/null'); open('/home/somebody2')"
     assert without_secrets(code) == "open('~/x.pt'); open('/dev/null'); open('/home/somebody2')"
