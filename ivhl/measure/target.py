@@ -53,6 +53,7 @@ from ivhl.measure.target_spec import (
     TargetError,
     TensorLike,
     parse_input,
+    source_of,
 )
 from ivhl.workload import Variant, Workload, select_cases
 
@@ -119,28 +120,6 @@ def draw(one: TensorLike, generator: torch.Generator) -> torch.Tensor:
         return torch.randn(one.shape, dtype=torch.float64, generator=generator)
     unit = torch.rand(one.shape, dtype=torch.float64, generator=generator)
     return one.low + (one.high - one.low) * unit
-
-
-def source_of(value: Any) -> str:  # noqa: ANN401  (an argument)
-    """Return Python that draws a tensor as ``draw`` does, by torch's own seed; else the literal.
-
-    Empty if it is neither.
-    """
-    if not isinstance(value, TensorLike):
-        try:
-            return repr(value) if ast.literal_eval(repr(value)) == value else ""
-        except (SyntaxError, ValueError):
-            return ""
-    shape, low, high = value.shape, value.low, value.high
-    if value.dtype == "bool":
-        return f"torch.rand({shape}) > 0.5"
-    if value.dtype == "long":
-        first, end = int(low or 0), int(high or 10)
-        return f"torch.randint({first}, {max(end, first + 1)}, {shape})"
-    if low is None or high is None:
-        return f"torch.randn({shape}, dtype=torch.float64)"
-    unit = f"torch.rand({shape}, dtype=torch.float64)"
-    return f"{low} + {high - low} * {unit}"
 
 
 @cache

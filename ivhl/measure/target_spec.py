@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ivhl.measure.failures import CaseError
 
@@ -85,3 +86,25 @@ def parse_input(text: str) -> TensorLike:
     shape = () if found["shape"] == "scalar" else tuple(map(int, found["shape"].split(",")))
     below = float(found["below"]) if found["below"] else None
     return TensorLike(shape, found["dtype"] or "float", 0.0 if below else None, below)
+
+
+def source_of(value: Any) -> str:  # noqa: ANN401  (an argument)
+    """Return Python that draws a tensor as ``draw`` does, by torch's own seed; else the literal.
+
+    Empty if it is neither.
+    """
+    if not isinstance(value, TensorLike):
+        try:
+            return repr(value) if ast.literal_eval(repr(value)) == value else ""
+        except (SyntaxError, ValueError):
+            return ""
+    shape, low, high = value.shape, value.low, value.high
+    if value.dtype == "bool":
+        return f"torch.rand({shape}) > 0.5"
+    if value.dtype == "long":
+        first, end = int(low or 0), int(high or 10)
+        return f"torch.randint({first}, {max(end, first + 1)}, {shape})"
+    if low is None or high is None:
+        return f"torch.randn({shape}, dtype=torch.float64)"
+    unit = f"torch.rand({shape}, dtype=torch.float64)"
+    return f"{low} + {high - low} * {unit}"

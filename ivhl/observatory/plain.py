@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 from packaging.version import Version
 
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
-from ivhl.measure.target import source_of
-from ivhl.measure.target_spec import TargetError, parse_input
+from ivhl.measure.target_spec import TargetError, parse_input, source_of
 from ivhl.observatory.signatures import CAUSE_KINDS, fault_of
 from ivhl.records.text import printable
 

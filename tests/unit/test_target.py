@@ -33,7 +33,6 @@ from ivhl.measure.target import (  # noqa: E402
     indicative,
     like,
     make_inputs,
-    source_of,
 )
 from ivhl.measure.target_spec import (  # noqa: E402
     FOLDER_VARIABLE,
@@ -42,6 +41,7 @@ from ivhl.measure.target_spec import (  # noqa: E402
     TargetError,
     TensorLike,
     parse_input,
+    source_of,
 )
 from ivhl.observatory.observing import EFFORT  # noqa: E402
 from ivhl.script.trying import TargetTried, Trials  # noqa: E402
