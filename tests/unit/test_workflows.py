@@ -639,8 +639,8 @@ def test_a_dependency_that_does_not_compile_fails_a_planted_pull_request(tmp_pat
     (tmp_path / "requirements.txt").write_text("torch==2.9.1\ngpytorch\n")
     code, log, summary = run_check(tmp_path, tmp_path, READY="requirements.txt")
     assert code == 1
-    assert "\n::error file=requirements.txt,title=ivhl ready::exit code 1" in log
-    assert summary.startswith("### ivhl ready\n\n    requirements.txt with PyTorch 2.9.1")
+    assert "\n::error file=requirements.txt,title=Dependencies::exit code 1" in log
+    assert summary.startswith("### Dependencies\n\n    requirements.txt with PyTorch 2.9.1")
     assert "gpytorch" in summary
     (tmp_path / "requirements.txt").write_text("torch==2.15.0\neinops\n")
     assert run_check(tmp_path, tmp_path, READY="requirements.txt")[0] == 0
@@ -656,7 +656,7 @@ def test_what_a_pull_request_prints_is_neither_a_command_nor_markup(tmp_path: Pa
     assert ended == f"::{guard}::"
     assert len(guard) == 32
     assert not any(guard in line for line in answer)
-    assert last.startswith("::error file=x%2Cy%0D%3A%3Aerror%3A%3Aa.txt,title=ivhl ready::")
+    assert last.startswith("::error file=x%2Cy%0D%3A%3Aerror%3A%3Aa.txt,title=Dependencies::")
     assert all(line.startswith(("###", "    ")) for line in summary.splitlines() if line.strip())
 
 
@@ -665,8 +665,8 @@ def test_a_check_of_nothing_is_an_error_and_the_largest_exit_code_counts(tmp_pat
     (tmp_path / "requirements.txt").write_text("einops\n")
     code, log, summary = run_check(tmp_path, tmp_path, READY="requirements.txt", TRY="nothing.py")
     assert code == 2
-    assert "title=ivhl try::exit code 2" in log
-    assert "### ivhl try" in summary
+    assert "title=Target::exit code 2" in log
+    assert "### Target" in summary
 
 
 def test_an_error_in_place_of_a_verdict_is_shown(stubs: Path, pull_request: Path) -> None:
@@ -1111,6 +1111,7 @@ VARIABLES = {
     "MACHINE": "gpubox",
     "PWD": "/here",
     "PYTHON": "3.12",
+    "READY": "requirements.txt",
     "base": "main",
     "common": "main~1",
     "python": "3.12",
