@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 # There is no eager form of what is exported.
 _EXPORTS: Final = re.compile(r"\btorch\.(?:_?export\b|_inductor\.aot)|\bexport\(|\baot_compile\b")
-# What is sought, and what of a script counts it.
+# Each symptom, and the count of a script that shows it.
 _COUNTS: Final[dict[str, Count]] = {
     "failure": "",
     "graph-break": "graph_breaks",
@@ -81,9 +81,9 @@ def report_command(
 ) -> None:
     """Write the text of an issue: a script, the first bad release, the stage, and what cures it.
 
-    What is good is what the script does without the compiler, or what --expect says; --for also
-    takes graph-break and recompile. A script runs in cells of the shipped locks, and a case of a
-    project is blamed as by ivhl blame. Folders, tokens and the name of this machine are left out.
+    The script is right if it does what it does without the compiler, or what --expect says. --for
+    also takes graph-break and recompile. A script runs in cells of the shipped locks, and ivhl
+    blame judges a case of a project. Folders, tokens and the name of this machine are left out.
     Exit code 5 if there is no failure to report.
     """
     console = Terminal(stderr=True, highlight=False, soft_wrap=True)

@@ -30,7 +30,7 @@ class SarifResult(NamedTuple):
     Attributes:
         rule: Its kind, a key of the rules.
         level: How GitHub shows it.
-        text: What is found.
+        text: The message.
         path: File, relative to the root of the project, with slashes.
         line: From 1 on.
     """
@@ -110,7 +110,7 @@ def place_in(texts: Iterable[str], files: Collection[str], otherwise: str) -> tu
     Args:
         texts: Messages of failures and graph breaks: ``... at package/module.py:12 function``.
         files: Files of the project, from its root.
-        otherwise: What is returned if no text names exactly one of them.
+        otherwise: A file to return if no text names exactly one of them.
     """
     for text in texts:
         for found in _PLACE.finditer(text):

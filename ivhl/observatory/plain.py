@@ -86,7 +86,7 @@ def plain_script(record: Observed, needs: Sequence[str], functions: str) -> str:
     """Return a script that compares compiled with eager code, and raises if they differ.
 
     Args:
-        record: What was found of the case.
+        record: The verdict on the case.
         needs: Requirements of the library's row. Each release gets the newest version that it
             allows, as in the observatory.
         functions: Text of the file that the row names; empty if it names none.

@@ -168,7 +168,7 @@ def with_same_cause(
     """Return the signatures of what an exception says, whatever raised it.
 
     Args:
-        signatures: Those of the observatory.
+        signatures: All signatures of the observatory.
         exception: Type of the exception, with its module.
         message: Its message.
     """

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ivhl.matrix.locks import LockState
+    from ivhl.matrix.spec import CellSpec
     from ivhl.script.blaming import ScriptBlame
     from ivhl.script.outcome import ScriptOutcome
     from ivhl.script.symptom import Onset, Symptom, SymptomWord
@@ -173,7 +174,9 @@ def _lines(report: ScriptReport) -> Iterator[str]:
         if one not in report.issues
     ]
     known += [f"- {_inline(text)}" for text in report.alike]
-    yield from known or ["Nothing in the records of ivhl. Please search the issues of PyTorch."]
+    yield from known or [
+        "ivhl knows no report and no library with this cause. Please search the issues of PyTorch."
+    ]
     yield "\n## Versions\n"
     machine, packages = this_machine("machine"), report.lock.packages
     named = ", ".join(f"{name} {packages[name]}" for name in _NAMED if name in packages)
@@ -205,11 +208,11 @@ def since(onset: Onset) -> str:
     text = f"The first release that shows it is {onset.first.torch}"
     if onset.before is not None:
         outcome, word = onset.outcomes[onset.before]
-        before = f"{onset.before.torch}"
+        before = onset.before.torch
         text += (
             f"; {before} is right"
             if word == "right"
-            else f"; {before} {_WORDS[word]} (`{_code(_ending(outcome))}`)"
+            else f"; {before} {_word(onset, onset.before)} (`{_code(_shown(onset, outcome))}`)"
         )
     else:
         text += ", the oldest that can be tried"
@@ -227,16 +230,24 @@ def _releases(report: ScriptReport) -> Iterator[str]:
         outcome, word = onset.outcomes[cell]
         text = outcome.ending if word == "absent" else _last_line(outcome)
         if onset.symptom.count:
-            text = _counted(onset.symptom, outcome)
-        fewer = "fewer" if onset.symptom.count and _fails_alike(onset, outcome) else ""
-        said = fewer if word == "other" and fewer else _WORDS[word]
-        yield f"| {cell.torch} | {said} | `{_code(shortened(text, _CELL))}` |"
+            text = _shown(onset, outcome)
+        yield f"| {cell.torch} | {_word(onset, cell)} | `{_code(shortened(text, _CELL))}` |"
     yield "\nEach release has an environment of its own, locked by hashes. The search left out the"
     yield "releases that are not here."
 
 
-def _fails_alike(onset: Onset, outcome: ScriptOutcome) -> bool:
-    return outcome.ending == onset.symptom.seen.ending
+def _word(onset: Onset, cell: CellSpec) -> str:
+    """Return what a cell shows, as text; of a count that is neither 0 nor near it, ``fewer``."""
+    outcome, word = onset.outcomes[cell]
+    counts = onset.symptom.count and outcome.ending == onset.symptom.seen.ending
+    return "has fewer" if counts and word == "other" else _WORDS[word]
+
+
+def _shown(onset: Onset, outcome: ScriptOutcome) -> str:
+    """Return the count that is sought; of a script that ends otherwise, how it ends."""
+    if onset.symptom.count and outcome.ending == onset.symptom.seen.ending:
+        return _counted(onset.symptom, outcome)
+    return _ending(outcome)
 
 
 def _stage(blame: ScriptBlame) -> Iterator[str]:

@@ -47,25 +47,26 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
         "UV_CACHE_DIR": os.environ.get("UV_CACHE_DIR", cache),
     }
 
-    def call(code: str, *arguments: str, options: tuple[str, ...] = ()) -> tuple[int, Any]:
+    def ivhl(code: str, *words: str) -> subprocess.CompletedProcess[str]:
         (folder / "script.py").write_text(code)
-        named = [] if "--torch" in options else ["--torch", RELEASES]
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "ivhl", "run", "--json", "--python", "3.13"),
-                *(*named, "script.py", *options, *arguments),
-            ],
+        return subprocess.run(
+            [sys.executable, "-m", "ivhl", *words],
             cwd=folder,
             env=environment,
             capture_output=True,
             text=True,
             check=False,
         )
+
+    def call(code: str, *arguments: str, options: tuple[str, ...] = ()) -> tuple[int, Any]:
+        named = [] if "--torch" in options else ["--torch", RELEASES]
+        words = ("run", "--json", "--python", "3.13", *named, "script.py", *options, *arguments)
+        done = ivhl(code, *words)
         assert done.stdout, done.stderr
         SCHEMAS["script"].validate_json(done.stdout)
         return done.returncode, json.loads(done.stdout)
 
-    call.folder, call.environment = folder, environment  # type: ignore[attr-defined]
+    call.folder, call.environment, call.ivhl = folder, environment, ivhl  # type: ignore[attr-defined]
     return call
 
 
@@ -84,26 +85,15 @@ def test_a_script_says_which_release_refuses_this_python(run: Callable[..., Any]
 
 
 def test_the_text_of_an_issue_has_script_stage_and_release(run: Callable[..., Any]) -> None:
-    folder, environment = run.folder, run.environment  # type: ignore[attr-defined]
-    (folder / "issue.py").write_text(FOUNDING)
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "ivhl", "report", "issue.py"),
-            *("--python", "3.13", "--torch", "2.5.1"),
-        ],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ("report", "script.py", "--python", "3.13", "--torch", "2.5.1")
+    done = run.ivhl(FOUNDING, *words)  # type: ignore[attr-defined]
     assert done.returncode == 0, done.stderr
     assert "raises `RuntimeError: Dynamo is not supported on Python 3.13+`" in done.stdout
     assert FOUNDING.strip() in done.stdout
     assert "[] torch.Size([2, 3]) 2.5.1" in done.stdout  # without the compiler
     assert "\n`eager`: Dynamo" in done.stdout
     assert "- [pytorch/pytorch#144048](https://github.com/pytorch" in done.stdout
-    assert str(folder) not in done.stdout
+    assert str(run.folder) not in done.stdout  # type: ignore[attr-defined]
 
 
 def test_what_is_expected_is_asked_of_each_release(run: Callable[..., Any]) -> None:

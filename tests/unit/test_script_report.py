@@ -126,6 +126,30 @@ def test_a_release_that_refuses_this_python_is_no_symptom_once_a_later_one_works
     assert find_symptom(run, cells[:1]).cell == cells[0]
 
 
+def test_an_older_release_in_which_eager_code_fails_is_neither_right_nor_a_symptom() -> None:
+    run, cells, _ = _run_of(["shows", "eager", "right"])
+    onset = find_symptom(run, cells)
+    assert (onset.cell, onset.fixed) == (cells[0], cells[2])
+    assert onset.outcomes[cells[1]][1] == "eager"
+    run, cells, _ = _run_of(["eager", "right"])
+    with pytest.raises(ResultsError, match="in 1 release"):
+        find_symptom(run, cells)
+
+
+def test_fewer_recompiles_are_said_to_be_fewer() -> None:
+    cells = [CellSpec("3.12", release) for release in ("2.5.1", "2.6.0")]
+    seen, few = replace(RIGHT, recompiles=8), replace(RIGHT, recompiles=1)
+    onset = Onset(
+        symptom=Symptom(seen=seen, without=seen, count="recompiles"),
+        cell=cells[1],
+        outcomes={cells[0]: (few, "other"), cells[1]: (seen, "shows")},
+        first=cells[1],
+        before=cells[0],
+    )
+    assert "; 2.5.1 has fewer (`1 recompile`); the newest shows it, too." in since(onset)
+    assert "| 2.5.1 | has fewer | `1 recompile` |" in as_markdown(_report(onset=onset))
+
+
 def test_what_varies_between_two_runs_is_no_symptom() -> None:
     times = iter(range(100))
 
