@@ -91,7 +91,7 @@ _OBJECTS: Final = {
     "off: NotRequired[float]; unlike failure: NotRequired[str]",
     "TriedInCell": "cell python torch reason; status: Status; inputs: str | None; "
     "failure: FailedTarget | None; compile: dict[str, Any] | None; accuracy: list[dict[str, Any]]; "
-    "eager_s compiled_s: float | None; second: LargerBatch | None",
+    "eager_s compiled_s: float | None; second: LargerBatch | None; known: list[str]",
     # ``verdict`` is the word of the pages.
     "ObservedInCell": "verdict library case ask target cell python torch instrument machine at why "
     "unavailable page; status: Status; rank graphs recompiles: int | None; graph_breaks: int; "
@@ -100,7 +100,7 @@ _OBJECTS: Final = {
     "Pair": "torch python",
     "JudgedDependency": "name word why version asked over_releases",
     # How a script ended; ``group`` is the same number in cells where it ended alike.
-    "RunInCell": "cell python torch; group: int | None; outcome: ScriptOutcome",
+    "RunInCell": "cell python torch; group: int | None; outcome: ScriptOutcome; known: list[str]",
 }
 # The fields of each answer; its schema is one more.
 _ANSWERS: Final = {

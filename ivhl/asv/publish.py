@@ -19,7 +19,6 @@ from ivhl.errors import ResultsError, explained, system_error_in
 from ivhl.observatory.views import load_libraries
 from ivhl.pages.build import write_pages
 from ivhl.pages.folder import exchange, folder_beside, mark, replaceable
-from ivhl.tracker.changes.annotations import load_annotations
 from ivhl.tracker.changes.confirmations import load_confirmations
 from ivhl.tracker.store.index import collector_paused
 from ivhl.tracker.store.kept import load_provenance
@@ -158,7 +157,6 @@ def _write_ours(
     problems = [str(problem) for problem in bad]
     known: list[Any] = []
     for load, none in (
-        (load_annotations, ()),
         (load_confirmations, ()),
         (load_provenance, {}),
     ):

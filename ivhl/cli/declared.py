@@ -14,7 +14,6 @@ from ivhl.matrix.interpreter import Interpreter, find_interpreter
 from ivhl.matrix.locks import LockState, ensure_lock
 from ivhl.matrix.project import MATRIX, find_root, load_project
 from ivhl.matrix.spec import CellSpec, Matrix, load_matrix
-from ivhl.tracker.changes.annotations import load_annotations
 from ivhl.tracker.changes.confirmations import load_confirmations
 from ivhl.tracker.changes.incidents import KnownCauses
 from ivhl.tracker.store.index import Index, open_index
@@ -153,7 +152,7 @@ def known_changes(folder: Path, root: Path) -> KnownCauses:
     """
     expectations, unread = read_expectations(root)
     warn(unread)
-    return KnownCauses(load_annotations(folder), load_confirmations(folder), expectations)
+    return KnownCauses(load_confirmations(folder), expectations)
 
 
 def stored(results: Path | None, *, every: bool = False) -> tuple[Path, Path, Index]:

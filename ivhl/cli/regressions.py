@@ -12,7 +12,6 @@ from ivhl.cli.screen import check_suffix, fold, give, picked, screen
 from ivhl.git import commit_order
 from ivhl.records.identity import titles_of
 from ivhl.records.text import printable
-from ivhl.tracker.changes.annotations import note_of
 from ivhl.tracker.changes.confirmations import confirmation_of, with_confirmed
 from ivhl.tracker.changes.disturbed import disturbed_of, left_out
 from ivhl.tracker.changes.incidents import KnownCauses, counts_of_changes
@@ -119,7 +118,7 @@ def _as_dict(incident: Incident, known: KnownCauses) -> dict[str, Any]:
             {
                 **change.case._asdict(),
                 **{k: v for k, v in asdict(change).items() if k != "case"},
-                "note": note_of(change, known.annotations),
+                "note": known.cause(change),
                 "confirmation": asdict(again)
                 if (again := confirmation_of(change, known.confirmations))
                 else None,

@@ -37,7 +37,7 @@ from ivhl.script.requirements import needs_of
 from ivhl.script.running import Script
 from ivhl.script.symptom import Count, Onset, find_first, find_symptom
 from ivhl.tracker.causes.blame import STAGES
-from ivhl.tracker.support.upstream import described, known_issues, of_script
+from ivhl.tracker.support.known import causes_in, causes_of_script
 from ivhl.tracker.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ivhl.observatory.views import Libraries
     from ivhl.script.blaming import ScriptBlame
     from ivhl.script.requirements import Needs
-    from ivhl.tracker.support.upstream import Issue
+    from ivhl.tracker.support.known import KnownCause
 
 # There is no eager form of what is exported.
 _EXPORTS: Final = re.compile(r"\btorch\.(?:_?export\b|_inductor\.aot)|\bexport\(|\baot_compile\b")
@@ -106,9 +106,9 @@ def report_command(
     words = [Path(case).name if case.endswith(".py") else case, f"--python={onset.cell.python}"]
     words += given(context, without=("case", "python", "deadline", "output"))
     command = shlex.join(["ivhl", "report", *words])
-    of_case = _known_of(case) if onset.symptom.is_wrong else []
+    of_case = _known_of(case, onset) if onset.symptom.is_wrong else ()
     report = _report_of(text, onset, blame, libraries, command)
-    _write(as_markdown(replace(report, issues=(*report.issues, *of_case))), output)
+    _write(as_markdown(replace(report, known=(*report.known, *of_case))), output)
 
 
 def _of_exports(text: str, console: Terminal) -> Wanted | None:
@@ -119,11 +119,11 @@ def _of_exports(text: str, console: Terminal) -> Wanted | None:
     return Wanted(ending="exit 0")
 
 
-def _known_of(case: str) -> list[Issue]:
-    """Return the reports that describe the wrong values of a case of a library."""
+def _known_of(case: str, onset: Onset) -> tuple[KnownCause, ...]:
+    """Return the known causes of the wrong values of a case of a library."""
     library, _, rest = case.partition("/")
-    named = f"{library}: {rest.partition('/')[0]}"
-    return [one for one in known_issues() if one.names(named)]
+    name, _, ask = rest.partition("/")
+    return causes_in(onset.cell, "wrong", "", (library, name, ask))
 
 
 def _script_of(
@@ -151,8 +151,8 @@ def _report_of(
         onset=onset,
         blame=blame,
         lock=lock_state(SHIPPED, onset.cell),
-        issues=described(seen.message),
-        perhaps=of_script(text, blame.stage, onset.cell.torch),
+        known=causes_in(onset.cell, "", seen.message),
+        perhaps=causes_of_script(text, blame.stage, onset.cell.torch),
         alike=[
             f"{', '.join(one.libraries)}: the same message ({libraries.where(one.records)})"
             for one in same or ()

@@ -21,6 +21,7 @@ from ivhl.script.overlay import UnavailableError
 from ivhl.script.requirements import needs_of
 from ivhl.script.running import Script, network_can_be_left
 from ivhl.script.symptom import OFF
+from ivhl.tracker.support.known import causes_in
 from ivhl.tracker.support.messages import dynamo_id
 from ivhl.tracker.terminal import Columns, Terminal
 from ivhl.tracker.wording import counted, shortened
@@ -301,10 +302,19 @@ def sentences(runs: ScriptRuns) -> list[str]:
     ran = sum(outcome.has_run for outcome in runs.outcomes.values())
     if ran > 1 and not runs.boundaries() and not flaky:
         found.append(f"alike in {counted(ran, 'cell')}")
+    causes: dict[str, list[str]] = {}
+    for cell in runs.in_order():
+        for cause in _known(cell, runs.outcomes[cell]):
+            causes.setdefault(cause, []).append(cell.id)
+    found += [f"known: {cause}: {', '.join(cells)}" for cause, cells in causes.items()]
     unmet = [cell.id for cell in runs.in_order() if runs.is_unexpected(cell)]
     if unmet:
         found.append(f"not as expected: {', '.join(unmet)}")
     return found
+
+
+def _known(cell: CellSpec, outcome: ScriptOutcome) -> list[str]:
+    return [str(cause) for cause in causes_in(cell, "", outcome.message)]
 
 
 def _in_short(outcome: ScriptOutcome) -> str:
@@ -326,6 +336,7 @@ def _as_json(runs: ScriptRuns) -> dict[str, object]:
                 "torch": cell.torch,
                 "group": groups.get(cell),
                 "outcome": dataclasses.asdict(runs.outcomes[cell]),
+                "known": _known(cell, runs.outcomes[cell]),
             }
             for cell in runs.in_order()
         ],

@@ -29,6 +29,7 @@ from ivhl.script.overlay import UnavailableError
 from ivhl.script.trying import TargetTried, Trials, packages_of, read_target
 from ivhl.script.verdict import details, first_line, verdict
 from ivhl.tracker.support.compat import is_free_threaded
+from ivhl.tracker.support.known import causes_in
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 from ivhl.workload import Case, core_cases, select_cases
@@ -219,7 +220,8 @@ def try_target(
         tried = results[cell] = _tried(cell, requirements, target, folder, effort, network=network)
         if not as_json:
             console.print(f"{cell.id}: {first_line(tried)}")
-            for line in (*details(tried), *(tried.output.splitlines() if logs else ())):
+            known = [f"known: {cause}" for cause in _known(cell, tried)]
+            for line in (*known, *details(tried), *(tried.output.splitlines() if logs else ())):
                 console.print(f"  {line}")
     if root is not None:
         told.print(f"wrote {_save(root, text, list(results.values()), step=step)}")
@@ -325,6 +327,11 @@ def check_no_case(
         )
 
 
+def _known(cell: CellSpec, tried: TargetTried) -> list[str]:
+    failure = tried.found.get("failure")
+    return [str(one) for one in causes_in(cell, "", failure["message"])] if failure else []
+
+
 def _as_json(text: str, results: dict[CellSpec, TargetTried]) -> dict[str, Any]:
     return {
         "target": text,
@@ -337,6 +344,7 @@ def _as_json(text: str, results: dict[CellSpec, TargetTried]) -> dict[str, Any]:
                 "reason": first_line(tried),
                 **{name: tried.found.get(name) for name in _FOUND},
                 "accuracy": tried.found.get("accuracy", []),
+                "known": _known(cell, tried),
             }
             for cell, tried in results.items()
         ],

@@ -20,7 +20,6 @@ from ivhl.matrix.locks import COMMAND, SUMS, read_sums
 from ivhl.matrix.project import MATRIX, Project, load_project
 from ivhl.matrix.spec import Matrix, load_matrix, read_plain
 from ivhl.syntax import decoded, parsed
-from ivhl.tracker.changes.annotations import load_annotations
 from ivhl.tracker.support.expectations import read_expectations
 from ivhl.tracker.wording import counted
 from ivhl.workload import Workload, broken_benchmarks, load_workloads
@@ -72,10 +71,6 @@ def check_project(root: Path) -> Report:
     else:
         if matrix is not None:
             problems += _other_cells(conf, matrix)
-    try:
-        load_annotations(root / "results")
-    except IvhlError as error:
-        problems += str(error).splitlines()
     problems += [
         f"results/: holds {path.relative_to(root)}, not ivhl's; records go there: move it"
         for path in foreign_files(root / "results")[:3]

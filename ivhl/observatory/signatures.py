@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 from packaging.version import Version
 
+from ivhl.tracker.support.known import KnownCause, causes_in
 from ivhl.tracker.support.messages import cause_of, dynamo_id
-from ivhl.tracker.support.upstream import Issue, described, known_issues
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -95,7 +95,7 @@ class Signature:
         message: Of the newest release, as it was printed.
         frame: Its innermost function in torch, if known.
         fault: Whose fault it is.
-        issues: Reports of PyTorch that describe it.
+        known: Known causes that describe it.
         records: Those that show it, by release.
     """
 
@@ -104,7 +104,7 @@ class Signature:
     message: str
     frame: str
     fault: Fault
-    issues: tuple[Issue, ...]
+    known: tuple[KnownCause, ...]
     records: tuple[Observed, ...]
 
     @property
@@ -256,18 +256,22 @@ def _place(record: Observed, failure: Failed, text: str, fault: Fault) -> str:
 def _signature(name: str, cause: Cause, group: list[_Occurrence]) -> Signature:
     newest = group[-1]
     failure = newest.record.failure
-    issues = {issue.url: issue for one in group for issue in described(one.message)}
-    if cause.kind == "wrong":
-        issues |= {issue.url: issue for issue in known_issues() if issue.names(cause.place)}
+    known = dict.fromkeys(found for one in group for found in _causes(one))
     return Signature(
         name,
         cause,
         newest.message,
         failure.frame if failure is not None and cause.kind != "graph break" else "",
         newest.fault,
-        tuple(issues.values()),
+        tuple(known),
         tuple({one.record.key: one.record for one in group}.values()),
     )
+
+
+def _causes(one: _Occurrence) -> tuple[KnownCause, ...]:
+    record = one.record
+    failure_class = "wrong" if one.cause.kind == "wrong" else one.cause.failure_class
+    return causes_in(record, failure_class, one.message, (record.library, record.case, record.ask))
 
 
 def _names(first_at: dict[Cause, str]) -> dict[Cause, str]:

@@ -736,7 +736,7 @@ def signature_view(libraries: Libraries, signature: Signature) -> SignatureView:
             if some
         ),
         reportable=signature.fault == "PyTorch"
-        and not (signature.issues or signature.is_explained),
+        and not (any(one.url for one in signature.known) or signature.is_explained),
     )
 
 

@@ -85,7 +85,7 @@ def _height(value: float, values: Sequence[float]) -> str:
 def _linked(text: str, repository: str = "") -> Markup:
     """Return what a maintainer wrote, with links to reports of PyTorch and the project's docs only.
 
-    Only for annotations, known failures and ``upstream.toml``: texts of records are no links.
+    Only for known failures, notes on changes and known causes: texts of records are no links.
 
     Args:
         text: What was written.

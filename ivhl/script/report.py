@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ivhl.script.blaming import ScriptBlame
     from ivhl.script.outcome import ScriptOutcome
     from ivhl.script.symptom import Onset, Symptom, SymptomWord
-    from ivhl.tracker.support.upstream import Issue
+    from ivhl.tracker.support.known import KnownCause
 
 _OTHER_VALUES: Final = "other values than eager code"
 _TITLE: Final = 150  # characters
@@ -80,8 +80,8 @@ class ScriptReport:
         onset: In which releases it shows it.
         blame: Which stage of the compiler is the first to show it.
         lock: Of the cell that shows it.
-        issues: Reports that describe it, by their message.
-        perhaps: Reports of scripts like this one.
+        known: Known causes, by the message.
+        perhaps: Known causes of scripts like this one.
         alike: What else has the same cause, a sentence each.
         command: What made the report.
     """
@@ -90,8 +90,8 @@ class ScriptReport:
     onset: Onset
     blame: ScriptBlame
     lock: LockState
-    issues: Sequence[Issue] = ()
-    perhaps: Sequence[Issue] = ()
+    known: Sequence[KnownCause] = ()
+    perhaps: Sequence[KnownCause] = ()
     alike: Sequence[str] = ()
     command: str
 
@@ -167,12 +167,9 @@ def _lines(report: ScriptReport) -> Iterator[str]:
     yield "\n## Stage\n"
     yield from _stage(report.blame)
     yield "\n## Known to be alike\n"
-    known = [f"- [{one.short}]({one.url}): {_inline(one.title)}" for one in report.issues]
-    known += [
-        f"- perhaps [{one.short}]({one.url}): {_inline(one.title)}"
-        for one in report.perhaps
-        if one not in report.issues
-    ]
+    known = [f"- {_known(one)}" for one in report.known]
+    if not report.known:  # else the message tells more than what the script uses
+        known += [f"- perhaps {_known(one)}" for one in report.perhaps]
     known += [f"- {_inline(text)}" for text in report.alike]
     yield from known or [
         "ivhl knows no report and no library with this cause. Please search the issues of PyTorch."
@@ -220,6 +217,13 @@ def since(onset: Onset) -> str:
     last = "the newest shows it, too" if newest == onset.cell else "no later one can be tried"
     last = f"{onset.fixed.torch} is right again" if onset.fixed else last
     return f"{text}; {last}."
+
+
+def _known(cause: KnownCause) -> str:
+    """Return a known cause with its report, as Markdown."""
+    if not cause.url:
+        return f"{_inline(cause.title)} (not reported that we know of)"
+    return f"[{cause.short}]({cause.url}): {_inline(cause.report or cause.title)}"
 
 
 def _releases(report: ScriptReport) -> Iterator[str]:

@@ -20,13 +20,12 @@ from ivhl.asv.publish import publish
 from ivhl.records.bounds import Text
 from ivhl.records.files import append_record, record_file
 from ivhl.records.text import visible
-from ivhl.tracker.changes.annotations import Annotation
 from ivhl.tracker.changes.confirmations import Confirmation, keep_confirmations
 from ivhl.tracker.store.kept import Provenance, digest_of, keep_provenance
-from ivhl.tracker.support import upstream
-from ivhl.tracker.support.upstream import Issue
+from ivhl.tracker.support import known
+from ivhl.tracker.support.known import KnownCause
 from studies.stored import load_records
-from tests.builders.history import annotate
+from tests.builders.history import note_change
 from tests.builders.project import BENCHMARK, make_project
 from tests.builders.records import UNSEEN
 
@@ -60,8 +59,8 @@ def planted(value: Any, key: str = "", hidden: str = "") -> Any:  # noqa: ANN401
 def plant_words(results: Path, commits: list[str]) -> None:
     """Put the payload into what people and workflows say of records, and into names of cases."""
     said = f"{PAYLOAD}{UNSEEN}"
-    annotate(results, Annotation(place=commits[-1], cases="*", text=said, at="now"))
-    annotate(results, Annotation(place="2.9.1", cases="*", text=PAYLOAD, at="now"))
+    note_change(results.parent, commit=commits[-1], reason=said)
+    note_change(results.parent, torch=">=2.9.1", reason=PAYLOAD)
     fall = Confirmation(
         machine=PAYLOAD, python="3.12", torch="2.9.1", case="ops.gp_evolve/small/real-compiled",
         base=commits[-2], head=commits[-1], verdict="worse", rounds=3, text=PAYLOAD,
@@ -114,12 +113,14 @@ def asv_here(root: Path, configuration: Path, html_dir: Path) -> str:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("hostile")
-    issue = Issue(url=f"https://a/b/c/issues/1{PAYLOAD}", title=PAYLOAD, message="")
+    url = f"https://a/b/c/issues/1{PAYLOAD}"
+    of_all = {"title": PAYLOAD, "url": url, "report": PAYLOAD, "sign": [{"message": "."}]}
+    cause = KnownCause.model_validate({"name": "wrong", **of_all})
     with pytest.MonkeyPatch.context() as patch:
         # The rules of texts refuse most of these: pages must not need them.
         patch.setattr(Text, "mistake", lambda *_: "")
         plant(root, make_project(root))
-        patch.setattr(upstream, "known_issues", lambda: (issue,))
+        patch.setattr(known, "known_causes", lambda: (cause,))
         patch.setattr("ivhl.asv.publish._run_asv", asv_here)
         published = publish(root, root / "site")
     assert published.problems == ()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ivhl.matrix.spec import toml_text
 from ivhl.records.record import Arm, CompileFacts, Counted
-from ivhl.tracker.changes.annotations import NAME, Annotation
+from ivhl.tracker.support.expectations import EXPECTATIONS
 from tests.builders.records import make_failure, make_record
 
 if TYPE_CHECKING:
@@ -50,10 +50,13 @@ _BREAK = CompileFacts(
 )
 
 
-def annotate(results: Path, annotation: Annotation) -> None:
-    """Add an annotation, as a person does."""
-    with (results / NAME).open("a") as file:
-        file.write(f"{json.dumps(asdict(annotation))}\n")
+def note_change(root: Path, **keys: str) -> None:
+    """Add a note on changes to the project's known failures, as a person does."""
+    path = root / EXPECTATIONS
+    path.parent.mkdir(exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write("\n[[change]]\n")
+        file.writelines(f"{key} = {toml_text(value)}\n" for key, value in keys.items())
 
 
 def history(commits: Sequence[str]) -> Iterator[RunRecord]:

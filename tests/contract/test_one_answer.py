@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner
 
 from ivhl.cli import app
-from ivhl.tracker.changes.annotations import load_annotations
 from ivhl.tracker.changes.confirmations import load_confirmations
 from ivhl.tracker.views.front import front_view
 from ivhl.tracker.views.incidents import incident_view
@@ -44,8 +43,7 @@ def in_the_project(tmp_path_factory: pytest.TempPathFactory) -> Any:  # noqa: AN
 
 @pytest.fixture(scope="module")
 def source(in_the_project: None) -> Source:  # noqa: ARG001  (its index is in a folder of its own)
-    annotations, confirmations = load_annotations(RESULTS), load_confirmations(RESULTS)
-    return Source(load_state(ROOT, RESULTS), "", annotations, confirmations)
+    return Source(load_state(ROOT, RESULTS), "", load_confirmations(RESULTS))
 
 
 def ivhl(*arguments: str) -> str:

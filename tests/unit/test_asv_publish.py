@@ -22,10 +22,9 @@ from ivhl.asv.publish import _failed, publish
 from ivhl.errors import ResultsError, explained
 from ivhl.pages.build import MADE_FROM
 from ivhl.records.files import append_record, record_file
-from ivhl.tracker.changes.annotations import Annotation
 from ivhl.tracker.views.facts import fact_groups
 from studies.stored import load_records
-from tests.builders.history import annotate
+from tests.builders.history import note_change
 from tests.builders.project import git, make_commits, make_project, write_asv_results
 from tests.builders.records import interval, make_failure, make_record
 
@@ -401,7 +400,7 @@ def change_results(root: Path, change: str, draw: random.Random) -> None:
         draw.choice(sorted(results.glob("*/records/*.jsonl"))).unlink()
         more = []
     else:
-        annotate(results, Annotation(place=commits_of(root)[0], cases="*", text="so", at=at))
+        note_change(root, commit=commits_of(root)[0], reason="so")
         more = []
     draw.shuffle(more)
     for one in more:

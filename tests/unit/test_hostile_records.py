@@ -34,7 +34,6 @@ from ivhl.records.answers import cold_seconds, newest_keys, newest_of_other_comm
 from ivhl.records.files import append_record, record_file
 from ivhl.records.lines import LARGEST
 from ivhl.records.record import to_json
-from ivhl.tracker.changes.annotations import load_annotations
 from ivhl.tracker.changes.regressions import find_changes
 from ivhl.tracker.store.index import Index, open_index
 from ivhl.tracker.store.kept import keep_lines
@@ -49,8 +48,6 @@ from tests.builders.project import git, make_project
 from tests.builders.records import make_failure, make_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ivhl.measure.run import Run
     from ivhl.tracker.views.source import Source
     from ivhl.workload import Case
@@ -579,45 +576,35 @@ def test_what_a_cell_reads_of_results_survives_a_line_of_any_types(
     assert values_in(path, good.cell, "cpu")
 
 
-SLOW = {"place": "2.6.0", "cases": "*a" * 10_000, "text": "slow", "at": "now"}
-
-
 @pytest.mark.parametrize(
-    "line",
+    ("text", "said"),
     [
-        b"\xff\xfe",
-        b"[" * 100_000,
-        b"{}",
-        b"null",
-        b'{"place": 1}',
-        pytest.param(json.dumps(SLOW).encode(), id="pattern"),
+        ("[[change]]\n", "change.0.reason: must be there"),
+        ('[[change]]\nreason = "r"\ntorch = "2.7"', "change.0.torch: must be a range"),
+        (f'[[change]]\nreason = "r"\nworkload = "{"*a" * 10_000}"', "change.0.workload: "),
+        ('[[change]]\nreason = "r"\nplace = "2.7.1"', "change.0.place: is no known key"),
     ],
 )
-def test_a_line_that_is_no_annotation_is_named_and_the_site_does_without(
-    root: Path, line: bytes
+def test_a_note_that_is_none_is_named_and_the_site_does_without(
+    root: Path, text: str, said: str
 ) -> None:
+    (root / "envs" / "expectations.toml").write_text(text, encoding="utf-8")
+    assert any(said in problem for problem in check_project(root).problems)
+    assert any(said in problem for problem in publish(root, root / "site", asv=False).problems)
+
+
+def test_notes_of_an_earlier_form_are_not_passed_over(root: Path) -> None:
     (root / "results").mkdir(exist_ok=True)
-    (root / "results" / "annotations.jsonl").write_bytes(b"\n" + line + b"\n")
-    with pytest.raises(ResultsError, match=r"annotations\.jsonl:2: no annotation"):
-        load_annotations(root / "results")
-    assert any("annotations.jsonl:2" in text for text in check_project(root).problems)
-    done = publish(root, root / "site", asv=False)
-    assert any("no annotation" in problem for problem in done.problems)
-
-
-@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("none")])
-def test_words_in_what_is_no_file_are_not_passed_over(
-    tmp_path: Path, make: Callable[[Path], None]
-) -> None:
-    make(tmp_path / "annotations.jsonl")
-    with pytest.raises(ResultsError, match=r"annotations\.jsonl: must be a plain file"):
-        load_annotations(tmp_path)
+    (root / "results" / "annotations.jsonl").write_text("")
+    said = "results/annotations.jsonl: is no longer read"
+    assert said in check_project(root).problems
+    assert said in publish(root, root / "site", asv=False).problems
 
 
 def test_words_that_cannot_be_read_are_named_and_the_site_does_without(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = ("annotations.jsonl", "confirmations.jsonl", "provenance.jsonl")
+    names = ("confirmations.jsonl", "provenance.jsonl")
     (root / "results").mkdir(exist_ok=True)
     for name in names:
         (root / "results" / name).touch()

@@ -212,7 +212,7 @@ def test_what_everybody_shows_is_one_signature_of_its_releases_and_libraries() -
     assert found.cause.number == "GB0124"
     assert found.name == "unsupported-tensor-item-call-with-capture-scalar-outputs"
     assert other.name == "failed-to-trace-builtin-operator-print"
-    assert found.issues == ()
+    assert found.known == ()
     assert SHOWN["item-libb-2.15.0"]["graph_break"] == found.message
 
 
@@ -230,13 +230,19 @@ def test_an_upstream_report_is_named_where_it_is_known() -> None:
         "LoweringException: RuntimeError: self.stride(-1) must be 1 to view ComplexFloat as Float"
     )
     (signature,) = signatures_of([observed("complex-liba-2.15.0", failure=said)])
-    assert [issue.short for issue in signature.issues] == ["pytorch/pytorch#163243"]
+    assert [one.short for one in signature.known] == ["pytorch/pytorch#163243"]
     failure = {"phase": "accuracy", "class": "wrong", "exception": "", "message": "m", "where": ""}
     wrong = [
-        made(library="zuko", case=case, status="wrong", failure=failure | {"frame": ""})
-        for case in ("other", "spline_flow")
+        made(
+            library="zuko", case=case, torch=torch, status="wrong", failure=failure | {"frame": ""}
+        )
+        for case, torch in (
+            ("other", "2.13.0"),
+            ("spline_flow", "2.13.0"),
+            ("spline_flow", "2.15.0"),
+        )
     ]
-    shorts = [[issue.short for issue in one.issues] for one in signatures_of(wrong)]
+    shorts = [[found.short for found in one.known] for one in signatures_of(wrong)]
     assert sorted(shorts) == [[], ["pytorch/pytorch#185702"]]
 
 

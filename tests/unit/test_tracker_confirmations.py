@@ -9,7 +9,6 @@ import pytest
 
 from ivhl.asv.publish import publish
 from ivhl.errors import ResultsError
-from ivhl.tracker.changes.annotations import Annotation
 from ivhl.tracker.changes.confirmations import (
     NAME,
     Confirmation,
@@ -21,7 +20,7 @@ from ivhl.tracker.views.incidents import ChangeView, regressions_view
 from ivhl.tracker.views.project import State
 from ivhl.tracker.views.source import Source
 from tests.builders.fleet import make_fleet_project
-from tests.builders.history import annotate, history
+from tests.builders.history import history, note_change
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +47,7 @@ FALL = Confirmation(
 
 def fallen(*confirmations: Confirmation) -> ChangeView:
     """Return the fall as the page *Regressions* shows it."""
-    view = regressions_view(Source(STATE, "now", (), confirmations))
+    view = regressions_view(Source(STATE, "now", confirmations))
     (change,) = (
         change
         for one in view.incidents
@@ -74,7 +73,7 @@ def test_a_line_that_is_none_is_named_and_the_site_does_without(
     make_fleet_project(tmp_path)
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / NAME).write_bytes(b"\n" + line + b"\n")
-    annotate(tmp_path / "results", Annotation(place="2.6.0", cases="*", text="known", at="now"))
+    note_change(tmp_path, torch=">=2.6", reason="known")
     with pytest.raises(ResultsError, match=rf"{NAME}:2: no confirmation"):
         load_confirmations(tmp_path / "results")
     done = publish(tmp_path, tmp_path / "site", asv=False)
@@ -171,7 +170,7 @@ SMALL = replace(
 
 def listed(*confirmations: Confirmation) -> list[tuple[str, str, str]]:
     """Return kind, state and case of the changes along commits that the page shows."""
-    view = regressions_view(Source(STATE, "now", (), confirmations))
+    view = regressions_view(Source(STATE, "now", confirmations))
     return [
         (change.kind, change.state, change.case)
         for one in view.incidents
@@ -203,7 +202,7 @@ def test_a_decision_about_what_has_no_record_is_not_listed(changes: dict[str, An
 
 def test_nothing_is_decided_about_eager_code_that_takes_longer() -> None:
     """Refuted means that compiled code stayed; so it did, and that is no word on eager code."""
-    source = Source(STATE, "now", (), ())
+    source = Source(STATE, "now")
     (change,) = (one for one in source.changes if one.kind == "slower" and FALL.is_of(one))
     refuted = replace(FALL, verdict="unchanged")
     assert refuted.state(change)

@@ -54,8 +54,8 @@ const details = (() => {
         make("p", {}, reason, ...(link ? [" ", make("a", { href: link, rel: "noreferrer" }, link)] : []))));
     }
     if (data.upstream.length) {
-      parts.push(make("section", {}, make("h3", {}, "Known upstream"),
-        make("ul", {}, ...data.upstream.map(([url, title]) => make("li", {}, make("a", { href: url, rel: "noreferrer" }, title))))));
+      parts.push(make("section", {}, make("h3", {}, "Known causes"),
+        make("ul", {}, ...data.upstream.map(([url, title]) => make("li", {}, url ? make("a", { href: url, rel: "noreferrer" }, title) : title)))));
     }
     if (failure && failure.output) {
       parts.push(make("details", {}, make("summary", {}, "End of the output"), make("pre", { dir: "auto", tabindex: "0" }, failure.output)));

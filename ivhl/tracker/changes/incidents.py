@@ -6,12 +6,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ivhl.tracker.changes.annotations import Annotation, note_of
 from ivhl.tracker.changes.confirmations import CONFIRMED, REFUTED, Confirmation, confirmation_of
+from ivhl.tracker.changes.explained import causes_on, note_on
 from ivhl.tracker.changes.kinds import KINDS, WORSE, Between, Kind
 from ivhl.tracker.changes.series import ALONG
 from ivhl.tracker.support.compat import NONE_EXPECTED
-from ivhl.tracker.support.upstream import described
 from ivhl.tracker.wording import counted, failed_as
 
 if TYPE_CHECKING:
@@ -38,22 +37,19 @@ STATES: Final = {
 class KnownCauses:
     """What is kept about changes beside the records, by people and by measuring again."""
 
-    annotations: Sequence[Annotation] = ()
     confirmations: Sequence[Confirmation] = ()
     expectations: Expectations = NONE_EXPECTED
 
     def cause(self, change: Change | Between) -> str:
         """Return why a case changed; empty if nobody knows.
 
-        That is the last word of a person, the reason of a known failure, or the report of PyTorch
-        that describes the failure: before the change, of what is fixed.
+        That is a note of the project, the reason of a known failure, or a known cause in PyTorch.
         """
-        if note := note_of(change, self.annotations):
+        if note := note_on(change, self.expectations.notes):
             return note
         if (entry := self.expected(change)) is not None:
             return entry.why
-        issues = described(change.reason) if change.kind in ("fails", "fixed") else ()
-        return "; ".join(f"{i.title} ({i.short})" for i in sorted(issues, key=lambda i: i.url))
+        return "; ".join(map(str, causes_on(change)))
 
     def causes(self, changes: Sequence[Change | Between]) -> str:
         """Return the causes of changes, each with its number of changes; empty if none is known."""

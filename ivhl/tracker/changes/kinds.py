@@ -136,6 +136,7 @@ class Between(NamedTuple):
     case: CaseInCell
     kind: Kind
     reason: str
+    effect_of: Metric = "speedup"
 
 
 class CaseChange(NamedTuple):

@@ -1,4 +1,4 @@
-"""Known failures, ``envs/expectations.toml``: what fails where, as which class, and why.
+"""What a project knows, ``envs/expectations.toml``: known failures, and reasons of changes.
 
 A failure that an entry expects is no news. A case that passes although an entry expects it to fail
 is *fixed*, and the entry must go, so that the same failure would be news again.
@@ -53,8 +53,8 @@ Link = Annotated[str, AfterValidator(_link)]
 Reason = Annotated[str, Field(min_length=1)]
 
 
-class Expectation(StrictModel):
-    """One known failure: an entry of the file.
+class _Cases(StrictModel):
+    """Cases in cells.
 
     Names of workloads, variants, sizes and machines are patterns with ``*`` and ``?``.
 
@@ -63,20 +63,18 @@ class Expectation(StrictModel):
         torch: PyTorch releases, e.g. ``>=2.5,<2.6``.
         device: Its type, ``cpu`` or ``cuda``.
         free_threaded: Only free-threaded Pythons, or only others; ``None`` for both.
-        failure_class: How it fails; a failure of another class is not expected.
         reason: Why, for a person.
         link: A report of it.
     """
 
-    python: Specifier
-    torch: Specifier
-    workload: Pattern
+    python: Specifier = ""
+    torch: Specifier = ""
+    workload: Pattern = _ANY
     variant: Pattern = _ANY
     size: Pattern = _ANY
     device: Pattern = _ANY
     machine: Pattern = _ANY
     free_threaded: bool | None = Field(default=None, alias="free-threaded")
-    failure_class: FailureClass = Field(alias="class")
     reason: Reason
     link: Link | None = None
 
@@ -108,6 +106,29 @@ class Expectation(StrictModel):
         """The reason, with the link if there is one."""
         return f"{self.reason} ({self.link})" if self.link else self.reason
 
+
+class ChangeNote(_Cases):
+    """Why cases change where they enter or leave a range of releases or Pythons, or at a commit.
+
+    Attributes:
+        commit: The commit, or the beginning of its hash; empty for a range.
+    """
+
+    commit: str = ""
+
+
+class Expectation(_Cases):
+    """One known failure.
+
+    Attributes:
+        failure_class: How it fails; a failure of another class is not expected.
+    """
+
+    python: Specifier
+    torch: Specifier
+    workload: Pattern
+    failure_class: FailureClass = Field(alias="class")
+
     @property
     def title(self) -> str:
         """Where it holds and how it fails, in a line."""
@@ -123,13 +144,15 @@ class Expectation(StrictModel):
 
 class _File(StrictModel):
     failure: Annotated[tuple[Expectation, ...], Field(strict=False)] = ()
+    change: Annotated[tuple[ChangeNote, ...], Field(strict=False)] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """All known failures of a project, in the order of the file."""
+    """All known failures of a project, and its notes on changes, in the order of the file."""
 
     entries: tuple[Expectation, ...] = ()
+    notes: tuple[ChangeNote, ...] = ()
     _of_cell: dict[tuple[str, str, str], tuple[Expectation, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -158,7 +181,12 @@ class Expectations:
 
 @lru_cache(maxsize=4096)  # few ranges and versions, asked of every case of every view
 def within(specifier: str, version: str) -> bool:
-    """Return whether a range has a version, pre-releases included; an odd name is in none."""
+    """Return whether a range has a version, pre-releases included; an odd name is in none.
+
+    A range of all has also the empty version, of what was run with several.
+    """
+    if not specifier and not version:
+        return True
     try:
         return SpecifierSet(specifier).contains(Version(version), prereleases=True)
     except InvalidVersion:
@@ -171,10 +199,16 @@ def load_expectations(root: Path) -> Expectations:
     Raises:
         SpecError: If the file cannot be read, is not TOML or breaks rules; reports every mistake.
     """
-    path = root / EXPECTATIONS
+    path, earlier = root / EXPECTATIONS, root / "results" / "annotations.jsonl"
+    if earlier.exists():
+        raise SpecError(
+            f"results/{earlier.name}: is no longer read",
+            hint=f"write its lines into {EXPECTATIONS} as [[change]] (docs/expectations.md)",
+        )
     if not path.exists():
         return Expectations()
-    return Expectations(validated(_File, read_toml(path, _HINT), EXPECTATIONS.name, _HINT).failure)
+    found = validated(_File, read_toml(path, _HINT), EXPECTATIONS.name, _HINT)
+    return Expectations(found.failure, found.change)
 
 
 def read_expectations(root: Path) -> tuple[Expectations, list[str]]:

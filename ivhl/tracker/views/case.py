@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ivhl.records.identity import case_of
 from ivhl.tracker.changes.comparable import Axis, builds_beside, differences
 from ivhl.tracker.changes.disturbed import left_out
 from ivhl.tracker.changes.steps import QUANTITIES, cases_of, ends_of, find_steps, of_one_code
 from ivhl.tracker.store.course import CURVES, FIELDS, HASH, curve_values, short, short_all
 from ivhl.tracker.store.facts import warnings_of
 from ivhl.tracker.support.compat import Row, format_speedup, python_key, release_key
+from ivhl.tracker.support.known import KnownCause, causes_of
 from ivhl.tracker.support.spans import spans_of, spans_sentence
-from ivhl.tracker.support.upstream import Issue, issues_of
 from ivhl.tracker.views.facts import error_lines, fact_groups, signed_by
 from ivhl.tracker.views.incidents import IncidentView, incident_views
 from ivhl.tracker.views.matrix import MatrixCell, before_of, cell_view, notes_of
@@ -95,7 +96,7 @@ class CaseView:
         disturbed: Which of the runs are in no step in time, as a sentence; empty if none.
         left_out: Number of older incidents.
         notes: What people said about changes of the case.
-        upstream: Reports of PyTorch on its failures, each with the cells that fail so.
+        upstream: Known causes of its failures, each with the cells that fail so.
         expected: Known failures of the project that speak of it, each with what they mean here,
             and the cells.
         command: Repeats the newest record, that of the cell ``newest``.
@@ -121,7 +122,7 @@ class CaseView:
     incidents: tuple[IncidentView, ...]
     left_out: int
     notes: tuple[str, ...]
-    upstream: tuple[tuple[Issue, str], ...]
+    upstream: tuple[tuple[KnownCause, str], ...]
     expected: tuple[tuple[Expectation, str, str], ...]
     command: str
     newest: str
@@ -175,10 +176,17 @@ def _age(row: Row) -> tuple[object, ...]:
     return release_key(row.torch), python_key(row.python), row.cell
 
 
-def _upstream(rows: Iterable[Row]) -> Iterator[tuple[Issue, str]]:
-    """Yield the reports on failures of the rows, with Python and releases of each."""
+def _upstream(rows: Iterable[Row]) -> Iterator[tuple[KnownCause, str]]:
+    """Yield the known causes of failures of the rows, with Python and releases of each."""
     failed = (row for row in sorted(rows, key=_gates_last) if row.failure_class)
-    return _where((issue, row) for row in failed if row.record for issue in issues_of(row.record))
+    return _where((cause, row) for row in failed if row.record for cause in _causes(row.record))
+
+
+def _causes(record: RunRecord) -> tuple[KnownCause, ...]:
+    failure = record.failure
+    if failure is None:
+        return ()
+    return causes_of(case_of(record), failure.failure_class, failure.message)
 
 
 def _expected(rows: Iterable[Row]) -> Iterator[tuple[Expectation, str, str]]:
@@ -338,7 +346,7 @@ def cell_details(source: Source, row: Row) -> dict[str, Any]:
         "message": cut(row.message),
         "failure": _failure(record),
         "expected": _known(row),
-        "upstream": [[issue.url, issue.title] for issue in issues_of(record)],
+        "upstream": [[cause.url or "", cause.plain] for cause in _causes(record)],
         "command": cut(row.command or ""),
         "groups": [
             {"title": title, "facts": facts}

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ivhl.records.identity import titles_of
-from ivhl.tracker.changes.annotations import note_of
 from ivhl.tracker.changes.confirmations import confirmation_of
 from ivhl.tracker.changes.disturbed import left_out
 from ivhl.tracker.changes.incidents import STATES, counts_of_changes
@@ -189,7 +188,7 @@ def _change_view(source: Source, change: Change, title: str) -> ChangeView:
         state=state,
         state_text=STATES[state],
         again="" if again is None else f"{again.text}, in {counted(again.rounds, 'round')}",
-        note=note_of(change, known.annotations),
+        note=known.cause(change),
         command=change.command,
         curve=curve,
         at=at,

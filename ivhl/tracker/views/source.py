@@ -14,7 +14,6 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from ivhl.records.age import recorded_rank
-from ivhl.tracker.changes.annotations import Annotation, note_of
 from ivhl.tracker.changes.confirmations import Confirmation, with_confirmed
 from ivhl.tracker.changes.disturbed import disturbed_of
 from ivhl.tracker.changes.incidents import KnownCauses
@@ -156,7 +155,6 @@ class Source:
     Args:
         state: The project with its records.
         built_at: When the site is built, as text.
-        annotations: What people said about known changes.
         confirmations: What ``ivhl gate --confirm`` decided about changes.
         provenance: Who signed a record, by ``tracker.provenance.digest_of``.
     """
@@ -165,12 +163,11 @@ class Source:
         self,
         state: State,
         built_at: str = "",
-        annotations: Sequence[Annotation] = (),
         confirmations: Sequence[Confirmation] = (),
         provenance: Mapping[str, Provenance] | None = None,
     ) -> None:
         self.state = state
-        self.known = KnownCauses(tuple(annotations), tuple(confirmations), state.expectations)
+        self.known = KnownCauses(tuple(confirmations), state.expectations)
         self.provenance = provenance or {}
         self._built_at = built_at
 
@@ -321,10 +318,9 @@ class Source:
         return self._incidents_of.get(series, ())
 
     def notes_of(self, series: CaseInCell) -> tuple[str, ...]:
-        """Return what people said about changes of a case."""
+        """Return the known causes of changes of a case."""
         changes = (change for one in self.incidents_of(series) for change in one.changes)
-        notes = (note_of(change, self.known.annotations) for change in changes)
-        return tuple(dict.fromkeys(filter(None, notes)))
+        return tuple(dict.fromkeys(filter(None, map(self.known.cause, changes))))
 
     @cached_property
     def run(self) -> Mapping[tuple[str, ...], tuple[CaseInCell, ...]]:
