@@ -18,7 +18,7 @@ from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from packaging.markers import InvalidMarker, Marker
+from packaging.markers import Marker
 from packaging.pylock import Pylock, PylockValidationError
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -30,7 +30,7 @@ from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.wording import some
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
 # In a folder, the first of these that says what is asked for.
@@ -264,7 +264,8 @@ def _requirement(text: Any, place: str, pythons: Collection[str]) -> Dependency:
     try:
         asked = Requirement(text)
         versions = SpecifierSet(_BUILD.sub("", str(asked.specifier)))
-    except (InvalidRequirement, TypeError, AttributeError) as error:
+        holding = _holding(asked.marker, pythons)
+    except (ValueError, TypeError, AttributeError) as error:  # packaging's are of ValueError
         rule = str(error).splitlines()[0]
         raise SpecError(
             f"{place}: must be a requirement (got {_shown(text)!r}): {rule}",
@@ -272,7 +273,7 @@ def _requirement(text: Any, place: str, pythons: Collection[str]) -> Dependency:
         ) from error
     if asked.url is not None and (wheel := _wheel(asked.url)):
         versions = wheel.versions
-    return Dependency(canonicalize_name(asked.name), versions, _holding(asked.marker, pythons))
+    return Dependency(canonicalize_name(asked.name), versions, holding)
 
 
 def _wheel(url: str) -> Dependency | None:
@@ -302,7 +303,8 @@ def _requirements(
     for number, line in _lines(path):
         if further := _FURTHER.fullmatch(line):
             limits = found.limits if further[1] in ("-c", "--constraint") else into
-            _requirements(path.parent / further[2], found, limits, pythons, seen=seen)
+            further_path = path.parent / further[2].strip("'\"")
+            _requirements(further_path, found, limits, pythons, seen=seen)
         elif _URL.match(line):
             if named := _EGG.search(line):
                 into.append(_requirement(named[1], f"{path}:{number}", pythons))
@@ -387,7 +389,8 @@ def _project(
     """
     project = _table(path, raw)
     asked = project.get("dependencies", [] if project or chosen else None)
-    if not isinstance(asked, list) or "dependencies" in project.get("dynamic", ()):
+    computed = project.get("dynamic")
+    if not isinstance(asked, list) or (isinstance(computed, list) and "dependencies" in computed):
         hint = _EXPORT if not project else _COMPUTED
         raise SpecError(f"{path}: has no list project.dependencies", hint=hint)
     found = Dependencies(str(path), pythons=_pythons(path, project))
@@ -407,11 +410,15 @@ def _project(
             found.packages += package
             todo += [name for name in more if name not in todo]
     left = [key for key in lists if key not in todo]
-    if left and not chosen:
-        first = left[0].partition(" ")[2]
-        adds = f"ivhl ready '{path}[{first}]' adds {first}"
-        found.notes.append(f"not read: {some(left, _NAMED)}; {adds}")
+    found.notes += [] if chosen else _left_out(left, path)
     return found
+
+
+def _left_out(keys: Sequence[str], path: Path) -> list[str]:
+    """Return a note on extras and groups that are not read, e.g. ``extra gpu``; or none."""
+    first = keys[0].partition(" ")[2] if keys else ""
+    adds = f"ivhl ready '{path}[{first}]' adds {first}"
+    return [f"not read: {some(keys, _NAMED)}; {adds}"] if keys else []
 
 
 def _lists(path: Path, table: dict[str, Any], key: str, word: str) -> dict[str, list[Any]]:
@@ -467,7 +474,11 @@ def _uv(path: Path, raw: dict[str, Any], pythons: Collection[str]) -> Dependenci
                         "torch" in needed,
                     )
                 )
-    except (KeyError, TypeError, AttributeError, InvalidMarker) as error:
+            elif "." in package["source"].values():
+                left = [f"extra {name}" for name in package.get("optional-dependencies", ())]
+                left += [f"group {name}" for name in package.get("dev-dependencies", ())]
+                found.notes += _left_out(left, path.parent / "pyproject.toml")
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         rule = str(error).splitlines()[0]
         raise SpecError(
             f"{path}: is no lock that uv wrote: {type(error).__name__}: {rule}",
@@ -513,16 +524,17 @@ def _reached(packages: list[dict[str, Any]], python: str) -> set[int]:
 def _pylock(path: Path, raw: dict[str, Any], pythons: Collection[str]) -> Dependencies:
     try:
         lock = Pylock.from_dict(raw)
-    except PylockValidationError as error:
+        holding = [_holding(package.marker, pythons) for package in lock.packages]
+    except (PylockValidationError, ValueError) as error:
         raise SpecError(f"{path}: is no pylock.toml: {error}", hint=_READS) from error
     found = Dependencies(str(path), pythons=lock.requires_python or SpecifierSet())
-    for package in lock.packages:
+    for package, on in zip(lock.packages, holding, strict=True):
         needed = {one.get("name") for one in package.dependencies or ()}
         found.packages.append(
             Dependency(
                 canonicalize_name(package.name),
                 SpecifierSet() if package.version is None else _exactly(str(package.version)),
-                _holding(package.marker, pythons),
+                on,
                 "torch" in needed if package.dependencies is not None else None,
             )
         )

@@ -153,6 +153,8 @@ def test_a_lock_of_uv_has_what_a_python_on_linux_gets_without_extras(tmp_path: P
     assert told(asked) == {"timm": "==1.0.9", "einops": "==0.8.2", "torch": "==2.9.1"}
     assert told(asked, "3.13") == told(asked) | {"torch": "==2.10.0"}
     assert {one.name for one in asked.packages if one.needs_torch} == {"timm"}
+    (note,) = asked.notes
+    assert note == f"not read: extra more; ivhl ready '{tmp_path}/pyproject.toml[more]' adds more"
     # A lock whose project is elsewhere: all that it has.
     (tmp_path / "uv.lock").write_text(UV.replace('editable = "."', 'registry = "x"'))
     assert "zuko" in told(read_dependencies(tmp_path, PYTHONS))
@@ -218,6 +220,11 @@ def test_a_folder_is_its_first_list_of_dependencies_or_its_environment(tmp_path:
         ("requirements.txt", "\xff".encode("latin-1"), "must be UTF-8"),
         ("requirements.txt", "timm @ https://u:secret@x.example/a b\n", r"@ https://x.example/a b'"),
         ("requirements.txt", "-r .\n", "cannot be read"),
+        ("requirements.txt", "timm; python_version ~= 'x'\n", r"txt:1: must be .*: Undefined"),
+        ("pyproject.toml", "[project]\ndynamic = 3\ndependencies = [3]\n", "must be a requirement"),
+        ("uv.lock", UV.replace("'win32'", ""), "lock that uv wrote: InvalidMarker"),
+        ("uv.lock", UV.replace("== 'win32'", "~= 'x'"), "lock that uv wrote: UndefinedComparison"),
+        ("pylock.toml", PYLOCK.replace("== 'linux'", "~= 'x'"), "is no pylock.toml: Undefined"),
         ("pyproject.toml", "[project", "is not valid TOML"),
         ("pyproject.toml", "project = 3\n", "project: must be a table"),
         ("pyproject.toml", "[project]\ndynamic = ['dependencies']\n", "has no list project"),
@@ -290,8 +297,8 @@ def test_links_that_lead_nowhere_and_files_that_name_each_other_end(tmp_path: Pa
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(SpecError, match="loop: cannot be read: Too many levels of symbolic links"):
         read_dependencies(tmp_path / "loop", PYTHONS)
-    (tmp_path / "requirements.txt").write_text("-r more.txt\ntimm\n")
-    (tmp_path / "more.txt").write_text("-r requirements.txt\nkornia\n")
+    (tmp_path / "requirements.txt").write_text("-r 'one more.txt'\ntimm\n")
+    (tmp_path / "one more.txt").write_text("-r requirements.txt\nkornia\n")
     assert told(read_dependencies(tmp_path, PYTHONS)) == {"kornia": "", "timm": ""}
 
 
