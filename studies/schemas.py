@@ -98,7 +98,7 @@ _OBJECTS: Final = {
     "inputs version lock overlay: str | None; failure_class: FailureClass | None; "
     "cpu_s wall_s: float; error compile_s eager_s compiled_s: float | None; signatures: list[str]",
     "Pair": "torch python",
-    "JudgedDependency": "name word why version asked over_releases",
+    "JudgedDependency": "name word why version asked over_releases at",
     # How a script ended; ``group`` is the same number in cells where it ended alike.
     "RunInCell": "cell python torch; group: int | None; outcome: ScriptOutcome; known: list[str]",
 }
@@ -112,7 +112,7 @@ _ANSWERS: Final = {
     "advice": "machine device python torch text; cell: CellWorth; support_over: int; "
     "compared_with: dict[str, OtherPython]; support: dict[str, list[Span]]",
     "ready": "place; judged: list[JudgedDependency]; pair newer newest later: Pair | None; "
-    "holding unknown: list[str]; others: int; is_allowed: bool; tried: list[Pair]",
+    "holding unknown notes: list[str]; others: int; is_allowed: bool; tried: list[Pair]",
     "doctor": "device; machine: Machine; counts: dict[str, int]; findings: list[Observed]",
     "check": "problems notes: list[str]; expected: list[KnownFailure]; "
     "not_expected: list[UnexpectedCase]",

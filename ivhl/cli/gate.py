@@ -19,7 +19,7 @@ from ivhl.cli.declared import (
     warn,
     warn_unread,
 )
-from ivhl.cli.markdown import code, table, times_table
+from ivhl.cli.markdown import bytes_of, code, link, table, times_table
 from ivhl.cli.names import RELEASE, all_named, recorded
 from ivhl.cli.sarif import SarifResult, place_in, to_sarif
 from ivhl.cli.screen import picked, print_json, screen
@@ -28,15 +28,19 @@ from ivhl.git import commits_of_same_code, find_commit, tracked_files
 from ivhl.machine.identity import BY_PROCESSOR, this_machine
 from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import load_matrix
+from ivhl.observatory.signatures import text_of
 from ivhl.records.identity import CaseInCell, case_of
 from ivhl.records.text import printable
 from ivhl.tracker.changes.disturbed import disturbed_keys
 from ivhl.tracker.changes.gate import REGRESSIONS, Verdict, judge
 from ivhl.tracker.changes.kinds import MEANINGS
 from ivhl.tracker.store.index import Index, open_index
+from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.expectations import EXPECTATIONS, load_expectations, never_covering
+from ivhl.tracker.support.upstream import issues_of
 from ivhl.tracker.terminal import Terminal
-from ivhl.tracker.wording import counted, shown_reason
+from ivhl.tracker.views.source import case_page
+from ivhl.tracker.wording import counted, shown_reason, some
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -45,10 +49,17 @@ if TYPE_CHECKING:
     from ivhl.bench.confirm import Confirmed
     from ivhl.bench.experiment import Measure, Runs
     from ivhl.records.record import RunRecord
+    from ivhl.tracker.changes.compare import Comparison
     from ivhl.tracker.support.expectations import Expectations
 
-# GitHub accepts comments of at most 65,536 characters.
+# GitHub accepts comments of at most 65,536 characters, and the action that posts them cuts after
+# 60,000 bytes.
+_ROOM = 55_000
 _ROWS_SHOWN = 50
+_NAMED = 3  # cells, cases and entries with the same signature
+_MOST_NOTES = 10
+# A plain link would list the pull request below the report of PyTorch, once per comment.
+_REPORTS = ("https://github.com/", "https://redirect.github.com/")
 _ROUNDS = 5  # at most, to confirm suspects
 
 
@@ -72,6 +83,7 @@ def gate_command(
     rounds: options.Rounds = None,
     executor: options.Executor = "here",
     slurm: options.Slurm = None,
+    site_url: options.SiteUrl = "",
     *,
     in_docker: options.Docker = False,
     measure: options.Measure = False,
@@ -144,9 +156,10 @@ def gate_command(
     elif form == "sarif":
         typer.echo(_as_sarif(verdict, records, after, root))
     elif form is not None:
-        typer.echo(_verdict_markdown(verdict, *short))
+        text = _verdict_markdown(verdict, *short, site_url)
         shown = [record for record in records if wanted(case_of(record))]
-        typer.echo("\n".join(times_table(shown, before, after)))
+        timed = times_table(shown, before, after, _ROOM - bytes_of([text]))
+        typer.echo("\n".join([text, *timed]))
     else:
         with screen(every=every) as console:
             console.print(_verdict_text(verdict, *short))
@@ -333,20 +346,65 @@ def _as_sarif(
     return to_sarif({kind: MEANINGS[kind] for kind in sorted(REGRESSIONS)}, found)
 
 
-def _verdict_markdown(verdict: Verdict, base: str, head: str) -> str:
+def _verdict_markdown(verdict: Verdict, base: str, head: str, site: str) -> str:
     """Return the verdict as a Markdown comment; text from records is escaped."""
     lines = [f"### {_headline(verdict)}", "", f"`{head}` against `{base}`: {_counts(verdict)}."]
-    for title, meaning, found in verdict.listed():
-        rows = [
-            [*map(code, (f"{c.machine}, {c.device}", c.cell, c.name, one.reason))]
-            for one in found
-            for c in [one.case]
+    notes = [f"- {code(text)}" for text in _elsewhere(verdict)]
+    notes = ["", some(notes, _MOST_NOTES, "\n")] if notes else []
+    if verdict.worse and not site:
+        notes += [
+            "",
+            "Paths are pages of the site (`ivhl publish`); `--site-url` makes them links.",
         ]
-        shown = table(["machine", "cell", "case", ""], rows, _ROWS_SHOWN)
+    for title, meaning, found in verdict.listed():
+        signed = "signature" if title in ("fails", "expected") else "reason"
+        heads = ["results", "machine", "cell", "case", signed]
+        room = _ROOM - bytes_of([*lines, *notes])
+        shown = table(heads, _rows(found, site), _ROWS_SHOWN, room)
         heading = f"{title}: {meaning} ({len(found)})"
         if title in REGRESSIONS or any(one.is_outdated for one in found):
             lines += ["", f"**{heading}**", "", *shown]
         else:
             lines += ["", f"<details><summary>{heading}</summary>", "", *shown, "", "</details>"]
-    lines += ["", *(f"- {code(text)}" for text in _elsewhere(verdict))]
-    return "\n".join(lines).rstrip()
+    return "\n".join([*lines, *notes]).rstrip()
+
+
+def _rows(found: Sequence[Comparison], site: str) -> list[list[str]]:
+    """Return a row for each signature: how many results have it, where, and what is known of it."""
+    groups = grouped_by(found, _signature)
+    rows = []
+    for (text, _), group in sorted(groups.items(), key=lambda item: -len(item[1])):
+        cases = [one.case for one in group]
+        places = dict.fromkeys(code(f"{one.machine}, {one.device}") for one in cases)
+        cells = dict.fromkeys(code(one.cell) for one in cases)
+        pages = {case_page(one): code(one.name) for one in cases}
+        linked = [
+            link(name, f"{site}{page}") if site else f"{name} {code(page)}"
+            for page, name in pages.items()
+        ]
+        where = (some([*names], _NAMED) for names in (places, cells))
+        about = "<br>".join([code(text), *_known(group)])
+        rows.append([f"{len(group)}", *where, some(linked, _NAMED, "<br>"), about])
+    return rows
+
+
+def _signature(one: Comparison) -> tuple[str, str]:
+    """Return what makes a result fail, and of which workload a wrong one is; else the reason."""
+    failure = one.after.failure if one.after else None
+    if failure is None or not (one.is_expected or one.kind in ("fails", "new")):
+        return one.reason, ""
+    text = f"{failure.phase}, {failure.failure_class}: {text_of(failure)}"
+    return text, one.case.workload if failure.failure_class == "wrong" else ""
+
+
+def _known(group: Sequence[Comparison]) -> list[str]:
+    """Return the known causes of failures: entries of the project, and reports of PyTorch."""
+    entries = {one.expectation: None for one in group if one.expectation and one.is_expected}
+    issues = {issue: None for one in group if one.after for issue in issues_of(one.after)}
+    return [
+        *(code(f"expected: {one.why}") for one in [*entries][:_NAMED]),
+        *(
+            f"{link(code(one.short), one.url.replace(*_REPORTS))} {code(one.title)}"
+            for one in issues
+        ),
+    ]

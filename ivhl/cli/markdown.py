@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import html
+import math
 import re
+from itertools import accumulate
 from statistics import median
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from ivhl.records.text import printable
 from ivhl.tracker.store.records import case_name, newest_by
 from ivhl.tracker.support.compat import release_key
-from ivhl.tracker.wording import NOT_TIMED, marked, seconds, times
+from ivhl.tracker.wording import NOT_TIMED, marked, seconds, some, times
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -34,23 +37,48 @@ def code(text: str) -> str:
     return f"<code>{_MARKDOWN.sub(lambda sign: f'&#{ord(sign[0])};', plain)}</code>"
 
 
+def link(text: str, address: str) -> str:
+    """Return Markdown as a link, also within a table."""
+    # What neither ends the address nor the cell, nor is more of Markdown in it.
+    return f"[{text}]({quote(address, safe='/:%+~')})"
+
+
 def table(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], most: int | None = None
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    most: int | None = None,
+    room: float = math.inf,
 ) -> list[str]:
-    """Return the lines of a table of cells that are Markdown; of more rows, how many there are."""
-    lines = [heads, ["---"] * len(heads), *rows[:most]]
-    found = [f"| {' | '.join(cells)} |" for cells in lines]
-    if most is not None and len(rows) > most:
-        found += ["", f"And {len(rows) - most} more."]
-    return found
+    """Return the lines of a table of cells that are Markdown; of more rows, how many there are.
+
+    Args:
+        heads: The first row.
+        rows: The others.
+        most: Rows that are shown.
+        room: Bytes that they may have.
+    """
+    lines = [f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *rows)]
+    sizes = accumulate(bytes_of([line]) for line in lines)
+    shown = sum(size <= room for size in sizes) - 2
+    shown = max(0, shown if most is None else min(shown, most))
+    more = ["", f"And {len(rows) - shown} more."] if shown < len(rows) else []
+    return [*lines[: shown + 2], *more]
 
 
-# GitHub accepts comments of at most 65,536 characters.
+def bytes_of(lines: Iterable[str]) -> int:
+    """Return the size of lines, each with its end."""
+    return sum(len(line.encode()) + 1 for line in lines)
+
+
 _ROWS_SHOWN = 60
+_MACHINES = 3
 
 
 def times_table(
-    records: Iterable[RunRecord], before: Collection[str], after: Collection[str]
+    records: Iterable[RunRecord],
+    before: Collection[str],
+    after: Collection[str],
+    room: float = math.inf,
 ) -> list[str]:
     """Return the lines of a Markdown table: a row for each case that the head was measured in.
 
@@ -58,6 +86,7 @@ def times_table(
         records: Records of any commits.
         before: Hashes of the commits with the base's code.
         after: Hashes of the commits with the head's code.
+        room: Bytes that its rows may have.
     """
     records = list(records)
     base = newest_by((r for r in records if r.commit in before), _place)
@@ -74,13 +103,13 @@ def times_table(
         rows.append([*names, *map(_time, arms), speedup])
     if not rows:
         return []
-    machines = ", ".join(sorted({code(place[0]) for place in head}))
+    machines = some(sorted({code(place[0]) for place in head}), _MACHINES)
     heads = ["cell", "case", "base eager", "head eager", "head compiled", "speedup"]
     return [
         "",
         f"<details><summary>seconds per call on {machines}</summary>",
         "",
-        *table(heads, rows, _ROWS_SHOWN),
+        *table(heads, rows, _ROWS_SHOWN, room),
         "",
         "</details>",
     ]

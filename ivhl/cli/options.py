@@ -6,16 +6,39 @@ Options that choose records or cells may be repeated; a type named ``One...`` ta
 from __future__ import annotations
 
 import inspect
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import urlsplit, urlunsplit
 
 import typer
 
+from ivhl.errors import SpecError
 from ivhl.measure.effort import MOST_THREADS
+from ivhl.records.text import is_printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+def address_of(text: str) -> str:
+    """Return the address of a site with its last slash; empty if none is given.
+
+    Raises:
+        SpecError: If it is none that a browser opens.
+    """
+    if not text:
+        return ""
+    with suppress(ValueError):  # no host is in brackets as this one
+        parts = urlsplit(text)
+        if parts.scheme in ("http", "https") and parts.hostname and is_printable(text):
+            return urlunsplit((parts.scheme, parts.netloc, f"{parts.path.rstrip('/')}/", "", ""))
+    raise SpecError(
+        f"--site-url: must be an address of the web (got {text!r})",
+        hint="e.g. --site-url https://owner.github.io/project/",
+    )
+
 
 _PYTHON = typer.Option("--python", help="Python, e.g. 3.12.")
 _TORCH = typer.Option("--torch", help="PyTorch release, e.g. 2.6.0 or 2.6.")
@@ -168,7 +191,11 @@ Docker = Annotated[
 ]
 SiteUrl = Annotated[
     str,
-    typer.Option("--site-url", help="Address of the site, for whole links in feed and badges."),
+    typer.Option(
+        "--site-url",
+        callback=address_of,
+        help="Address of the site, for whole links in feed, badges and comments.",
+    ),
 ]
 NoPublish = Annotated[bool, typer.Option("--no-publish", help="Do not build the site.")]
 

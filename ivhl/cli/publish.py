@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit, urlunsplit
-
 import typer
 
 from ivhl.asv.publish import publish
 from ivhl.cli import app, options
 from ivhl.cli.declared import warn, warn_unread
-from ivhl.errors import ResultsError, SpecError
+from ivhl.errors import ResultsError
 from ivhl.matrix.project import find_root
-from ivhl.records.text import is_printable
 from ivhl.tracker.wording import counted
-
-
-def address_of(text: str) -> str:
-    """Return the address of a site with its last slash; empty if none is given.
-
-    Raises:
-        SpecError: If it is none that a browser opens.
-    """
-    if not text:
-        return ""
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname or not is_printable(text):
-        raise SpecError(
-            f"--site-url: must be an address of the web (got {text!r})",
-            hint="e.g. --site-url https://owner.github.io/project/",
-        )
-    return urlunsplit((parts.scheme, parts.netloc, f"{parts.path.rstrip('/')}/", "", ""))
 
 
 @app.command("publish")
@@ -45,7 +25,7 @@ def publish_command(
     and named; the site has all others, and the exit code is 5.
     """
     root = find_root()
-    published = publish(root, output or root / "site", asv=asv, site_url=address_of(site_url))
+    published = publish(root, output or root / "site", asv=asv, site_url=site_url)
     warn_unread(dict.fromkeys(published.problems), None)
     if published.off_branch:
         commits = ", ".join(published.off_branch)

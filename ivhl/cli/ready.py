@@ -35,8 +35,8 @@ def ready_command(
     path: Annotated[
         Path | None,
         typer.Argument(
-            help="requirements.txt, pyproject.toml, uv.lock, pylock.toml, a project or an "
-            "environment (default: the environment that runs ivhl)."
+            help="requirements.txt, pyproject.toml (or '.[EXTRA,GROUP]'), uv.lock, pylock.toml, a "
+            "project or an environment (default: the environment that runs ivhl)."
         ),
     ] = None,
     python: options.OnePython = None,
@@ -70,6 +70,7 @@ def ready_command(
             judged=[one._asdict() for one in found.judged],
             tried=[one._asdict() for one in found.tried],
             **{name: pair and pair._asdict() for name, pair in pairs.items()},
+            notes=asked.notes,
             **picked(found, "is_allowed holding unknown others"),
         )
     else:
@@ -92,16 +93,18 @@ def _print(console: Terminal, answer: Sequence[str], found: Readiness) -> None:
         console.print(table)
     if found.unknown:
         named = some(found.unknown, _NAMED)
-        console.print(f"not tried, but with torch, or from no index: {named}")
+        console.print(f"not tried, but with torch, or not read: {named}")
     if found.others:
         console.print(f"not in the observatory: {counted(found.others, 'package')}")
 
 
 def _answer(asked: Dependencies, found: Readiness, torch: str, python: str) -> list[str]:
-    n_packages = len({one.name for one in asked.packages} - {"torch"})
+    n_packages = len({one.name for one in asked.on_linux} - {"torch"})
     packages = counted(n_packages, "package")
+    if not n_packages:
+        return [f"{asked.place}: names no package for Linux beside torch", *asked.notes]
     if not found.tried:
-        return [f"{asked.place}: the observatory tried none of its {packages}"]
+        return [f"{asked.place}: the observatory tried none of its {packages}", *asked.notes]
     lines = []
     if found.pair is None:
         on = mode(one.python for one in found.tried)
@@ -118,7 +121,9 @@ def _answer(asked: Dependencies, found: Readiness, torch: str, python: str) -> l
         ]
     else:
         n_tried = sum(one.word != NOT_RUN for one in found.judged)
-        lines.append(f"{asked.place} with {found.pair}: {n_tried} of {packages} tried")
+        days = sorted({one.at[:10] for one in found.judged if one.at})
+        when = f", {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else ""
+        lines.append(f"{asked.place} with {found.pair}: {n_tried} of {packages} tried{when}")
     if found.newer is not None:
         lines.append(f"It allows {found.newer}, with which fewer were tried.")
     if found.pair is not None and found.newest is None:
@@ -129,7 +134,7 @@ def _answer(asked: Dependencies, found: Readiness, torch: str, python: str) -> l
     if found.later is not None:
         held = some(found.holding, _NAMED)
         lines.append(f"{found.later} is held back by {held}, and by nothing else.")
-    return lines
+    return [*lines, *asked.notes]
 
 
 def _named(one: Judged) -> str:

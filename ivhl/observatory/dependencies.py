@@ -6,44 +6,79 @@ uv's lock, metadata of installed packages.
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, reduce
+from functools import cache, cached_property, reduce
 from importlib.metadata import Distribution, distributions
 from operator import and_
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from packaging.markers import InvalidMarker, Marker
+from packaging.markers import Marker
 from packaging.pylock import Pylock, PylockValidationError
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
-from ivhl.errors import SpecError
+from ivhl.errors import SpecError, UnknownNameError
 from ivhl.matrix.spec import read_plain, read_toml
+from ivhl.tracker.store.records import grouped_by
+from ivhl.tracker.wording import some
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
-    from pathlib import Path
 
 # In a folder, the first of these that says what is asked for.
 FILES: Final = ("uv.lock", "pylock.toml", "pyproject.toml", "requirements.txt")
-_READS: Final = f"it reads {', '.join(FILES)}, and environments"
+_READS: Final = f"ivhl reads {', '.join(FILES)}, and environments"
+_UTF8: Final = "save the file as UTF-8; in PowerShell: pip freeze | Out-File -Encoding utf8 FILE"
 _EXPORT: Final = "export requirements.txt: poetry export, pdm export, pipenv requirements"
+_CONDA: Final = "name the environment that conda made: ivhl ready $CONDA_PREFIX"
+# Files of other tools, and how to ask about them.
+_OTHERS: Final = {
+    "poetry.lock": "poetry export --output requirements.txt",
+    "pdm.lock": "pdm export --output requirements.txt",
+    "Pipfile.lock": "pipenv requirements > requirements.txt",
+    "Pipfile": "pipenv requirements > requirements.txt",
+    "setup.py": "uv pip compile setup.py --output-file requirements.txt",
+    "setup.cfg": "uv pip compile setup.cfg --output-file requirements.txt",
+    "environment.yml": _CONDA,
+    "environment.yaml": _CONDA,
+    "conda-lock.yml": _CONDA,
+    "pixi.lock": _CONDA,
+}
 _COMPUTED: Final = "its build computes them: uv pip compile pyproject.toml -o requirements.txt"
-# Options of pip that name a further file.
-_FURTHER: Final = re.compile(r"(-r|-c|--requirement\b|--constraint\b)\s*=?\s*(\S.*)")
-_URL: Final = re.compile(
-    r"-e\b|--editable\b|[\w+.-]+://|git\+|\.|/|\w:\\|[\w.-]+/|[^\s;]+\.(?:whl|zip|tar\.\w+)\b"
+# Options of pip that name a further file. What an address or the environment names is not read.
+_FURTHER: Final = re.compile(
+    r"(-r|-c|--requirement\b|--constraint\b)\s*=?\s*(?!.*(?:://|\$\{[A-Z0-9_]+\}))(\S.*)"
 )
+_URL: Final = re.compile(
+    r"-[rce]|--(?:requirement|constraint|editable)\b|[\w+.-]+://|git\+|\.|/|\w:\\|[\w.-]+/|[^\s;]+\.(?:whl|zip|tar\.\w+)\b"
+)
+# Extras and dependency groups of a project, as pip writes them: ``.[gpu,test]``.
+_CHOSEN: Final = re.compile(r"(?P<path>.+)\[(?P<names>[\w.,\s-]+)\]")
+# What pip replaces in each line.
+_VARIABLE: Final = re.compile(r"\$\{[A-Z0-9_]+\}")
+# How pip decodes a file: by its mark (that of UTF-16 begins that of UTF-32), or by a comment.
+_MARKS: Final = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_CODING: Final = re.compile(rb"(?:[^\n]*\n)?#[^\n]*?coding[:=]\s*(?P<name>[-\w.]+)")
 _EGG: Final = re.compile(r"#(?:.*&)?egg=([\w.-]+)")
 _BUILD: Final = re.compile(r"(?<=\d)\+[\w.]+")  # e.g. 2.15.0+cpu; the records do not tell builds
 _LARGEST: Final = 32 << 20  # bytes of a lock
 _MOST_FILES: Final = 100
+_NAMED: Final = 10
+_ASKED: Final = "project.dependencies"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +98,7 @@ class Dependency:
     needs_torch: bool | None = None
 
 
-@dataclass(slots=True)
+@dataclass
 class Dependencies:
     """The dependencies of a file or an environment.
 
@@ -73,6 +108,7 @@ class Dependencies:
         pythons: The Pythons allowed.
         unread: Lines that name a folder, a file or a repository: what is there is not known.
         limits: What else holds for packages that are asked for, and for torch.
+        notes: What was left out, a sentence each.
     """
 
     place: str
@@ -80,12 +116,24 @@ class Dependencies:
     pythons: SpecifierSet = field(default_factory=SpecifierSet)
     unread: list[str] = field(default_factory=list)
     limits: list[Dependency] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def on_linux(self) -> list[Dependency]:
+        """The packages that any Python on Linux gets."""
+        return [one for one in self.packages if one.pythons is None or one.pythons]
+
+    @cached_property
+    def _by_name(self) -> list[dict[str, list[Dependency]]]:
+        """The packages and the limits, each line once."""
+        groups = self.packages, self.limits
+        return [grouped_by(dict.fromkeys(group), lambda one: one.name) for group in groups]
 
     def versions(self, name: str, python: str) -> SpecifierSet | None:
         """Return the versions of a package that all lines allow; ``None`` if none asks for it."""
         asked, limits = (
-            [o for o in group if o.name == name and (o.pythons is None or python in o.pythons)]
-            for group in (self.packages, self.limits)
+            [o for o in group.get(name, ()) if o.pythons is None or python in o.pythons]
+            for group in self._by_name
         )
         if not asked and not (limits and name == "torch"):
             return None
@@ -96,12 +144,15 @@ def read_dependencies(path: Path, pythons: Collection[str]) -> Dependencies:
     """Return what a file, an environment, or the first of ``FILES`` in a folder asks for.
 
     Args:
-        path: The file or folder.
+        path: The file or folder; of a pyproject.toml also with extras and groups, ``.[gpu,test]``.
         pythons: Minor versions for which markers are evaluated, on Linux with an x86-64 CPU.
 
     Raises:
         SpecError: If it cannot be read, is of another tool, or breaks its format.
     """
+    named = _CHOSEN.fullmatch(str(path))
+    if named and not os.path.lexists(path):
+        return _with_chosen(Path(named["path"]), named["names"].split(","), pythons)
     if path.is_dir():
         return _folder(path, pythons)
     if path.name == "pyproject.toml":
@@ -114,8 +165,25 @@ def read_dependencies(path: Path, pythons: Collection[str]) -> Dependencies:
         found = Dependencies(str(path))
         _requirements(path, found, found.packages, pythons, seen=set())
         return found
-    what = "no file of dependencies that ivhl reads" if path.exists() else "does not exist"
-    raise SpecError(f"{path}: {what}", hint=f"{_READS}; {_EXPORT}")
+    what = "no file of dependencies that ivhl reads"
+    try:
+        path.stat()
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError)
+        what = "does not exist" if missing else f"cannot be read: {error.strerror}"
+    other = _CONDA if path.suffix in (".yml", ".yaml") else f"{_READS}; {_EXPORT}"
+    raise SpecError(f"{path}: {what}", hint=_OTHERS.get(path.name, other))
+
+
+def _with_chosen(path: Path, names: Iterable[str], pythons: Collection[str]) -> Dependencies:
+    path = path / "pyproject.toml" if path.is_dir() else path
+    if path.name != "pyproject.toml":
+        raise SpecError(
+            f"{path}: extras and groups in brackets are those of a pyproject.toml",
+            hint=f"ivhl ready 'pyproject.toml[{','.join(names)}]'",
+        )
+    chosen = {canonicalize_name(name.strip()) for name in names}
+    return _project(path, read_toml(path, _READS), pythons, chosen)
 
 
 def installed(paths: Iterable[str], place: str) -> Dependencies:
@@ -140,6 +208,11 @@ def _folder(path: Path, pythons: Collection[str]) -> Dependencies:
             version = packages.parent.name.removeprefix("python").rstrip("t")
             found.pythons = SpecifierSet(f"=={version}.*")
             return found
+    other = next((name for name in _OTHERS if (path / name).is_file()), "")
+    if other:
+        raise SpecError(f"{path}: has {other}, which ivhl does not read", hint=_OTHERS[other])
+    if (path / "pyproject.toml").is_file():  # it says what it lacks
+        return read_dependencies(path / "pyproject.toml", pythons)
     raise SpecError(f"{path}: has no list of dependencies and no packages", hint=_READS)
 
 
@@ -169,7 +242,7 @@ def _holds(marker: Marker, python: str) -> bool:
 
 
 def _holding(marker: Marker | None, pythons: Collection[str]) -> AbstractSet[str] | None:
-    return None if marker is None else {one for one in pythons if _holds(marker, one)}
+    return None if marker is None else frozenset(o for o in pythons if _holds(marker, o))
 
 
 def _requires_torch(one: Distribution) -> bool:
@@ -191,7 +264,8 @@ def _requirement(text: Any, place: str, pythons: Collection[str]) -> Dependency:
     try:
         asked = Requirement(text)
         versions = SpecifierSet(_BUILD.sub("", str(asked.specifier)))
-    except (InvalidRequirement, TypeError, AttributeError) as error:
+        holding = _holding(asked.marker, pythons)
+    except (ValueError, TypeError, AttributeError) as error:  # packaging's are of ValueError
         rule = str(error).splitlines()[0]
         raise SpecError(
             f"{place}: must be a requirement (got {_shown(text)!r}): {rule}",
@@ -199,7 +273,7 @@ def _requirement(text: Any, place: str, pythons: Collection[str]) -> Dependency:
         ) from error
     if asked.url is not None and (wheel := _wheel(asked.url)):
         versions = wheel.versions
-    return Dependency(canonicalize_name(asked.name), versions, _holding(asked.marker, pythons))
+    return Dependency(canonicalize_name(asked.name), versions, holding)
 
 
 def _wheel(url: str) -> Dependency | None:
@@ -229,7 +303,8 @@ def _requirements(
     for number, line in _lines(path):
         if further := _FURTHER.fullmatch(line):
             limits = found.limits if further[1] in ("-c", "--constraint") else into
-            _requirements(path.parent / further[2], found, limits, pythons, seen=seen)
+            further_path = path.parent / further[2].strip("'\"")
+            _requirements(further_path, found, limits, pythons, seen=seen)
         elif _URL.match(line):
             if named := _EGG.search(line):
                 into.append(_requirement(named[1], f"{path}:{number}", pythons))
@@ -238,19 +313,40 @@ def _requirements(
             else:
                 found.unread.append(_shown(line))
         elif not line.startswith("-"):  # other options say how to install
-            text = re.split(r"\s--", line)[0]
-            into.append(_requirement(text, f"{path}:{number}", pythons))
+            text = _without_variables(re.split(r"\s--", line)[0], f"{path}:{number}", found)
+            into += [_requirement(text, f"{path}:{number}", pythons)] if text else []
+
+
+def _without_variables(text: str, place: str, found: Dependencies) -> str:
+    """Return a requirement without versions and markers of the environment; empty if it has no name.
+
+    pip puts in what the environment holds, which may be secret: ivhl neither reads nor prints it.
+    """
+    if not _VARIABLE.search(text):
+        return text
+    if re.match(r"[\w.-]+(\[[\w.,\s-]*\])?\s*@", text):  # an address: its versions are not read
+        return text
+    name = re.match(r"[\w.-]+(?![\w.$-])", text)
+    if not name:
+        found.unread.append(_shown(text))
+        return ""
+    variables = ", ".join(dict.fromkeys(_VARIABLE.findall(text)))
+    found.notes.append(f"{place}: {variables} is not read: any version of {name[0]} counts")
+    marker = text.partition(";")[2]
+    return name[0] if not marker or _VARIABLE.search(marker) else f"{name[0]}; {marker}"
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield number and text of each line; a backslash continues a line."""
     try:
-        data = read_plain(path, _LARGEST)
-        text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+        text = _decoded(read_plain(path, _LARGEST))
     except OSError as error:
         raise SpecError(f"{path}: cannot be read: {error.strerror}", hint=_READS) from error
-    except UnicodeDecodeError as error:
-        raise SpecError(f"{path}: must be UTF-8: {error}", hint=_READS) from error
+    except (UnicodeError, LookupError) as error:
+        raise SpecError(f"{path}: must be UTF-8: {error}", hint=_UTF8) from error
+    if "\0" in text:
+        place = f"{path}:{text[: text.index(chr(0))].count(chr(10)) + 1}"
+        raise SpecError(f"{place}: has a byte 0: no text, or UTF-16 without its mark", hint=_UTF8)
     whole, first = "", 0
     for number, line in enumerate([*text.splitlines(), ""], 1):
         part = re.sub(r"(^|\s)#.*", "", line)
@@ -262,6 +358,18 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             whole, first = "", 0
 
 
+def _decoded(data: bytes) -> str:
+    """Return the text of a file of pip, which without a mark or a comment is UTF-8.
+
+    Source: https://github.com/pypa/pip/blob/25.0/src/pip/_internal/utils/encoding.py
+    """
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            return data.removeprefix(mark).decode(encoding)
+    named = _CODING.match(data)
+    return data.decode(named["name"].decode() if named else "utf-8")
+
+
 def _table(path: Path, raw: dict[str, Any]) -> dict[str, Any]:
     project = raw.get("project", {})
     if not isinstance(project, dict):
@@ -269,15 +377,69 @@ def _table(path: Path, raw: dict[str, Any]) -> dict[str, Any]:
     return project
 
 
-def _project(path: Path, raw: dict[str, Any], pythons: Collection[str]) -> Dependencies:
+def _project(
+    path: Path,
+    raw: dict[str, Any],
+    pythons: Collection[str],
+    chosen: AbstractSet[str] = frozenset(),
+) -> Dependencies:
+    """Read a pyproject.toml, with the extras and groups that are chosen, and those that these name.
+
+    Source: PEP 621, PEP 735.
+    """
     project = _table(path, raw)
-    asked = project.get("dependencies", [] if project else None)
-    if not isinstance(asked, list) or "dependencies" in project.get("dynamic", ()):
+    asked = project.get("dependencies", [] if project or chosen else None)
+    computed = project.get("dynamic")
+    if not isinstance(asked, list) or (isinstance(computed, list) and "dependencies" in computed):
         hint = _EXPORT if not project else _COMPUTED
         raise SpecError(f"{path}: has no list project.dependencies", hint=hint)
-    place = f"{path}: project.dependencies"
-    packages = [_requirement(text, place, pythons) for text in asked]
-    return Dependencies(str(path), packages, _pythons(path, project))
+    found = Dependencies(str(path), pythons=_pythons(path, project))
+    lists = _lists(path, project, "optional-dependencies", "extra")
+    lists |= _lists(path, raw, "dependency-groups", "group")
+    names = {key.partition(" ")[2] for key in lists}
+    if unknown := sorted(chosen - names):
+        raise UnknownNameError(f"extra or group of {path}", unknown[0], names)
+    lists[_ASKED] = asked
+    todo = [_ASKED, *(key for key in lists if key.partition(" ")[2] in chosen)]
+    for key in todo:  # which grows
+        if key not in lists:
+            word, _, name = key.partition(" ")
+            raise UnknownNameError(f"{word} in {path}", name, names)
+        for one in lists[key]:
+            package, more = _of_list(one, f"{path}: {key}", pythons, project.get("name"))
+            found.packages += package
+            todo += [name for name in more if name not in todo]
+    left = [key for key in lists if key not in todo]
+    found.notes += [] if chosen else _left_out(left, path)
+    return found
+
+
+def _left_out(keys: Sequence[str], path: Path) -> list[str]:
+    """Return a note on extras and groups that are not read, e.g. ``extra gpu``; or none."""
+    first = keys[0].partition(" ")[2] if keys else ""
+    adds = f"ivhl ready '{path}[{first}]' adds {first}"
+    return [f"not read: {some(keys, _NAMED)}; {adds}"] if keys else []
+
+
+def _lists(path: Path, table: dict[str, Any], key: str, word: str) -> dict[str, list[Any]]:
+    found = table.get(key, {})
+    if not isinstance(found, dict) or not all(isinstance(one, list) for one in found.values()):
+        raise SpecError(f"{path}: {key}: must be a table of lists", hint=_READS)
+    return {f"{word} {canonicalize_name(name)}": texts for name, texts in found.items()}
+
+
+def _of_list(
+    one: object, place: str, pythons: Collection[str], own: object
+) -> tuple[list[Dependency], list[str]]:
+    """Return the package that an entry asks for; or the lists that it includes, of its project."""
+    if isinstance(one, dict) and isinstance(group := one.get("include-group"), str):
+        return [], [f"group {canonicalize_name(group)}"]
+    package = _requirement(one, place, pythons)
+    if package.name != canonicalize_name(str(own)):
+        return [package], []
+    is_asked = package.pythons is None or package.pythons
+    extras = sorted(Requirement(str(one)).extras) if is_asked else []
+    return [], [f"extra {canonicalize_name(extra)}" for extra in extras]
 
 
 def _pythons(path: Path, table: dict[str, Any]) -> SpecifierSet:
@@ -293,7 +455,8 @@ def _pythons(path: Path, table: dict[str, Any]) -> SpecifierSet:
 def _uv(path: Path, raw: dict[str, Any], pythons: Collection[str]) -> Dependencies:
     if str(raw.get("version")) != "1":
         raise SpecError(
-            f"{path}: version: must be 1, of a lock of uv (got {_shown(raw.get('version'))!r})",
+            f"{path}: version: must be 1, of a lock of uv "
+            f"(got {_shown(raw.get('version', 'none'))!r})",
             hint="uv lock --upgrade writes it again; or uv export --format pylock.toml",
         )
     found = Dependencies(str(path), pythons=_pythons(path, raw))
@@ -307,11 +470,15 @@ def _uv(path: Path, raw: dict[str, Any], pythons: Collection[str]) -> Dependenci
                     Dependency(
                         canonicalize_name(package["name"]),
                         _exactly(package["version"]) if "version" in package else SpecifierSet(),
-                        {python for python in pythons if number in on[python]},
+                        frozenset(python for python in pythons if number in on[python]),
                         "torch" in needed,
                     )
                 )
-    except (KeyError, TypeError, AttributeError, InvalidMarker) as error:
+            elif "." in package["source"].values():
+                left = [f"extra {name}" for name in package.get("optional-dependencies", ())]
+                left += [f"group {name}" for name in package.get("dev-dependencies", ())]
+                found.notes += _left_out(left, path.parent / "pyproject.toml")
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         rule = str(error).splitlines()[0]
         raise SpecError(
             f"{path}: is no lock that uv wrote: {type(error).__name__}: {rule}",
@@ -357,16 +524,17 @@ def _reached(packages: list[dict[str, Any]], python: str) -> set[int]:
 def _pylock(path: Path, raw: dict[str, Any], pythons: Collection[str]) -> Dependencies:
     try:
         lock = Pylock.from_dict(raw)
-    except PylockValidationError as error:
+        holding = [_holding(package.marker, pythons) for package in lock.packages]
+    except (PylockValidationError, ValueError) as error:
         raise SpecError(f"{path}: is no pylock.toml: {error}", hint=_READS) from error
     found = Dependencies(str(path), pythons=lock.requires_python or SpecifierSet())
-    for package in lock.packages:
+    for package, on in zip(lock.packages, holding, strict=True):
         needed = {one.get("name") for one in package.dependencies or ()}
         found.packages.append(
             Dependency(
                 canonicalize_name(package.name),
                 SpecifierSet() if package.version is None else _exactly(str(package.version)),
-                _holding(package.marker, pythons),
+                on,
                 "torch" in needed if package.dependencies is not None else None,
             )
         )

@@ -31,7 +31,7 @@ _LARGEST: Final = 256 << 20
 
 
 class TriedCell(NamedTuple):
-    """A Python with a PyTorch release; a newer release is a newer pair."""
+    """A Python with a PyTorch release; a newer release is a newer cell."""
 
     torch: str
     python: str
@@ -42,35 +42,38 @@ class TriedCell(NamedTuple):
 
     @property
     def age(self) -> tuple[object, ...]:
-        """What orders pairs, the oldest first."""
+        """What orders cells, the oldest first."""
         return release_key(self.torch), python_key(self.python)
 
 
 class CaseVerdict(NamedTuple):
-    """The verdict on a case of a library with a pair.
+    """The verdict on a case of a library in a cell.
 
     Attributes:
         case: Case and what was asked of it.
         word: The word of ``views.VERDICTS``.
         why: The reason in a line.
         version: The version tried; empty if none could be installed.
+        at: When, in UTC; empty if the file does not say.
     """
 
     case: str
     word: str
     why: str
     version: str
+    at: str = ""
 
 
 class Judged(NamedTuple):
-    """A dependency with a pair.
+    """A dependency in a cell.
 
     Attributes:
-        word: The worst of its cases; ``not run`` if the observatory did not try it with this pair.
+        word: The worst of its cases; ``not run`` if the observatory did not try it in this cell.
         why: The reason, unless it works.
         version: The version that was tried; empty if none was.
         asked: The versions that the project asks for, if the one tried is none of these.
         over_releases: The words over all releases on this Python, e.g. ``works 2.4.1 to 2.15.0``.
+        at: When it was tried, the oldest of its cases; empty if it is not known.
     """
 
     name: str
@@ -79,6 +82,7 @@ class Judged(NamedTuple):
     version: str
     asked: str
     over_releases: str
+    at: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,17 +90,17 @@ class Readiness:
     """The answer for a project.
 
     Attributes:
-        pair: The judged pair: the newest of the allowed pairs with which most of the dependencies
+        pair: The judged cell: the newest of the allowed cells in which most of the dependencies
             were tried; ``None`` if none of them was.
-        newer: The newest pair that it allows, if its release is newer.
+        newer: The newest cell that it allows, if its release is newer.
         judged: The dependencies that the observatory tries, the worst first.
         unknown: Names of others that require torch or have no wheel, and what is from no index.
         others: Number of the rest: they do not require torch, or the file does not say.
-        newest: The newest pair on which all are known to compile, whatever release is asked for.
+        newest: The newest cell in which all are known to compile, whatever release is asked for.
         is_allowed: Whether the project allows that release.
-        later: The newest of those newer pairs on which the fewest dependencies do not compile.
+        later: The newest of those newer cells in which the fewest dependencies do not compile.
         holding: The names of these.
-        tried: All pairs with which any was tried on a Python that it allows, the newest first.
+        tried: All cells in which any was tried on a Python that it allows, the newest first.
     """
 
     pair: TriedCell | None
@@ -112,7 +116,7 @@ class Readiness:
 
     @property
     def bad(self) -> tuple[str, ...]:
-        """Names of what is known not to compile with the pair."""
+        """Names of what is known not to compile in the cell."""
         return tuple(one.name for one in self.judged if one.word in BAD_WORDS)
 
 
@@ -149,7 +153,7 @@ def readiness(
     newest = max(compiles, key=lambda one: one.age, default=None)
     later, holding = _later(words, newest)
     judged = [] if pair is None else [_judged(asked, one, known[one], pair) for one in words[pair]]
-    rest = [one for one in asked.packages if one.name not in known and one.name != "torch"]
+    rest = [one for one in asked.on_linux if one.name not in known and one.name != "torch"]
     unknown = {one.name for one in rest if one.needs_torch or one.name in observed}
     return Readiness(
         pair=pair,
@@ -168,7 +172,7 @@ def readiness(
 def _chosen(
     asked: Dependencies, words: Mapping[TriedCell, Mapping[str, str]], python: str, torch: str
 ) -> tuple[TriedCell | None, TriedCell | None]:
-    """Return the allowed pair with most verdicts, and the newest one if its release is newer."""
+    """Return the allowed cell with most verdicts, and the newest one if its release is newer."""
     on = Counter(pair.python for pair, found in words.items() for _ in found)
 
     def worth(pair: TriedCell) -> tuple[Any, ...]:
@@ -209,7 +213,7 @@ def _allows_torch(asked: Dependencies, pair: TriedCell) -> bool:
 
 
 def _word(verdicts: Sequence[CaseVerdict]) -> str:
-    """Return the worst of the words of the cases of a library with a pair."""
+    """Return the worst of the words of the cases of a library in a cell."""
     return min((one.word for one in verdicts), key=_rank, default=NOT_RUN)
 
 
@@ -237,13 +241,14 @@ def _judged(
         version=tried,
         asked="" if not tried or versions.contains(tried, prereleases=True) else str(versions),
         over_releases=spans_sentence(spans(over)),
+        at=min((one.at for one in here), default=""),
     )
 
 
 def _later(
     words: Mapping[TriedCell, Mapping[str, str]], newest: TriedCell | None
 ) -> tuple[TriedCell | None, tuple[str, ...]]:
-    """Return the pair after the newest good one on which the fewest do not compile, and these."""
+    """Return the cell after the newest good one in which the fewest do not compile, and these."""
     bad = {
         pair: tuple(sorted(name for name, word in found.items() if word in BAD_WORDS))
         for pair, found in words.items()
@@ -268,6 +273,7 @@ class _SiteRow(BaseModel):
     verdict: Literal[WORDS]  # type: ignore[valid-type]
     why: str
     version: str | None
+    at: str = ""
 
 
 class _Site(BaseModel):
@@ -278,7 +284,7 @@ class _Site(BaseModel):
 
 
 def read_observatory(path: Path | None) -> dict[str, dict[TriedCell, list[CaseVerdict]]]:
-    """Return verdicts by library and pair.
+    """Return verdicts by library and cell.
 
     Args:
         path: The ``observatory.json`` of a site; ``None`` for the records that ship with ivhl.
@@ -294,7 +300,9 @@ def read_observatory(path: Path | None) -> dict[str, dict[TriedCell, list[CaseVe
             raise ResultsError("this ivhl was installed without the observatory", hint=_HINT)
         for one in libraries.newest:
             word = VERDICTS[key_of(one)][0]
-            verdict = CaseVerdict(f"{one.case} {one.ask}", word, one.why, one.version or "")
+            verdict = CaseVerdict(
+                f"{one.case} {one.ask}", word, one.why, one.version or "", one.at
+            )
             found[one.library][TriedCell(one.torch, one.python)].append(verdict)
         return found
     try:
@@ -306,6 +314,7 @@ def read_observatory(path: Path | None) -> dict[str, dict[TriedCell, list[CaseVe
         place = "".join(f"{one}: " for one in first["loc"])
         raise SpecError(f"{path}: {place}{first['msg']}", hint=_HINT) from error
     for row in rows:
-        verdict = CaseVerdict(f"{row.case} {row.ask}", row.verdict, row.why, row.version or "")
+        name = f"{row.case} {row.ask}"
+        verdict = CaseVerdict(name, row.verdict, row.why, row.version or "", row.at)
         found[row.library][TriedCell(row.torch, row.python)].append(verdict)
     return found

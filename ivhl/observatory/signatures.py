@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ivhl.observatory.record import Failed, Observed
+    from ivhl.records.record import Failure
 
 CauseKind = Literal["wrong", "failed", "unsupported", "graph break"]
 CAUSE_KINDS: Final[tuple[CauseKind, ...]] = get_args(CauseKind)  # as pages order them
@@ -181,6 +182,14 @@ def with_same_cause(
     ]
 
 
+def text_of(failure: Failed | Failure) -> str:
+    """Return the message of a failure without what varies; Python's own with its exception."""
+    text = cause_of(failure.message)
+    if _PYTHONS.match(failure.exception):  # as what PyTorch puts around it prints it
+        text = f"{failure.exception}: {text}"
+    return text.rstrip(": ") or failure.exception
+
+
 def fault_of(failure: Failed) -> Fault:
     """Return whose fault a failure is: what ran eagerly before is PyTorch's to compile.
 
@@ -222,12 +231,12 @@ def _shown_by(record: Observed) -> Iterator[_Occurrence]:
         yield _Occurrence(record, cause, record.why, "PyTorch")
         return
     fault = fault_of(failure)
-    text = cause_of(failure.message)
-    if _PYTHONS.match(failure.exception):  # as what PyTorch puts around it prints it
-        text = f"{failure.exception}: {text}"
-    elif record.status == "wrong" and (found := _OUTPUT.search(text)):
-        text = f"{found[0]} is wrong"  # how far off it is has other words in each release
-    text = text.rstrip(": ") or failure.exception
+    text = text_of(failure)
+    if record.status == "wrong" and not _PYTHONS.match(failure.exception):
+        found = _OUTPUT.search(text)
+        text = (
+            f"{found[0]} is wrong" if found else text
+        )  # how far off: other words in each release
     cause = Cause(
         record.status,
         failure.phase,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from io import StringIO
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -18,16 +20,19 @@ from ivhl.bench.confirm import measure_pair, suspects_on
 from ivhl.bench.experiment import Runs
 from ivhl.bench.request import Request
 from ivhl.cli import app
-from ivhl.cli.gate import GapsError
+from ivhl.cli.gate import GapsError, _verdict_markdown
+from ivhl.cli.markdown import bytes_of, times_table
 from ivhl.cli.sarif import SarifResult, place_in, to_annotations, to_sarif
 from ivhl.errors import IvhlError, SpecError, UnknownNameError, WorseError
 from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.spec import CellSpec
 from ivhl.records.identity import key_of
 from ivhl.records.record import Arm, Calibration, Counted, Wheel
+from ivhl.records.text import visible
 from ivhl.tracker.changes.gate import REGRESSIONS, judge
 from ivhl.tracker.changes.kinds import KINDS
 from ivhl.tracker.store.spread import SHIPPED, Spreads
+from ivhl.tracker.support.expectations import Expectation, Expectations
 from studies.containers import noise
 from studies.schemas import SCHEMAS
 from tests.builders.fleet import WORKLOADS, a_record, commit, make_fleet_project, write_records
@@ -437,7 +442,7 @@ def test_a_comment_escapes_text_from_records(root: Path) -> None:
     verdict, _, times = text.partition("<summary>seconds per call")
     assert "ops.one/small/a" in times
     (row,) = [line for line in verdict.splitlines() if "ops.one/small/a" in line]
-    assert row.count("|") == 5
+    assert row.count("|") == 6
     assert "\x1b" not in text
 
 
@@ -445,10 +450,124 @@ def test_a_comment_shows_a_limited_number_of_rows(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ivhl.cli.gate._ROWS_SHOWN", 1)
-    base = history(root, make_failure("wrong"), make_failure("wrong"))
+    base = history(root, make_failure("wrong"), make_failure("crash"))
     text, _ = gate("--base", base, "--format", "github")
     assert "And 1 more." in text
     assert text.count("<code>box, cpu</code>") == 1
+
+
+def commented(*failures: RunRecord, site: str = "", **more: Any) -> str:  # noqa: ANN401
+    """Return the comment on cases that worked before."""
+    heads = [replace(one, commit=HEAD) for one in failures]
+    good = make_record()
+    kept = ("workload", "size", "variant", "machine", "cell", "conditions")
+    bases = [replace(good, **{name: getattr(one, name) for name in kept}) for one in heads]
+    verdict = judge([*bases, *heads], {BASE}, {HEAD}, **more)
+    return _verdict_markdown(verdict, BASE[:8], HEAD[:8], site)
+
+
+def rows_of(text: str) -> list[list[str]]:
+    """Return the rows of a comment's tables without their heads, as cells of Markdown."""
+    return [one[2:-2].split(" | ") for one in text.splitlines() if re.match(r"\| \d", one)]
+
+
+def test_a_comment_groups_failures_by_their_signature() -> None:
+    message = "shape mismatch: got {} at 0x7f00dead0000"
+    alike = [make_failure("compile", message.format(n), workload=f"ops.w{n}") for n in range(9)]
+    wrong = [make_failure("wrong", f"off by {n}.5e-3", workload=f"ops.w{n}") for n in (10, 11)]
+    blank = make_failure("compile", "", exception="builtins.KeyError", workload="ops.x")
+    text = commented(*wrong, blank, *alike)
+    assert "fails: worked before and fails now (12)" in text
+    rows = rows_of(text)
+    assert [row[0] for row in rows] == ["9", "1", "1", "1"]
+    assert (
+        rows[0][4] == "<code>compile, compile&#58; shape mismatch&#58; got &#35; at &#35;</code>"
+    )
+    assert rows[0][3].count("<br>") == 2
+    assert rows[0][3].endswith(" and 6 more")
+    assert [row[4] for row in rows].count(
+        "<code>compile, wrong&#58; off by &#35;</code>"  # each workload has its own wrong result
+    ) == 2
+    assert "<code>compile, compile&#58; builtins.KeyError</code>" in text
+
+
+@pytest.mark.parametrize("site", ["", "https://owner.github.io/p/"])
+def test_a_comment_leads_to_the_page_of_each_case(site: str) -> None:
+    page = "case/bench+cpu/ops.w+small+naive-compiled.html"
+    ((*_, case, _signature),) = rows_of(commented(make_failure(workload="ops.w"), site=site))
+    name = "<code>ops.w/small/naive-compiled</code>"
+    assert case == (f"[{name}]({site}{page})" if site else f"{name} <code>{page}</code>")
+
+
+def test_the_command_takes_the_address_of_the_site(root: Path) -> None:
+    base = history(root, make_failure("wrong"))
+    comment = ("--base", base, "--format", "github", "--site-url")
+    text, _ = gate(*comment, "https://owner.github.io/p")
+    assert "](https://owner.github.io/p/case/box+cpu/ops.one+small+a.html)" in text
+    assert isinstance(gate(*comment, "owner.github.io")[1], SpecError)
+
+
+def test_a_comment_names_known_causes_and_does_not_report_itself_upstream() -> None:
+    reported = make_failure(message="Dynamo is not supported on Python 3.13+", workload="ops.w")
+    entry = Expectation.model_validate(
+        {"python": "", "torch": "", "workload": "ops.v", "class": "crash", "reason": "a | b"}
+    )
+    expected = make_failure("crash", "SIGSEGV", workload="ops.v")
+    text = commented(reported, expected, expectations=Expectations((entry,)))
+    assert "[<code>pytorch/pytorch&#35;" in text
+    assert "](https://redirect.github.com/pytorch/pytorch/issues/" in text
+    assert "https://github.com" not in text
+    assert "<br><code>expected&#58; a &#124; b</code>" in text
+
+
+HOSTILE = (
+    "</code></td><img src=x> <!-- <script>",
+    "[a](https://evil.example) ![a](https://evil.example/x.png) <https://evil.example>",
+    "| a | b |\n\n## heading\n```\n`code` ~~~ **b** _i_ \\[x](y)",
+    "@maintainer #1 owner/name#2 GH-3 www.evil.example a@evil.example",
+    "\x1b[31m\x1b]8;;https://evil.example\x1b\\ \u202e \r\n- [ ] task\n[a]: https://evil.example",
+)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_text_of_a_record_is_markdown_in_a_comment(text: str) -> None:
+    machine = replace(make_record().machine, name=text)
+    names: dict[str, Any] = {"workload": text, "size": text, "variant": text, "machine": machine}
+    cell = replace(make_record().cell, id=text)
+    failure = make_failure("crash", text, exception=text, cell=cell, **names)
+    comment = commented(failure, site="https://owner.github.io/p(|)/")
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    tokens = [
+        inner for token in parser.parse(comment) for inner in (token, *(token.children or ()))
+    ]
+    assert {one.content for one in tokens if "html" in one.type} <= {"<code>", "</code>", "<br>"}
+    links = [str(one.attrs["href"]) for one in tokens if one.type == "link_open"]
+    assert len(links) == 1
+    assert links[0].startswith("https://owner.github.io/p%28%7C%29/case/")
+    assert not any(
+        one.type in ("image", "heading_open", "fence", "em_open") and one.tag != "h3"
+        for one in tokens
+    )
+    assert sum(one.type == "tr_open" for one in tokens) == 2
+    assert visible(comment) == comment
+    shown = re.sub(r"\]\([^)]*\)", "", comment)  # without the address of the link
+    assert not re.search(r"@|www\.evil|(?<!&)#\d|<!--", shown)
+
+
+def test_a_comment_is_shorter_than_what_github_takes() -> None:
+    """However many results there are, and however much their escaping adds."""
+    failures = [
+        make_failure("crash", f"{'|' * n}\U000e0100 {'@é' * 200}", workload=f"ops.w{n}{'*' * 300}")
+        for n in range(60)
+    ]
+    text = commented(*failures)
+    assert len(text.encode()) < 60_000
+    assert re.search(r"And \d+ more\.", text)
+    assert len(rows_of(text)) > 2
+    records = [replace(one, commit=HEAD) for one in failures]
+    timed = times_table(records, {BASE}, {HEAD}, 5_000)
+    assert 1_000 < bytes_of(timed) < 5_500
+    assert "And 60 more." in times_table(records, {BASE}, {HEAD}, -1)
 
 
 def test_json_has_every_finding(root: Path) -> None:

@@ -16,7 +16,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from ivhl.cli.publish import address_of
+from ivhl.cli.options import address_of
 from ivhl.errors import ResultsError, SpecError
 from ivhl.matrix.spec import CellSpec
 from ivhl.pages import build
@@ -550,7 +550,7 @@ def test_links_of_the_feed_are_whole_where_the_address_of_the_site_is_known() ->
     links = re.findall(r'href="([^"]*)"', feed)
     assert len(links) > 2
     assert all(link.startswith(address) for link in links)
-    for text in ("owner.github.io", "ftp://x/", "https://", "https://a\u202eb/"):
+    for text in ("owner.github.io", "ftp://x/", "https://", "https://[a/", "https://a\u202eb/"):
         with pytest.raises(SpecError, match="must be an address of the web"):
             address_of(text)
 

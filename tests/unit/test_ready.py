@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,7 +23,6 @@ from studies.schemas import SCHEMAS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
 PYTHONS = ("3.12", "3.13", "3.14")
 UV = """\
@@ -152,6 +153,8 @@ def test_a_lock_of_uv_has_what_a_python_on_linux_gets_without_extras(tmp_path: P
     assert told(asked) == {"timm": "==1.0.9", "einops": "==0.8.2", "torch": "==2.9.1"}
     assert told(asked, "3.13") == told(asked) | {"torch": "==2.10.0"}
     assert {one.name for one in asked.packages if one.needs_torch} == {"timm"}
+    (note,) = asked.notes
+    assert note == f"not read: extra more; ivhl ready '{tmp_path}/pyproject.toml[more]' adds more"
     # A lock whose project is elsewhere: all that it has.
     (tmp_path / "uv.lock").write_text(UV.replace('editable = "."', 'registry = "x"'))
     assert "zuko" in told(read_dependencies(tmp_path, PYTHONS))
@@ -217,6 +220,11 @@ def test_a_folder_is_its_first_list_of_dependencies_or_its_environment(tmp_path:
         ("requirements.txt", "\xff".encode("latin-1"), "must be UTF-8"),
         ("requirements.txt", "timm @ https://u:secret@x.example/a b\n", r"@ https://x.example/a b'"),
         ("requirements.txt", "-r .\n", "cannot be read"),
+        ("requirements.txt", "timm; python_version ~= 'x'\n", r"txt:1: must be .*: Undefined"),
+        ("pyproject.toml", "[project]\ndynamic = 3\ndependencies = [3]\n", "must be a requirement"),
+        ("uv.lock", UV.replace("'win32'", ""), "lock that uv wrote: InvalidMarker"),
+        ("uv.lock", UV.replace("== 'win32'", "~= 'x'"), "lock that uv wrote: UndefinedComparison"),
+        ("pylock.toml", PYLOCK.replace("== 'linux'", "~= 'x'"), "is no pylock.toml: Undefined"),
         ("pyproject.toml", "[project", "is not valid TOML"),
         ("pyproject.toml", "project = 3\n", "project: must be a table"),
         ("pyproject.toml", "[project]\ndynamic = ['dependencies']\n", "has no list project"),
@@ -227,6 +235,15 @@ def test_a_folder_is_its_first_list_of_dependencies_or_its_environment(tmp_path:
         ("uv.lock", UV.replace('name = "timm"\nv', 'nam = "timm"\nv'), "that uv wrote: KeyError"),
         ("uv.lock", "version = 1\npackage = 3\n", "no lock that uv wrote: TypeError"),
         ("pylock.toml", PYLOCK.replace("created-by", "by"), "is no pylock.toml: Missing required"),
+        ("requirements.txt", "timm\n\0x\n", "txt:2: has a byte 0: no text, or UTF-16 without"),
+        ("requirements.txt", "timm\n".encode("utf-16-le"), "txt:1: has a byte 0"),
+        ("requirements.txt", "# coding: nonsense\ntimm\n", "must be UTF-8: unknown encoding: nons"),
+        ("requirements.txt", "timm # \xe9\n".encode("latin-1"), "must be UTF-8: .* byte 0xe9"),
+        ("uv.lock", "", r"version: must be 1, of a lock of uv \(got 'none'\)"),
+        ("pyproject.toml", "[project]\noptional-dependencies = 3\n", "must be a table of lists"),
+        ("pyproject.toml", "[project]\nname='a'\ndependencies=['a[b]']", "unknown extra in .* 'b'"),
+        ("pyproject.toml[gpu]", None, "pyproject.toml: cannot be read: No such file"),
+        ("requirements.txt[gpu]", None, "brackets are those of a pyproject.toml"),
         ("poetry.lock", "", "no file of dependencies that ivhl reads"),
         ("nowhere.txt", None, "nowhere.txt: cannot be read"),
         ("nowhere", None, "nowhere: does not exist"),
@@ -242,6 +259,167 @@ def test_bad_input_is_named(
         read_dependencies(tmp_path / name, PYTHONS)
     assert caught.value.exit_code == 2
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "next_step"),
+    [
+        ("poetry.lock", "poetry export"),
+        ("pdm.lock", "pdm export"),
+        ("Pipfile", "pipenv requirements"),
+        ("setup.py", "uv pip compile setup.py"),
+        ("setup.cfg", "uv pip compile setup.cfg"),
+        ("environment.yml", "ivhl ready $CONDA_PREFIX"),
+        ("pixi.lock", "ivhl ready $CONDA_PREFIX"),
+    ],
+)
+def test_a_file_of_another_tool_has_its_own_next_step(
+    tmp_path: Path, name: str, next_step: str
+) -> None:
+    (tmp_path / name).write_text("timm\n")
+    (tmp_path / "pyproject.toml").write_text("[build-system]\nrequires = ['setuptools']\n")
+    with pytest.raises(SpecError, match=f"has {name}, which ivhl does not read") as of_folder:
+        read_dependencies(tmp_path, PYTHONS)
+    with pytest.raises(SpecError, match="no file of dependencies that ivhl reads") as of_file:
+        read_dependencies(tmp_path / name, PYTHONS)
+    assert next_step in of_folder.value.hint
+    assert next_step in of_file.value.hint
+
+
+def test_a_project_that_computes_its_dependencies_says_so_for_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[project]\ndynamic = ['dependencies']\n")
+    with pytest.raises(SpecError, match=r"pyproject.toml: has no list") as caught:
+        read_dependencies(tmp_path, PYTHONS)
+    assert "uv pip compile" in caught.value.hint
+
+
+def test_links_that_lead_nowhere_and_files_that_name_each_other_end(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(SpecError, match="loop: cannot be read: Too many levels of symbolic links"):
+        read_dependencies(tmp_path / "loop", PYTHONS)
+    (tmp_path / "requirements.txt").write_text("-r 'one more.txt'\ntimm\n")
+    (tmp_path / "one more.txt").write_text("-r requirements.txt\nkornia\n")
+    assert told(read_dependencies(tmp_path, PYTHONS)) == {"kornia": "", "timm": ""}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "timm\r\n# \u00e9\r\nkornia".encode("utf-8-sig"),
+        b"\xff\xfe" + "timm\nkornia".encode("utf-16-le"),
+        b"\xfe\xff" + "timm\nkornia".encode("utf-16-be"),
+        "timm\nkornia".encode("utf-32"),
+        "# why \xe9\n# -*- coding: latin-1 -*-\ntimm\nkornia".encode("latin-1"),
+    ],
+)
+def test_a_requirements_file_is_decoded_as_pip_decodes_it(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "requirements.txt").write_bytes(data)
+    assert told(read_dependencies(tmp_path, PYTHONS)) == {"timm": "", "kornia": ""}
+
+
+def test_a_variable_of_the_environment_is_named_and_its_value_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "VWXYZ":
+        monkeypatch.setenv(name, "hunter2")
+    (tmp_path / "requirements.txt").write_text(
+        "--index-url https://${Z}@index.example/simple\n"
+        "timm[fast]>=1,<${V}; python_version < '3.14'\n"
+        "zuko==${V}; python_version < '${W}'\n"
+        "${X}==1\nti${X}==1\n"
+        "-r ${Y}/base.txt\n-c https://user:secret@index.example/c.txt?token=secret\n"
+        "lpips @ https://${Z}@index.example/lpips-1.0-py3-none-any.whl\n"
+    )
+    asked = read_dependencies(tmp_path, PYTHONS)
+    assert told(asked) == {"timm": "", "zuko": "", "lpips": "==1.0"}
+    assert told(asked, "3.14") == {"zuko": "", "lpips": "==1.0"}
+    unread = ["${X}==1", "ti${X}==1", "-r ${Y}/base.txt", "-c https://index.example/c.txt"]
+    assert asked.unread == unread
+    assert [note.partition("txt:")[2] for note in asked.notes] == [
+        "2: ${V} is not read: any version of timm counts",
+        "3: ${V}, ${W} is not read: any version of zuko counts",
+    ]
+    site = a_site(tmp_path / "observatory.json", [("timm", "2.15.0", "works")])
+    printed = [
+        CliRunner().invoke(app, ["ready", str(tmp_path), "--records", str(site), *more]).stdout
+        for more in ([], ["--json"])
+    ]
+    assert all("${V} is not read" in text and "hunter2" not in text for text in printed)
+
+
+EXTRAS = """\
+[project]
+name = "My.App"
+dependencies = ["timm", "my-app[gpu]", "my_app[docs]; sys_platform == 'win32'"]
+[project.optional-dependencies]
+gpu = ["kornia; python_version < '3.14'"]
+All = ["my-app[gpu,docs]"]
+docs = ["einops", "my_app[all]"]
+[dependency-groups]
+test = ["lpips", { include-group = "dev" }]
+dev = [{ include-group = "test" }, "zuko"]
+lost = [{ include-group = "nowhere" }]
+odd = [{ include = "test" }]
+"""
+
+
+def test_a_project_has_the_extras_of_itself_that_it_names(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(EXTRAS)
+    asked = read_dependencies(tmp_path, PYTHONS)
+    assert told(asked) == {"timm": "", "kornia": ""}
+    assert told(asked, "3.14") == {"timm": ""}
+    (note,) = asked.notes
+    assert note.startswith("not read: extra all, extra docs, group test, group dev, group lost,")
+    assert note.endswith("pyproject.toml[all]' adds all")
+
+
+@pytest.mark.parametrize(
+    ("chosen", "more"),
+    [("all", {"einops"}), ("dev", {"lpips", "zuko"}), ("docs, Test", {"einops", "lpips", "zuko"})],
+)
+def test_extras_and_groups_are_chosen_in_brackets(
+    tmp_path: Path, chosen: str, more: set[str]
+) -> None:
+    (tmp_path / "pyproject.toml").write_text(EXTRAS)
+    (tmp_path / "uv.lock").write_text(UV)
+    for path in (f"{tmp_path}[{chosen}]", f"{tmp_path}/pyproject.toml[{chosen}]"):
+        asked = read_dependencies(Path(path), PYTHONS)
+        assert told(asked).keys() == {"timm", "kornia"} | more
+        assert asked.notes == []
+
+
+@pytest.mark.parametrize(
+    ("chosen", "rule"),
+    [
+        ("al", r"unknown extra or group of .*pyproject.toml 'al'"),
+        ("lost", r"unknown group in .*pyproject.toml 'nowhere'"),
+        ("odd", r"group odd: must be a requirement \(got .*include"),
+    ],
+)
+def test_what_a_project_does_not_have_is_named(tmp_path: Path, chosen: str, rule: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(EXTRAS)
+    with pytest.raises(SpecError, match=rule):
+        read_dependencies(Path(f"{tmp_path}[{chosen}]"), PYTHONS)
+
+
+def test_what_linux_does_not_get_is_not_counted(tmp_path: Path) -> None:
+    path = tmp_path / "requirements.txt"
+    path.write_text("timm\nelsewhere; sys_platform == 'win32'\nmore; sys_platform == 'win32'\n")
+    asked = read_dependencies(path, PYTHONS)
+    assert [one.name for one in asked.on_linux] == ["timm"]
+    assert readiness(asked, KNOWN).others == 0
+    path.write_text("# nothing\ntorch\n")
+    done = CliRunner().invoke(app, ["ready", str(path)])
+    assert done.exit_code == 0
+    assert "names no package for Linux beside torch" in " ".join(done.stdout.split())
+
+
+def test_a_long_file_is_read_once_per_line(tmp_path: Path) -> None:
+    """Each cell asked every line: 5 MB took more than a minute."""
+    (tmp_path / "requirements.txt").write_text("timm>=1.0 # again\n" * 2_000 + "timm<3\n")
+    asked = read_dependencies(tmp_path, PYTHONS)
+    assert [len(one) for one in asked._by_name[0].values()] == [2]
+    assert told(asked) == {"timm": "<3,>=1.0"}
 
 
 def test_an_environment_says_what_is_installed(tmp_path: Path) -> None:
@@ -427,6 +605,7 @@ def a_site(path: Path, rows: Iterable[tuple[str, str, str]], **more: Any) -> Pat
         "python": "3.12",
         "why": "[red]why[/] \x1b[31m",
         "version": "1",
+        "at": "2026-11-02T03:04:05+00:00",
     }
     lines = [
         {"library": library, "torch": torch, "verdict": verdict, **fields, "more": 1}
@@ -446,7 +625,9 @@ def test_the_command_prints_what_holds_back_and_exits_with_1(tmp_path: Path) -> 
     done = CliRunner().invoke(app, command, env={"COLUMNS": "120"})
     assert done.exit_code == 1
     lines = [line.strip() for line in done.stdout.splitlines()]
-    assert lines[0].endswith("with PyTorch 2.15.0 on Python 3.12: 1 of 1 package tried")
+    assert lines[0].endswith(
+        "with PyTorch 2.15.0 on Python 3.12: 1 of 1 package tried, 2026-11-02"
+    )
     assert lines[1:3] == [
         "Newest on which all compile: PyTorch 2.9.1 on Python 3.12.",
         "PyTorch 2.15.0 on Python 3.12 is held back by timm, and by nothing else.",
@@ -454,13 +635,14 @@ def test_the_command_prints_what_holds_back_and_exits_with_1(tmp_path: Path) -> 
     assert lines[3].split() == ["timm", "1", "wrong", "works", "2.9.1,", "wrong", "2.15.0"]
     assert lines[4:] == [
         r"a step, [red]why[/] \x1b[31m",
-        "not tried, but with torch, or from no index: ./local[red]",
+        "not tried, but with torch, or not read: ./local[red]",
     ]
     assert CliRunner().invoke(app, [*command, "--torch", "2.9"]).exit_code == 0
     printed = CliRunner().invoke(app, [*command, "--json"])
     assert printed.exit_code == 1
     SCHEMAS["ready"].validate_json(printed.stdout)
     assert json.loads(printed.stdout)["holding"] == ["timm"]
+    assert json.loads(printed.stdout)["judged"][0]["at"] == "2026-11-02T03:04:05+00:00"
     error = CliRunner().invoke(app, [*command, "--torch", "7"]).exception
     assert isinstance(error, UnknownNameError)
     (tmp_path / "requirements.txt").write_text("timm\ntorch==2.4.0\n")
@@ -510,4 +692,5 @@ def test_the_records_that_ship_answer_for_this_environment_and_a_file(tmp_path: 
     assert done.exit_code == 0
     assert "einops" in done.stdout
     assert "works" in done.stdout
+    assert re.search(r"1 of 1 package tried, 20\d\d-\d\d-\d\d", " ".join(done.stdout.split()))
     assert CliRunner().invoke(app, ["ready"]).exit_code in (0, 1)
