@@ -37,7 +37,7 @@ from ivhl.tracker.changes.kinds import MEANINGS
 from ivhl.tracker.store.index import Index, open_index
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.expectations import EXPECTATIONS, load_expectations, never_covering
-from ivhl.tracker.support.upstream import issues_of
+from ivhl.tracker.support.known import causes_of
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.views.source import case_page
 from ivhl.tracker.wording import counted, shown_reason, some
@@ -398,13 +398,20 @@ def _signature(one: Comparison) -> tuple[str, str]:
 
 
 def _known(group: Sequence[Comparison]) -> list[str]:
-    """Return the known causes of failures: entries of the project, and reports of PyTorch."""
+    """Return the known causes of failures: entries of the project, and causes in PyTorch."""
     entries = {one.expectation: None for one in group if one.expectation and one.is_expected}
-    issues = {issue: None for one in group if one.after for issue in issues_of(one.after)}
+    causes = dict.fromkeys(
+        cause
+        for one in group
+        if one.after is not None and (failure := one.after.failure) is not None
+        for cause in causes_of(one.case, failure.failure_class, failure.message)
+    )
     return [
         *(code(f"expected: {one.why}") for one in [*entries][:_NAMED]),
         *(
-            f"{link(code(one.short), one.url.replace(*_REPORTS))} {code(one.title)}"
-            for one in issues
+            f"{link(code(one.short), one.url.replace(*_REPORTS))} {code(one.plain)}"
+            if one.url
+            else code(one.plain)
+            for one in causes
         ),
     ]
