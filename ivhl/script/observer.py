@@ -38,7 +38,8 @@ import os; os.environ.get({VARIABLE!r}) and __import__({MODULE!r}).observe()
 import sys; sys.orig_argv[2:3] and sys.orig_argv[2].startswith({CHECK!r}) \
 and __import__({MODULE!r}).check_instructions()
 """
-_SHOWN = 20  # reasons of graph breaks
+_SHOWN = 20  # reasons of graph breaks, and of recompiles
+_CHAIN = 100  # exceptions, each raised from the next: they may be a ring
 
 
 def observe() -> None:
@@ -51,10 +52,13 @@ def observe() -> None:
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         seen["exception"] = {
-            "type": f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."),
+            "type": name_of(error),
             "message": str(error),
             "frames": [[f.filename, f.lineno, f.name] for f in traceback.extract_tb(trace)],
         }
+        inner = source_of(error)
+        if inner is not error:
+            seen["exception"]["inner"] = [name_of(inner), str(inner)]
         shown(kind, error, trace)
 
     def write() -> None:
@@ -72,6 +76,34 @@ def observe() -> None:
     atexit.register(write)
     if change is not None:
         change_compiler(change, seen)
+
+
+def name_of(error: BaseException) -> str:
+    """Return the type of an exception, with its module if that is not Python's."""
+    kind = type(error)
+    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+
+
+def source_of(error: BaseException) -> BaseException:
+    """Return the exception from which others were raised, as a traceback begins.
+
+    An exception of torch ends the search: what torch handled before it differs between releases,
+    and its message has what it was raised from.
+    """
+    for _ in range(_CHAIN):
+        before = error.__cause__
+        if before is None and not error.__suppress_context__ and not is_in_torch(error):
+            before = error.__context__
+        if before is None or type(error).__module__.startswith("torch."):
+            break
+        error = before
+    return error
+
+
+def is_in_torch(error: BaseException) -> bool:
+    """Return whether code of torch raised an exception."""
+    frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and f"{os.sep}torch{os.sep}" in frames[-1]
 
 
 def check_instructions() -> None:

@@ -39,6 +39,7 @@ class ScriptOutcome:
             exist if it cannot.
         exception: Type of the exception that ended it, with its module; empty without one.
         message: Its message.
+        inner: Type and message of the first exception, from which it was raised; empty without one.
         frames: File, line and function of its traceback, outermost first.
         output: What it printed; of more than 2 MiB the beginning and the end.
         errors: The same of standard error.
@@ -55,6 +56,7 @@ class ScriptOutcome:
     ending: str
     exception: str = ""
     message: str = ""
+    inner: tuple[str, str] = ("", "")
     frames: tuple[tuple[str, int, str], ...] = ()
     output: str = ""
     errors: str = ""
@@ -71,6 +73,11 @@ class ScriptOutcome:
     def first_line(self) -> str:
         """The line of the message that says what is wrong."""
         return headline(self.message)
+
+    @property
+    def innermost(self) -> tuple[str, str]:
+        """Type and message of the first exception; its own if it was raised from no other."""
+        return self.inner if self.inner[0] else (self.exception, self.message)
 
     @property
     def has_run(self) -> bool:

@@ -307,6 +307,9 @@ def _output(outcome: ScriptOutcome, other: ScriptOutcome | None = None) -> str:
     if outcome.exception:
         message = scrubbed(f"{outcome.exception}: {outcome.message}").rstrip().splitlines()
         lines += [*_frames(outcome), *_telling(message)]
+        if outcome.inner[0]:
+            inner = scrubbed(": ".join(outcome.inner)).rstrip().splitlines()
+            lines += ["", "raised from", *_telling(inner)]
     elif _fails(outcome):
         lines += [*_first(scrubbed(outcome.errors).rstrip().splitlines()[-_LINES:])]
         lines += [f"({outcome.ending})"]

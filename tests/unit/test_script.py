@@ -358,6 +358,47 @@ def test_the_observer_sees_the_exception_and_leaves_no_trace(tmp_path: Path) -> 
     assert seen["graph_breaks"] == 0
 
 
+def _innermost(tmp_path: Path, code: str) -> list[str]:
+    """Return type and message of the exception from which a script's own was raised."""
+    seen = _observed(tmp_path, code)
+    assert seen is not None
+    found: list[str] = seen["exception"].get("inner", [])
+    return found
+
+
+def test_the_observer_finds_what_an_exception_was_raised_from(tmp_path: Path) -> None:
+    package = tmp_path / "torch"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "exc.py").write_text(
+        "class InductorError(Exception): ...\n"
+        "def fail():\n"
+        "    try: {}['a key']\n"
+        "    except KeyError as error: raise InductorError('no kernel') from error\n"
+        "def check():\n"
+        "    try: {}['a key']\n"
+        "    except KeyError: raise RuntimeError('a check')\n"
+    )
+    failing = """
+        from torch.exc import fail, check
+        try:
+            {call}
+        except Exception as error:
+            raise RuntimeError("it does not compile") {how}
+    """
+    inductors = ["torch.exc.InductorError", "no kernel"]
+    assert _innermost(tmp_path, failing.format(call="fail()", how="from error")) == inductors
+    assert _innermost(tmp_path, failing.format(call="fail()", how="")) == inductors
+    assert _innermost(tmp_path, failing.format(call="fail()", how="from None")) == []
+    # What torch handled before is no cause of what it raises.
+    checked = ["RuntimeError", "a check"]
+    assert _innermost(tmp_path, failing.format(call="check()", how="")) == checked
+    assert _innermost(tmp_path, "from torch.exc import check; check()") == []
+    assert _innermost(tmp_path, "from torch.exc import fail; fail()") == []
+    ring = "a, b = ValueError(1), KeyError(2); a.__cause__, b.__cause__ = b, a; raise a"
+    assert _innermost(tmp_path, ring) != ["TypeError", ""]
+
+
 @pytest.mark.parametrize("code", ["import os; os._exit(0)", "import os; os.kill(os.getpid(), 9)"])
 def test_a_process_that_ends_at_once_is_not_counted(tmp_path: Path, code: str) -> None:
     assert _observed(tmp_path, code) is None
