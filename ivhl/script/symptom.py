@@ -75,7 +75,8 @@ class Symptom:
         """
         if self.count:
             number: int | None = getattr(outcome, self.count)
-            if number is None or outcome.ending != self.seen.ending:
+            compiles = outcome.graphs != 0 or self.seen.graphs == 0
+            if number is None or outcome.ending != self.seen.ending or not compiles:
                 return "other"
             # One recompile is no sign of what compiles until the limit.
             shows = 2 * number >= (getattr(self.seen, self.count) or 1)

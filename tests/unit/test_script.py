@@ -37,11 +37,11 @@ from ivhl.script.matrix import ScriptRuns, Wanted
 from ivhl.script.outcome import ScriptOutcome, are_alike, noisy_numbers, not_run
 from ivhl.script.overlay import UnavailableError
 from ivhl.script.requirements import Needs, needs_of
-from ivhl.script.symptom import OFF
+from ivhl.script.symptom import OFF, Symptom
 from studies.house import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from ivhl.script.running import Script
@@ -570,6 +570,28 @@ def test_the_first_backend_that_shows_it_is_blamed_and_what_cures_it_is_named() 
     assert _blamed("off", "eager", "b", "c") == ScriptBlame("aot_eager", cures=("m.b=2",))
     found = _blamed("off", "eager", "aot_eager", "a", "no c")
     assert found == ScriptBlame("inductor", cures=())
+
+
+def test_what_lowers_a_count_or_compiles_nothing_is_no_cure() -> None:
+    seen = replace(GOOD, graphs=3, graph_breaks=2, reasons=("an item", "a print"))
+    ends = {"lowers": (3, 1), "skips": (0, 0), "cures": (1, 0)}
+    settings = {"eager": [("m", name, 1) for name in ends]}
+
+    def cures(names: Sequence[str], symptom: Symptom) -> tuple[str, ...]:
+        def run(change: Any) -> ScriptOutcome:  # noqa: ANN401
+            fields = [one["field"] for one in change["settings"]]
+            graphs, breaks = min((ends[one] for one in fields), key=lambda end: end[1])
+            bad = symptom.seen if breaks else symptom.without
+            return replace(bad, graphs=graphs, graph_breaks=breaks)
+
+        chosen = {"eager": [one for one in settings["eager"] if one[1] in names]}
+        return blame_script(run, ("eager",), chosen, symptom).cures
+
+    count = Symptom(seen=seen, without=seen, count="graph_breaks")
+    failure = Symptom(seen=replace(seen, ending="exit 1"), without=seen)
+    for symptom in (count, failure):
+        assert cures(["lowers", "cures"], symptom) == ("m.cures=1",)
+        assert cures(["lowers"], symptom) == cures(["skips"], symptom) == ()
 
 
 def test_no_stage_is_blamed_without_grounds() -> None:

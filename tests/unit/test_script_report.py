@@ -189,7 +189,9 @@ def test_wrong_values_need_not_be_the_same_to_be_one_symptom() -> None:
         assert raises.of(replace(BAD, exception=exception, message=message)) == word
     reworded = Symptom(seen=replace(BAD, message="Unexpected type <class 'keys'>"), without=RIGHT)
     assert reworded.of(replace(BAD, message="Unexpected type: <class 'keys'> of f")) == "shows"
+    nothing = replace(RIGHT, recompiles=0, graphs=0)
     counted = Symptom(seen=replace(RIGHT, recompiles=8), without=RIGHT, count="recompiles")
+    assert counted.of(nothing) == "other"
     recompiles = {8: "shows", 4: "shows", 1: "other", 0: "right", None: "other"}
     assert {n: counted.of(replace(RIGHT, recompiles=n)) for n in recompiles} == recompiles
     assert counted.of(replace(BAD, recompiles=0)) == "other"
