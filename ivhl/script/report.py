@@ -55,6 +55,12 @@ _WORDS: Final[dict[SymptomWord, str]] = {
     "absent": "cannot be installed",
 }
 
+# What PyTorch logs; what Python warns of, and the line of code below it; and a traceback's frames.
+_LOGGED: Final = re.compile(r"^(?:\[rank\d+\]:)?[VIWE]\d{4} [\d:.]+ \d+ .*\n?", re.MULTILINE)
+_WARNED: Final = re.compile(r"^\S+:\d+: \w*Warning: .*\n?(?:[ \t].*\n?)?", re.MULTILINE)
+_TRACEBACK: Final = re.compile(
+    r"(?P<title>^Traceback \(most recent call last\):\n)(?P<frames>(?:[ \t].*\n)+)", re.MULTILINE
+)
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # A folder of this machine; of an installed package, what is below its environment stays.
 _SYSTEM: Final = r"(?!(?:usr|opt|lib|lib64|etc|dev|proc|sys|s?bin)/)"
@@ -311,9 +317,19 @@ def _output(outcome: ScriptOutcome, other: ScriptOutcome | None = None) -> str:
             inner = scrubbed(": ".join(outcome.inner)).rstrip().splitlines()
             lines += ["", "raised from", *_telling(inner)]
     elif _fails(outcome):
-        lines += [*_first(scrubbed(outcome.errors).rstrip().splitlines()[-_LINES:])]
+        lines += [*_without_noise(scrubbed(outcome.errors)).rstrip().splitlines()[-_LINES:]]
         lines += [f"({outcome.ending})"]
     return _fenced("\n".join(lines) or "(prints nothing)")
+
+
+def _without_noise(errors: str) -> str:
+    """Return standard error without logs and warnings, and of tracebacks the end."""
+
+    def end_of(found: re.Match[str]) -> str:
+        frames = found["frames"].splitlines(keepends=True)
+        return "".join([found["title"], *frames[-2 * _BESIDE :]])
+
+    return _TRACEBACK.sub(end_of, _WARNED.sub("", _LOGGED.sub("", errors)))
 
 
 def _frames(outcome: ScriptOutcome) -> Iterator[str]:
