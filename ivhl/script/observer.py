@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import sys
 import traceback
 from contextlib import suppress
@@ -196,7 +197,7 @@ def counts() -> dict[str, Any]:
     convert = sys.modules.get("torch._dynamo.convert_frame")
     found = sys.modules.get("torch._dynamo.utils")
     if convert is None or found is None:  # nothing was compiled
-        return {"graphs": 0, "graph_breaks": 0, "recompiles": 0, "captured": 0, "reasons": []}
+        return {"graphs": 0, "graph_breaks": 0, "recompiles": 0, "captured": 0}
     frames = found.counters["frames"]
     graphs = int(found.counters["stats"]["unique_graphs"])
     eager = max(int(frames["total"]) - int(frames["ok"]) - raised(convert, found), 0)
@@ -211,7 +212,20 @@ def counts() -> dict[str, Any]:
         "graph_breaks": max(len(broken) + eager, counted),
         "recompiles": sum(n - 1 for n in compiles.values()) if known else None,
         "reasons": [str(one.reason)[:600] for one in broken[:_SHOWN]],
+        "failed_guards": failed_guards(found),
     }
+
+
+def failed_guards(found: Any) -> list[str]:  # noqa: ANN401  (a module)
+    """Return why code was compiled again: a guard that failed, of those that differ in numbers."""
+    failures = getattr(found, "guard_failures", {})
+    lines = (str(one).partition("\n")[0] for ones in failures.values() for one in ones)
+    # Without the number of the code that was compiled before, and the folder of the script.
+    guards = (re.sub(r"^\d+/\d+: |(?<=# )\S*/(?=\S+:\d+ in )", "", one) for one in lines)
+    kinds: dict[str, str] = {}
+    for one in guards:
+        kinds.setdefault(re.sub(r"\d+", "", one), " ".join(one.split())[:600])
+    return [*kinds.values()][:_SHOWN]
 
 
 def raised(convert: Any, found: Any) -> int:  # noqa: ANN401  (modules)

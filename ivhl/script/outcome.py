@@ -47,6 +47,7 @@ class ScriptOutcome:
         graph_breaks: Of the process, frames that run eagerly included; ``None`` likewise.
         recompiles: The same; ``None`` also if the script reset Dynamo.
         reasons: Those of graph breaks.
+        failed_guards: Why code was compiled again, each guard once.
         left_out: Hash of the middle of a very long output; empty if all was kept.
         seconds: From start to end, with all imports.
         runs: How often it was run.
@@ -64,6 +65,7 @@ class ScriptOutcome:
     graph_breaks: int | None = None
     recompiles: int | None = None
     reasons: tuple[str, ...] = ()
+    failed_guards: tuple[str, ...] = ()
     left_out: str = ""
     seconds: float = 0.0
     runs: int = 1

@@ -107,8 +107,8 @@ class ScriptReport:
         symptom = self.onset.symptom
         part = _PARTS.get(self.blame.stage, "torch.compile")
         if symptom.count:
-            reasons = symptom.seen.reasons if symptom.count == "graph_breaks" else ()
-            text = ": ".join([_counted(symptom, symptom.seen), *lines_of(" ".join(reasons))[:1]])
+            reasons = lines_of(" ".join(symptom.reasons))
+            text = ": ".join([_counted(symptom, symptom.seen), *reasons[:1]])
         elif symptom.is_wrong:
             text = ": ".join([_OTHER_VALUES, *_docstring(self.text)[:1]])
         else:
@@ -162,10 +162,11 @@ def _lines(report: ScriptReport) -> Iterator[str]:
     if symptom.expected is None and not symptom.count:
         yield "## Expected: without the compiler\n"
         yield f"{_output(symptom.without)}\n"
-    if symptom.count == "graph_breaks":
-        yield "## Reasons of graph breaks\n"
-        yield from (f"{_fenced(scrubbed(one))}\n" for one in symptom.seen.reasons)
-    elif not symptom.count:
+    if symptom.count:
+        yield f"## Reasons of {symptom.count.replace('_', ' ')}\n"
+        reasons = [f"{_fenced(scrubbed(one))}\n" for one in symptom.reasons]
+        yield from reasons or [f"PyTorch {cell.torch} keeps none.\n"]
+    else:
         yield f"## Seen: PyTorch {cell.torch}\n"
         yield f"{_output(symptom.seen, None if symptom.expected else symptom.without)}\n"
     yield "## Releases\n"

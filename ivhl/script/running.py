@@ -144,6 +144,7 @@ def _outcome(
         frames=tuple((str(f), int(n or 0), str(w)) for f, n, w in exception.get("frames", ())),
         seconds=seconds,
         reasons=tuple(found.get("reasons", ())),
+        failed_guards=tuple(found.get("failed_guards", ())),
         graphs=found.get("graphs"),
         graph_breaks=found.get("graph_breaks"),
         recompiles=found.get("recompiles"),

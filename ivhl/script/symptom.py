@@ -93,6 +93,12 @@ class Symptom:
         return "shows" if is_same else "other"
 
     @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the script has what is counted."""
+        of_counts = {"graph_breaks": self.seen.reasons, "recompiles": self.seen.failed_guards}
+        return of_counts.get(self.count, ())
+
+    @property
     def is_wrong(self) -> bool:
         """Whether the script runs to its end, or to its own assertion, with other values."""
         return not self.count and _manner(self.seen) == "is wrong"

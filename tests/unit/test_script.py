@@ -457,6 +457,9 @@ def test_graph_breaks_and_recompiles_are_those_of_dynamo(tmp_path: Path) -> None
     assert seen is not None
     # Both parts of the function, each for one shape and then for any.
     assert (seen["graphs"], seen["graph_breaks"], seen["recompiles"]) == (4, 2, 2)
+    assert seen["failed_guards"]
+    assert all("size mismatch at index 0" in one for one in seen["failed_guards"])
+    assert not any("/" in one for one in seen["failed_guards"])
     reset = _observed(tmp_path, code + "    torch._dynamo.reset()\n")
     assert reset is not None
     assert reset["recompiles"] is None

@@ -376,6 +376,73 @@ def _report(**changes: Any) -> ScriptReport:  # noqa: ANN401
     return replace(usual, **changes)
 
 
+def _report_of_count(**seen: Any) -> ScriptReport:  # noqa: ANN401
+    cell = CellSpec("3.12", "2.6.0")
+    count: Any = "recompiles" if "recompiles" in seen else "graph_breaks"
+    bad = replace(RIGHT, **seen)
+    symptom = Symptom(seen=bad, without=bad, count=count)
+    outcomes: Any = {cell: (bad, "shows")}
+    return _report(onset=Onset(symptom=symptom, cell=cell, outcomes=outcomes, first=cell))
+
+
+def test_a_report_of_a_count_lists_the_reasons() -> None:
+    report = _report_of_count(recompiles=8, failed_guards=("L['n'] == 0", "size mismatch"))
+    assert report.title == "[inductor] 8 recompiles: L['n'] == 0 size mismatch"
+    text = as_markdown(report)
+    assert "## Reasons of recompiles\n\n```\nL['n'] == 0\n```\n\n```\nsize mismatch\n```\n" in text
+    text = as_markdown(_report_of_count(graph_breaks=1, reasons=("a print",)))
+    assert "## Reasons of graph breaks\n\n```\na print\n```\n" in text
+    text = as_markdown(_report_of_count(recompiles=8))
+    assert "## Reasons of recompiles\n\nPyTorch 2.6.0 keeps none.\n" in text
+
+
+def test_a_report_shows_what_the_exception_of_a_script_was_raised_from() -> None:
+    text = as_markdown(_report(seen=FAILURES["caught-reshape-liba-2.15.0"]))
+    assert (
+        "RuntimeError: my model does not compile\n\nraised from\n"
+        f"{_TORCH_RUNTIME}: RuntimeError when making fake tensor call\n"
+    ) in text
+
+
+def test_what_is_alike_has_the_cause_of_an_exception_that_a_script_wraps() -> None:
+    inner = ("AssertionError", "Unexpected type <class 'odict_keys'>")
+    onset = _report(seen=_raised("RuntimeError", "my model does not compile", "f", inner)).onset
+    report = _report_of("", onset, ScriptBlame("eager"), LIBRARIES, "ivhl report x.py")
+    assert any("gpytorch" in one for one in report.alike)
+
+
+def test_a_report_of_a_crash_has_no_logs_and_no_warnings() -> None:
+    """As PyTorch 2.13.0 prints them, for pytorch/pytorch#190856."""
+    errors = (
+        "the script's own line\n"
+        "/lib/python3.12/site-packages/torch/_subclasses/functional_tensor.py:368: UserWarning: "
+        "Failed to initialize NumPy: No module named 'numpy' (Triggered internally at x.cpp:84.)\n"
+        '  cpu = _conversion_method_template(device=torch.device("cpu"))\n'
+        "W1129 22:43:33.761000 3537 torch/utils/cpp_extension.py:178] [0/0] No CUDA runtime\n"
+        "[rank0]:E1129 22:43:33.761000 3537 torch/_dynamo/utils.py:1] [0/0] failed while\n"
+        "Exception ignored in: <function f>\n"
+        "Traceback (most recent call last):\n"
+        + "".join(f'  File "x.py", line {n}, in f{n}\n    f{n + 1}()\n' for n in range(9))
+        + "ValueError: of the script\n"
+        "double free or corruption (out)\n"
+    )
+    text = as_markdown(_report(seen=replace(OTHER, output="", errors=errors)))
+    ((_, _, shown),) = [re.findall(r"(## Seen)(.*?)```\n(.*?)\n```", text, re.DOTALL)[0]]
+    assert shown.splitlines() == [
+        "the script's own line",
+        "Exception ignored in: <function f>",
+        "Traceback (most recent call last):",
+        *(
+            line
+            for n in (6, 7, 8)
+            for line in (f'  File "x.py", line {n}, in f{n}', f"    f{n + 1}()")
+        ),
+        "ValueError: of the script",
+        "double free or corruption (out)",
+        "(SIGSEGV)",
+    ]
+
+
 HOSTILE = st.text(alphabet="`~#*_|<>[]()!\\\n\r\t &\x1b\u202e[31mabc-=", max_size=40)
 
 
