@@ -9,7 +9,7 @@ import ast
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Final
 
@@ -293,8 +293,12 @@ def _counted(symptom: Symptom, outcome: ScriptOutcome) -> str:
 
 
 def _ending(outcome: ScriptOutcome) -> str:
-    """Return how a script ended, on one line."""
-    return printable(scrubbed(ending(outcome)))
+    """Return how a script ended, on one line; first what its exception was raised from."""
+    text = ending(outcome)
+    if outcome.inner[0]:
+        kind, message = outcome.inner
+        text = f"{ending(replace(outcome, exception=kind, message=message))}, as {text}"
+    return printable(scrubbed(text))
 
 
 def _last_line(outcome: ScriptOutcome) -> str:

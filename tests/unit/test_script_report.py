@@ -397,7 +397,12 @@ def test_a_report_of_a_count_lists_the_reasons() -> None:
 
 
 def test_a_report_shows_what_the_exception_of_a_script_was_raised_from() -> None:
-    text = as_markdown(_report(seen=FAILURES["caught-reshape-liba-2.15.0"]))
+    report = _report(seen=FAILURES["caught-reshape-liba-2.15.0"])
+    assert report.title == (
+        "[inductor] TorchRuntimeError: RuntimeError when making fake tensor call, as RuntimeError: "
+        "my model does not compile"
+    )
+    text = as_markdown(report)
     assert (
         "RuntimeError: my model does not compile\n\nraised from\n"
         f"{_TORCH_RUNTIME}: RuntimeError when making fake tensor call\n"
