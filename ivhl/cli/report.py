@@ -142,16 +142,14 @@ def _report_of(
     text: str, onset: Onset, blame: ScriptBlame, libraries: Libraries | None, command: str
 ) -> ScriptReport:
     """Return what is known of a script, with reports and libraries that show the same."""
-    seen = onset.symptom.seen
-    same = libraries is not None and with_same_cause(
-        libraries.signatures, seen.exception, seen.message
-    )
+    exception, message = onset.symptom.seen.innermost
+    same = libraries is not None and with_same_cause(libraries.signatures, exception, message)
     return ScriptReport(
         text=text,
         onset=onset,
         blame=blame,
         lock=lock_state(SHIPPED, onset.cell),
-        known=causes_in(onset.cell, "", seen.message),
+        known=causes_in(onset.cell, "", message),
         perhaps=causes_of_script(text, blame.stage, onset.cell.torch),
         alike=[
             f"{', '.join(one.libraries)}: the same message ({libraries.where(one.records)})"

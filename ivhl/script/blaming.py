@@ -79,7 +79,10 @@ def _cures(run: Run, settings: Sequence[Setting], symptom: Symptom, *, every: bo
     changes = [{"module": m, "field": f, "value": value} for m, f, value in settings]
     found = run({"settings": changes})
     cures: list[str] = []
-    if not found.has_run or symptom.of(found) != "right":
+    # A setting with which nothing is compiled cures nothing.
+    compiles = found.graphs != 0 or symptom.seen.graphs == 0
+    is_right = found.has_run and compiles and symptom.of(found) == "right"
+    if not is_right:
         # Several at once may be refused, or be at odds: then each is tried by itself.
         if len(settings) == 1 or (found.has_run and symptom.of(found) == "shows"):
             return []
@@ -92,7 +95,6 @@ def _cures(run: Run, settings: Sequence[Setting], symptom: Symptom, *, every: bo
     for part in parts:
         if every or not cures:
             cures += _cures(run, part, symptom, every=every)
-    is_right = found.has_run and symptom.of(found) == "right"
     return cures or [_named(settings)] * is_right
 
 

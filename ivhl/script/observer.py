@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import sys
 import traceback
 from contextlib import suppress
@@ -38,7 +39,8 @@ import os; os.environ.get({VARIABLE!r}) and __import__({MODULE!r}).observe()
 import sys; sys.orig_argv[2:3] and sys.orig_argv[2].startswith({CHECK!r}) \
 and __import__({MODULE!r}).check_instructions()
 """
-_SHOWN = 20  # reasons of graph breaks
+_SHOWN = 20  # reasons of graph breaks, and of recompiles
+_CHAIN = 100  # exceptions, each raised from the next: they may be a ring
 
 
 def observe() -> None:
@@ -51,10 +53,13 @@ def observe() -> None:
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         seen["exception"] = {
-            "type": f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."),
+            "type": name_of(error),
             "message": str(error),
             "frames": [[f.filename, f.lineno, f.name] for f in traceback.extract_tb(trace)],
         }
+        inner = source_of(error)
+        if inner is not error:
+            seen["exception"]["inner"] = [name_of(inner), str(inner)]
         shown(kind, error, trace)
 
     def write() -> None:
@@ -72,6 +77,34 @@ def observe() -> None:
     atexit.register(write)
     if change is not None:
         change_compiler(change, seen)
+
+
+def name_of(error: BaseException) -> str:
+    """Return the type of an exception, with its module if that is not Python's."""
+    kind = type(error)
+    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+
+
+def source_of(error: BaseException) -> BaseException:
+    """Return the exception from which others were raised, as a traceback begins.
+
+    An exception of torch ends the search: what torch handled before it differs between releases,
+    and its message has what it was raised from.
+    """
+    for _ in range(_CHAIN):
+        before = error.__cause__
+        if before is None and not error.__suppress_context__ and not is_in_torch(error):
+            before = error.__context__
+        if before is None or type(error).__module__.startswith("torch."):
+            break
+        error = before
+    return error
+
+
+def is_in_torch(error: BaseException) -> bool:
+    """Return whether code of torch raised an exception."""
+    frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and f"{os.sep}torch{os.sep}" in frames[-1]
 
 
 def check_instructions() -> None:
@@ -164,7 +197,7 @@ def counts() -> dict[str, Any]:
     convert = sys.modules.get("torch._dynamo.convert_frame")
     found = sys.modules.get("torch._dynamo.utils")
     if convert is None or found is None:  # nothing was compiled
-        return {"graphs": 0, "graph_breaks": 0, "recompiles": 0, "captured": 0, "reasons": []}
+        return {"graphs": 0, "graph_breaks": 0, "recompiles": 0, "captured": 0}
     frames = found.counters["frames"]
     graphs = int(found.counters["stats"]["unique_graphs"])
     eager = max(int(frames["total"]) - int(frames["ok"]) - raised(convert, found), 0)
@@ -179,7 +212,20 @@ def counts() -> dict[str, Any]:
         "graph_breaks": max(len(broken) + eager, counted),
         "recompiles": sum(n - 1 for n in compiles.values()) if known else None,
         "reasons": [str(one.reason)[:600] for one in broken[:_SHOWN]],
+        "failed_guards": failed_guards(found),
     }
+
+
+def failed_guards(found: Any) -> list[str]:  # noqa: ANN401  (a module)
+    """Return why code was compiled again: a guard that failed, of those that differ in numbers."""
+    failures = getattr(found, "guard_failures", {})
+    lines = (str(one).partition("\n")[0] for ones in failures.values() for one in ones)
+    # Without the number of the code that was compiled before, and the folder of the script.
+    guards = (re.sub(r"^\d+/\d+: |(?<=# )\S*/(?=\S+:\d+ in )", "", one) for one in lines)
+    kinds: dict[str, str] = {}
+    for one in guards:
+        kinds.setdefault(re.sub(r"\d+", "", one), " ".join(one.split())[:600])
+    return [*kinds.values()][:_SHOWN]
 
 
 def raised(convert: Any, found: Any) -> int:  # noqa: ANN401  (modules)

@@ -39,6 +39,7 @@ class ScriptOutcome:
             exist if it cannot.
         exception: Type of the exception that ended it, with its module; empty without one.
         message: Its message.
+        inner: Type and message of the first exception, from which it was raised; empty without one.
         frames: File, line and function of its traceback, outermost first.
         output: What it printed; of more than 2 MiB the beginning and the end.
         errors: The same of standard error.
@@ -46,6 +47,7 @@ class ScriptOutcome:
         graph_breaks: Of the process, frames that run eagerly included; ``None`` likewise.
         recompiles: The same; ``None`` also if the script reset Dynamo.
         reasons: Those of graph breaks.
+        failed_guards: Why code was compiled again, each guard once.
         left_out: Hash of the middle of a very long output; empty if all was kept.
         seconds: From start to end, with all imports.
         runs: How often it was run.
@@ -55,6 +57,7 @@ class ScriptOutcome:
     ending: str
     exception: str = ""
     message: str = ""
+    inner: tuple[str, str] = ("", "")
     frames: tuple[tuple[str, int, str], ...] = ()
     output: str = ""
     errors: str = ""
@@ -62,6 +65,7 @@ class ScriptOutcome:
     graph_breaks: int | None = None
     recompiles: int | None = None
     reasons: tuple[str, ...] = ()
+    failed_guards: tuple[str, ...] = ()
     left_out: str = ""
     seconds: float = 0.0
     runs: int = 1
@@ -71,6 +75,11 @@ class ScriptOutcome:
     def first_line(self) -> str:
         """The line of the message that says what is wrong."""
         return headline(self.message)
+
+    @property
+    def innermost(self) -> tuple[str, str]:
+        """Type and message of the first exception; its own if it was raised from no other."""
+        return self.inner if self.inner[0] else (self.exception, self.message)
 
     @property
     def has_run(self) -> bool:

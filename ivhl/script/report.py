@@ -9,7 +9,7 @@ import ast
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Final
 
@@ -55,6 +55,12 @@ _WORDS: Final[dict[SymptomWord, str]] = {
     "absent": "cannot be installed",
 }
 
+# What PyTorch logs; what Python warns of, and the line of code below it; and a traceback's frames.
+_LOGGED: Final = re.compile(r"^(?:\[rank\d+\]:)?[VIWE]\d{4} [\d:.]+ \d+ .*\n?", re.MULTILINE)
+_WARNED: Final = re.compile(r"^\S+:\d+: \w*Warning: .*\n?(?:[ \t].*\n?)?", re.MULTILINE)
+_TRACEBACK: Final = re.compile(
+    r"(?P<title>^Traceback \(most recent call last\):\n)(?P<frames>(?:[ \t].*\n)+)", re.MULTILINE
+)
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # A folder of this machine; of an installed package, what is below its environment stays.
 _SYSTEM: Final = r"(?!(?:usr|opt|lib|lib64|etc|dev|proc|sys|s?bin)/)"
@@ -101,8 +107,8 @@ class ScriptReport:
         symptom = self.onset.symptom
         part = _PARTS.get(self.blame.stage, "torch.compile")
         if symptom.count:
-            reasons = symptom.seen.reasons if symptom.count == "graph_breaks" else ()
-            text = ": ".join([_counted(symptom, symptom.seen), *lines_of(" ".join(reasons))[:1]])
+            reasons = lines_of(" ".join(symptom.reasons))
+            text = ": ".join([_counted(symptom, symptom.seen), *reasons[:1]])
         elif symptom.is_wrong:
             text = ": ".join([_OTHER_VALUES, *_docstring(self.text)[:1]])
         else:
@@ -156,10 +162,11 @@ def _lines(report: ScriptReport) -> Iterator[str]:
     if symptom.expected is None and not symptom.count:
         yield "## Expected: without the compiler\n"
         yield f"{_output(symptom.without)}\n"
-    if symptom.count == "graph_breaks":
-        yield "## Reasons of graph breaks\n"
-        yield from (f"{_fenced(scrubbed(one))}\n" for one in symptom.seen.reasons)
-    elif not symptom.count:
+    if symptom.count:
+        yield f"## Reasons of {symptom.count.replace('_', ' ')}\n"
+        reasons = [f"{_fenced(scrubbed(one))}\n" for one in symptom.reasons]
+        yield from reasons or [f"PyTorch {cell.torch} keeps none.\n"]
+    else:
         yield f"## Seen: PyTorch {cell.torch}\n"
         yield f"{_output(symptom.seen, None if symptom.expected else symptom.without)}\n"
     yield "## Releases\n"
@@ -290,8 +297,12 @@ def _counted(symptom: Symptom, outcome: ScriptOutcome) -> str:
 
 
 def _ending(outcome: ScriptOutcome) -> str:
-    """Return how a script ended, on one line."""
-    return printable(scrubbed(ending(outcome)))
+    """Return how a script ended, on one line; first what its exception was raised from."""
+    text = ending(outcome)
+    if outcome.inner[0]:
+        kind, message = outcome.inner
+        text = f"{ending(replace(outcome, exception=kind, message=message))}, as {text}"
+    return printable(scrubbed(text))
 
 
 def _last_line(outcome: ScriptOutcome) -> str:
@@ -311,10 +322,23 @@ def _output(outcome: ScriptOutcome, other: ScriptOutcome | None = None) -> str:
     if outcome.exception:
         message = scrubbed(f"{outcome.exception}: {outcome.message}").rstrip().splitlines()
         lines += [*_frames(outcome), *_telling(message)]
+        if outcome.inner[0]:
+            inner = scrubbed(": ".join(outcome.inner)).rstrip().splitlines()
+            lines += ["", "raised from", *_telling(inner)]
     elif _fails(outcome):
-        lines += [*_first(scrubbed(outcome.errors).rstrip().splitlines()[-_LINES:])]
+        lines += [*_without_noise(scrubbed(outcome.errors)).rstrip().splitlines()[-_LINES:]]
         lines += [f"({outcome.ending})"]
     return _fenced("\n".join(lines) or "(prints nothing)")
+
+
+def _without_noise(errors: str) -> str:
+    """Return standard error without logs and warnings, and of tracebacks the end."""
+
+    def end_of(found: re.Match[str]) -> str:
+        frames = found["frames"].splitlines(keepends=True)
+        return "".join([found["title"], *frames[-2 * _BESIDE :]])
+
+    return _TRACEBACK.sub(end_of, _WARNED.sub("", _LOGGED.sub("", errors)))
 
 
 def _frames(outcome: ScriptOutcome) -> Iterator[str]:

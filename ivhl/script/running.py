@@ -130,21 +130,21 @@ def _outcome(
         return not_run(why)
     if found.get("captured") and found.get("changed") is False:
         return not_run("the script chooses another backend than Inductor")
-    exception = found.get("exception")
-    kind, message, frames = ("", "", [])
-    if exception:
-        kind, message, frames = exception["type"], exception["message"], exception["frames"]
-    elif ending != "exit 0":
+    exception = found.get("exception") or {}
+    kind, message = exception.get("type", ""), exception.get("message", "")
+    if not exception and ending != "exit 0":
         kind, message = _last_error(texts[1])
     return ScriptOutcome(
         ending=ending,
         exception=kind,
         message=message,
+        inner=tuple(exception.get("inner", ("", ""))),
         output=texts[0],
         errors=texts[1],
-        frames=tuple((str(f), int(n or 0), str(w)) for f, n, w in frames),
+        frames=tuple((str(f), int(n or 0), str(w)) for f, n, w in exception.get("frames", ())),
         seconds=seconds,
         reasons=tuple(found.get("reasons", ())),
+        failed_guards=tuple(found.get("failed_guards", ())),
         graphs=found.get("graphs"),
         graph_breaks=found.get("graph_breaks"),
         recompiles=found.get("recompiles"),

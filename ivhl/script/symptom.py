@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from ivhl.errors import ResultsError
-from ivhl.measure.failures import BY_TYPE, SUPPORT_GATE
+from ivhl.measure.failures import BY_TYPE, COMPILER_ERROR, SUPPORT_GATE
 from ivhl.script.outcome import (
     CRASHES,
     ScriptOutcome,
@@ -17,7 +17,7 @@ from ivhl.script.outcome import (
     ending,
     noisy_numbers,
 )
-from ivhl.tracker.support.messages import cause_of, dynamo_id
+from ivhl.tracker.support.messages import carried, cause_of, dynamo_id, has_words
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
@@ -32,9 +32,11 @@ if TYPE_CHECKING:
 OFF: Final = {"off": True}
 # What is raised there, but in the functions with which a script compares, is the compiler's.
 _TORCHS: Final = re.compile(r"/torch/(?!testing/)")
-# What Dynamo puts before the message of another exception; and how alike reworded messages are.
-_WRAPPED: Final = re.compile(r"^(?:builtins\.)?[A-Z]\w*(?:Error|Exception): ")
+# What PyTorch puts before the message of another exception; and how alike reworded messages are.
+_WRAPPED: Final = re.compile(r"^(?:builtins\.)?(?P<type>[A-Z]\w*(?:Error|Exception))(?:: |:?$)")
 _ALIKE: Final = 0.6
+# What a message is about: a quoted name, one with a point, or one with an underscore.
+_NAME: Final = re.compile(r"(?<=')[\w.]+(?=')|\w+(?:\.\w+)+|\w*[a-zA-Z]_\w+")
 _NEGLIGIBLE: Final = 0.01
 _LIKE: Final = "ends alike with the compiler and without it"
 Count = Literal["", "graph_breaks", "recompiles"]
@@ -73,7 +75,8 @@ class Symptom:
         """
         if self.count:
             number: int | None = getattr(outcome, self.count)
-            if number is None or outcome.ending != self.seen.ending:
+            compiles = outcome.graphs != 0 or self.seen.graphs == 0
+            if number is None or outcome.ending != self.seen.ending or not compiles:
                 return "other"
             # One recompile is no sign of what compiles until the limit.
             shows = 2 * number >= (getattr(self.seen, self.count) or 1)
@@ -88,6 +91,12 @@ class Symptom:
             return "other"
         is_same = _manner(outcome) != "raises" or _are_same(self.seen, outcome)
         return "shows" if is_same else "other"
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the script has what is counted."""
+        of_counts = {"graph_breaks": self.seen.reasons, "recompiles": self.seen.failed_guards}
+        return of_counts.get(self.count, ())
 
     @property
     def is_wrong(self) -> bool:
@@ -117,8 +126,9 @@ def _manner(outcome: ScriptOutcome) -> str:
         return "crashes"
     if SUPPORT_GATE.search(outcome.message):
         return "refuses"
-    own = not outcome.frames or not _TORCHS.search(outcome.frames[-1][0])
-    if outcome.exception == "AssertionError" and own:
+    is_own = not outcome.frames or not _TORCHS.search(outcome.frames[-1][0])
+    is_own = is_own and not outcome.inner[0].startswith("torch.")
+    if outcome.exception == "AssertionError" and is_own:
         return "is wrong"
     if outcome.exception:
         return "raises"
@@ -126,15 +136,53 @@ def _manner(outcome: ScriptOutcome) -> str:
 
 
 def _are_same(one: ScriptOutcome, other: ScriptOutcome) -> bool:
-    """Return whether two exceptions have one cause, also in the words of another release."""
-    a, b = (_WRAPPED.sub("", cause_of(outcome.message)) for outcome in (one, other))
-    if a == b != "":
+    """Return whether two exceptions have one innermost cause, also in another release's words."""
+    a, b = _innermost(one), _innermost(other)
+    if a.type and b.type and a.type != b.type:
+        return False
+    if not (has_words(a.text) and has_words(b.text)):
+        return a.function == b.function and (a.text == b.text or a.around == b.around != "")
+    if a.text == b.text or (a.is_inside != b.is_inside and a.around == b.around != ""):
         return True
     numbers = {dynamo_id(outcome.message) for outcome in (one, other)} - {""}
     kinds = (outcome.exception.rpartition(".")[2] for outcome in (one, other))
-    classes = {BY_TYPE.get(kind, kind) for kind in kinds}
-    alike = SequenceMatcher(None, a, b).ratio() >= _ALIKE
-    return len(numbers) < 2 and len(classes) == 1 and alike  # noqa: PLR2004  (both have one)
+    is_one_class = a.type == b.type != "" or len({BY_TYPE.get(kind, kind) for kind in kinds}) == 1
+    names = set(_NAME.findall(a.text)), set(_NAME.findall(b.text))
+    is_one_subject = not all(names) or bool(names[0] & names[1])
+    alike = SequenceMatcher(None, a.text, b.text).ratio() >= _ALIKE
+    return len(numbers) < 2 and is_one_class and is_one_subject and alike  # noqa: PLR2004  (both)
+
+
+class _Cause(NamedTuple):
+    """The innermost exception of an outcome.
+
+    Attributes:
+        type: Without module; empty where only a class of PyTorch's is known.
+        text: Its message, without what varies.
+        around: The first line of the message in which it is.
+        is_inside: Whether another exception was raised from it.
+        function: In which the outcome was raised.
+    """
+
+    type: str
+    text: str
+    around: str
+    is_inside: bool
+    function: str
+
+
+def _innermost(outcome: ScriptOutcome) -> _Cause:
+    exception, message = outcome.innermost
+    kind, message = carried(message)
+    is_inside = bool(outcome.inner[0] or kind)
+    found = COMPILER_ERROR.search(message)
+    text = cause_of(found["text"] if found else message)
+    if wrapped := _WRAPPED.match(text):
+        kind, text = wrapped["type"], text[wrapped.end() :]
+    elif not kind and not exception.startswith("torch."):
+        kind = exception.rpartition(".")[2]
+    around = _WRAPPED.sub("", cause_of(outcome.first_line))
+    return _Cause(kind, text, around, is_inside, outcome.frames[-1][2] if outcome.frames else "")
 
 
 @dataclass(kw_only=True, slots=True)

@@ -37,11 +37,11 @@ from ivhl.script.matrix import ScriptRuns, Wanted
 from ivhl.script.outcome import ScriptOutcome, are_alike, noisy_numbers, not_run
 from ivhl.script.overlay import UnavailableError
 from ivhl.script.requirements import Needs, needs_of
-from ivhl.script.symptom import OFF
+from ivhl.script.symptom import OFF, Symptom
 from studies.house import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from ivhl.script.running import Script
@@ -358,6 +358,47 @@ def test_the_observer_sees_the_exception_and_leaves_no_trace(tmp_path: Path) -> 
     assert seen["graph_breaks"] == 0
 
 
+def _innermost(tmp_path: Path, code: str) -> list[str]:
+    """Return type and message of the exception from which a script's own was raised."""
+    seen = _observed(tmp_path, code)
+    assert seen is not None
+    found: list[str] = seen["exception"].get("inner", [])
+    return found
+
+
+def test_the_observer_finds_what_an_exception_was_raised_from(tmp_path: Path) -> None:
+    package = tmp_path / "torch"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "exc.py").write_text(
+        "class InductorError(Exception): ...\n"
+        "def fail():\n"
+        "    try: {}['a key']\n"
+        "    except KeyError as error: raise InductorError('no kernel') from error\n"
+        "def check():\n"
+        "    try: {}['a key']\n"
+        "    except KeyError: raise RuntimeError('a check')\n"
+    )
+    failing = """
+        from torch.exc import fail, check
+        try:
+            {call}
+        except Exception as error:
+            raise RuntimeError("it does not compile") {how}
+    """
+    inductors = ["torch.exc.InductorError", "no kernel"]
+    assert _innermost(tmp_path, failing.format(call="fail()", how="from error")) == inductors
+    assert _innermost(tmp_path, failing.format(call="fail()", how="")) == inductors
+    assert _innermost(tmp_path, failing.format(call="fail()", how="from None")) == []
+    # What torch handled before is no cause of what it raises.
+    checked = ["RuntimeError", "a check"]
+    assert _innermost(tmp_path, failing.format(call="check()", how="")) == checked
+    assert _innermost(tmp_path, "from torch.exc import check; check()") == []
+    assert _innermost(tmp_path, "from torch.exc import fail; fail()") == []
+    ring = "a, b = ValueError(1), KeyError(2); a.__cause__, b.__cause__ = b, a; raise a"
+    assert _innermost(tmp_path, ring) != ["TypeError", ""]
+
+
 @pytest.mark.parametrize("code", ["import os; os._exit(0)", "import os; os.kill(os.getpid(), 9)"])
 def test_a_process_that_ends_at_once_is_not_counted(tmp_path: Path, code: str) -> None:
     assert _observed(tmp_path, code) is None
@@ -416,6 +457,9 @@ def test_graph_breaks_and_recompiles_are_those_of_dynamo(tmp_path: Path) -> None
     assert seen is not None
     # Both parts of the function, each for one shape and then for any.
     assert (seen["graphs"], seen["graph_breaks"], seen["recompiles"]) == (4, 2, 2)
+    assert seen["failed_guards"]
+    assert all("size mismatch at index 0" in one for one in seen["failed_guards"])
+    assert not any("/" in one for one in seen["failed_guards"])
     reset = _observed(tmp_path, code + "    torch._dynamo.reset()\n")
     assert reset is not None
     assert reset["recompiles"] is None
@@ -529,6 +573,28 @@ def test_the_first_backend_that_shows_it_is_blamed_and_what_cures_it_is_named() 
     assert _blamed("off", "eager", "b", "c") == ScriptBlame("aot_eager", cures=("m.b=2",))
     found = _blamed("off", "eager", "aot_eager", "a", "no c")
     assert found == ScriptBlame("inductor", cures=())
+
+
+def test_what_lowers_a_count_or_compiles_nothing_is_no_cure() -> None:
+    seen = replace(GOOD, graphs=3, graph_breaks=2, reasons=("an item", "a print"))
+    ends = {"lowers": (3, 1), "skips": (0, 0), "cures": (1, 0)}
+    settings = {"eager": [("m", name, 1) for name in ends]}
+
+    def cures(names: Sequence[str], symptom: Symptom) -> tuple[str, ...]:
+        def run(change: Any) -> ScriptOutcome:  # noqa: ANN401
+            fields = [one["field"] for one in change["settings"]]
+            graphs, breaks = min((ends[one] for one in fields), key=lambda end: end[1])
+            bad = symptom.seen if breaks else symptom.without
+            return replace(bad, graphs=graphs, graph_breaks=breaks)
+
+        chosen = {"eager": [one for one in settings["eager"] if one[1] in names]}
+        return blame_script(run, ("eager",), chosen, symptom).cures
+
+    count = Symptom(seen=seen, without=seen, count="graph_breaks")
+    failure = Symptom(seen=replace(seen, ending="exit 1"), without=seen)
+    for symptom in (count, failure):
+        assert cures(["lowers", "cures"], symptom) == ("m.cures=1",)
+        assert cures(["lowers"], symptom) == cures(["skips"], symptom) == ()
 
 
 def test_no_stage_is_blamed_without_grounds() -> None:

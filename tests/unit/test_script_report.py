@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from ivhl.cli.report import _report_of
 from ivhl.errors import ResultsError, UnknownNameError
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.spec import CellSpec
@@ -28,6 +29,7 @@ from ivhl.script.outcome import ScriptOutcome, not_run
 from ivhl.script.report import ScriptReport, as_markdown, scrubbed, since, without_secrets
 from ivhl.script.symptom import OFF, Onset, Symptom, find_first, find_symptom
 from studies.house import ROOT
+from tests.unit.test_signatures import SHOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -176,6 +178,8 @@ def test_wrong_values_need_not_be_the_same_to_be_one_symptom() -> None:
     compares = replace(asserts, frames=(("/lib/torch/testing/_comparison.py", 9, "error_metas"),))
     inside = replace(asserts, frames=(("/lib/torch/_dynamo/guards.py", 9, "build"),))
     assert [symptom.of(one) for one in (asserts, compares, inside)] == ["shows", "shows", "other"]
+    caught = replace(asserts, inner=("torch._dynamo.exc.Unsupported", "so"))
+    assert symptom.of(caught) == "other"
     raises = Symptom(seen=inside, without=RIGHT)
     for exception, message, word in (
         ("torch._dynamo.exc.InternalTorchDynamoError", "AssertionError: so", "shows"),
@@ -185,7 +189,9 @@ def test_wrong_values_need_not_be_the_same_to_be_one_symptom() -> None:
         assert raises.of(replace(BAD, exception=exception, message=message)) == word
     reworded = Symptom(seen=replace(BAD, message="Unexpected type <class 'keys'>"), without=RIGHT)
     assert reworded.of(replace(BAD, message="Unexpected type: <class 'keys'> of f")) == "shows"
+    nothing = replace(RIGHT, recompiles=0, graphs=0)
     counted = Symptom(seen=replace(RIGHT, recompiles=8), without=RIGHT, count="recompiles")
+    assert counted.of(nothing) == "other"
     recompiles = {8: "shows", 4: "shows", 1: "other", 0: "right", None: "other"}
     assert {n: counted.of(replace(RIGHT, recompiles=n)) for n in recompiles} == recompiles
     assert counted.of(replace(BAD, recompiles=0)) == "other"
@@ -194,6 +200,161 @@ def test_wrong_values_need_not_be_the_same_to_be_one_symptom() -> None:
     wanted = replace(symptom, expected=Wanted(lines=("2.0",)))
     assert wanted.of(RIGHT) == "shows"
     assert wanted.of(replace(RIGHT, output="2.0\n")) == "right"
+
+
+def _observed(error: str) -> ScriptOutcome:
+    """Return how a release from 2.7 says that compiled code raised an exception."""
+    message = (
+        "Observed exception\n  Explanation: Dynamo found no exception handler at the top-level "
+        f"compiled function when encountering an exception.\n\n  Developer debug context: raised "
+        f"exception {error}\n\n For more details about this graph break, please visit: "
+        "https://meta-pytorch.github.io/compile-graph-break-site/gb/gb0088.html\n"
+    )
+    return replace(_raised("torch._dynamo.exc.Unsupported", message), graphs=0)
+
+
+def _raised(
+    exception: str, message: str, function: str = "", inner: tuple[str, str] = ("", "")
+) -> ScriptOutcome:
+    frames = (("/cell/site-packages/torch/x.py", 1, function or "compile_wrapper"),)
+    return replace(BAD, exception=exception, message=message, inner=inner, frames=frames)
+
+
+_QUANTILE = (
+    "Dynamo failed to run FX node with fake tensors: call_function <built-in method quantile of "
+    "type object at 0x7f14c4f42d60>(*(GradTrackingTensor(lvl=1, value=\n        FakeTensor(..., "
+    "size=(3, 4))\n    ), FakeTensor(..., size=(2,))), **{'dim': 1}): got RuntimeError("
+    "'InferenceMode::is_enabled() && self.is_inference() INTERNAL ASSERT FAILED at \"/pytorch/aten/"
+    "src/ATen/native/VariableMethodStubs.cpp\":66, please report a bug to PyTorch.')"
+)
+_CPP = (
+    "CppCompileError: C++ compile error\n\nCommand:\ng++ a\n\nOutput:\n/tmp/a.cpp:9:3: error: {}"
+)
+_WORDS_OF_2_4 = 'Observed exception\n\nfrom user code:\n   File "x.py", line 4, in f\n'
+_INDUCTOR = "torch._inductor.exc.InductorError"
+_BACKEND = "torch._dynamo.exc.BackendCompilerFailed"
+_TORCH_RUNTIME = "torch._dynamo.exc.TorchRuntimeError"
+# Messages as releases print them, without advice; those of other tests by their names.
+FAILURES = {
+    **{
+        one["name"]: _raised(
+            one["failure"]["exception"],
+            one["failure"]["message"],
+            (one["failure"].get("frame") or "").rpartition(":")[2],
+        )
+        for one in SHOWN.values()
+        if "failure" in one
+    },
+    "quantile-2.9.1": _raised(
+        "torch._dynamo.exc.Unsupported",
+        "Data dependent operator\n  Explanation: Operator `aten.equal.default` has a non-Tensor "
+        "output whose value is dependent on the data of Tensor inputs.\n",
+    ),
+    "quantile-2.12.1": _raised(
+        _TORCH_RUNTIME,
+        f"RuntimeError when making fake tensor call\n  Explanation: {_QUANTILE}\n  Hint: none\n",
+    ),
+    "quantile-2.15.0": _observed(
+        f"RuntimeError({_QUANTILE.replace('/pytorch/', '/__w/pytorch/pytorch/')!r})"
+    ),
+    "raises-2.4.1": _raised("torch._dynamo.exc.Unsupported", _WORDS_OF_2_4, "exception_handler"),
+    "raises-2.9.1": _observed("ValueError([ConstantVariable(str: 'four rows')])"),
+    "raises-2.15.0": _observed("ValueError('four rows')"),
+    "key-2.9.1": _observed("KeyError([])"),
+    "key-2.15.0": _observed("KeyError('b')"),
+    "op5-2.7.1": _raised(_INDUCTOR, "KeyError: 'op5'", "finalize"),
+    "op8-2.7.1": _raised(_INDUCTOR, "KeyError: 'op8'", "finalize"),
+    "op8-elsewhere": _raised(_INDUCTOR, "KeyError: 'op8'", "prune"),
+    "bare-2.8.0": _raised(
+        _BACKEND, "backend='inductor' raised:\nAssertionError: \n", "simplify_and_reorder"
+    ),
+    "bare-2.12.1": _raised(_INDUCTOR, "AssertionError: \n\nSet TORCH", "simplify_and_reorder"),
+    "bare-elsewhere": _raised(_INDUCTOR, "AssertionError: \n\nSet TORCH", "get_size"),
+    "declared-2.12.1": _raised(_INDUCTOR, _CPP.format("'tmp9' was not declared in this scope")),
+    "declared-2.6.0": _raised(
+        _BACKEND,
+        "backend='inductor' raised:\n" + _CPP.format("'tmp7' was not declared in this scope"),
+    ),
+    "conflicting-2.15.0": _raised(
+        _INDUCTOR, _CPP.format("conflicting declaration 'auto at_Half_tmp_acc1_vec'")
+    ),
+    "odict-2.7.1": _raised("AssertionError", "Unexpected type <class 'odict_keys'>"),
+    "odict-inside": _raised(
+        "torch._dynamo.exc.InternalTorchDynamoError",
+        "AssertionError: Unexpected type <class 'odict_keys'>\n\nfrom user code:\n",
+    ),
+    "odict-reworded": _raised("AssertionError", "Unexpected type: <class 'odict_keys'> of f"),
+    "is_input_buffer-2.6.0": _raised(
+        _BACKEND,
+        "backend='inductor' raised:\nLoweringException: AttributeError: 'TensorBox' object has no "
+        "attribute 'is_input_buffer'",
+    ),
+    "get_name-2.6.0": _raised(
+        _BACKEND,
+        "backend='inductor' raised:\nAttributeError: 'complex' object has no attribute 'get_name'",
+    ),
+}
+for _name in (
+    "mismatch-compile-liba-2.5.1",
+    "mismatch-compile-liba-2.15.0",
+    "reshape-liba-2.15.0",
+):
+    _inner = (FAILURES[_name].exception, FAILURES[_name].message)
+    FAILURES[f"caught-{_name}"] = _raised("RuntimeError", "my model does not compile", "f", _inner)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("quantile-2.12.1", "quantile-2.15.0"),
+        ("mismatch-compile-liba-2.5.1", "mismatch-compile-liba-2.15.0"),
+        ("caught-mismatch-compile-liba-2.5.1", "caught-mismatch-compile-liba-2.15.0"),
+        ("caught-mismatch-compile-liba-2.5.1", "mismatch-compile-liba-2.15.0"),
+        ("reshape-liba-2.6.0", "reshape-liba-2.15.0"),
+        ("raises-2.4.1", "raises-2.15.0"),
+        ("raises-2.9.1", "raises-2.15.0"),
+        ("key-2.9.1", "key-2.15.0"),
+        ("op5-2.7.1", "op8-2.7.1"),
+        ("bare-2.8.0", "bare-2.12.1"),
+        ("declared-2.6.0", "declared-2.12.1"),
+        ("cpp-liba-2.5.1", "cpp-liba-2.15.0"),
+        ("complex-liba-2.5.1", "complex-liba-2.15.0"),
+        ("unique_lowering-torchdiffeq-2.5.1", "unique_lowering-torchdiffeq-2.15.0"),
+        ("missing-cut-liba-2.6.0", "missing-cut-liba-2.15.0"),
+        ("backend-liba-2.6.0", "backend-liba-2.15.0"),
+        ("names2-liba-2.5.1", "names2-liba-2.15.0"),
+        ("odict-2.7.1", "odict-inside"),
+        ("odict-inside", "odict-reworded"),
+    ],
+)
+def test_a_failure_is_one_over_releases_by_its_innermost_cause(one: str, other: str) -> None:
+    for a, b in ((one, other), (other, one)):
+        assert Symptom(seen=FAILURES[a], without=RIGHT).of(FAILURES[b]) == "shows"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("quantile-2.9.1", "quantile-2.12.1"),
+        ("quantile-2.9.1", "quantile-2.15.0"),
+        ("quantile-2.15.0", "raises-2.15.0"),
+        ("raises-2.15.0", "key-2.15.0"),
+        ("raises-2.9.1", "key-2.9.1"),
+        ("mismatch-compile-liba-2.15.0", "reshape-liba-2.15.0"),
+        ("caught-mismatch-compile-liba-2.15.0", "caught-reshape-liba-2.15.0"),
+        ("op8-2.7.1", "op8-elsewhere"),
+        ("op8-2.7.1", "bare-2.12.1"),
+        ("bare-2.12.1", "bare-elsewhere"),
+        ("declared-2.12.1", "conflicting-2.15.0"),
+        ("is_input_buffer-2.6.0", "get_name-2.6.0"),
+        ("complex-liba-2.15.0", "unique_lowering-torchdiffeq-2.15.0"),
+        ("missing-cut-liba-2.15.0", "missing-cut-libb-2.15.0"),
+        ("names2-liba-2.15.0", "odict-2.7.1"),
+    ],
+)
+def test_two_failures_of_a_script_stay_two(one: str, other: str) -> None:
+    for a, b in ((one, other), (other, one)):
+        assert Symptom(seen=FAILURES[a], without=RIGHT).of(FAILURES[b]) == "other"
 
 
 def _report(**changes: Any) -> ScriptReport:  # noqa: ANN401
@@ -213,6 +374,78 @@ def _report(**changes: Any) -> ScriptReport:  # noqa: ANN401
         command="ivhl report x.py",
     )
     return replace(usual, **changes)
+
+
+def _report_of_count(**seen: Any) -> ScriptReport:  # noqa: ANN401
+    cell = CellSpec("3.12", "2.6.0")
+    count: Any = "recompiles" if "recompiles" in seen else "graph_breaks"
+    bad = replace(RIGHT, **seen)
+    symptom = Symptom(seen=bad, without=bad, count=count)
+    outcomes: Any = {cell: (bad, "shows")}
+    return _report(onset=Onset(symptom=symptom, cell=cell, outcomes=outcomes, first=cell))
+
+
+def test_a_report_of_a_count_lists_the_reasons() -> None:
+    report = _report_of_count(recompiles=8, failed_guards=("L['n'] == 0", "size mismatch"))
+    assert report.title == "[inductor] 8 recompiles: L['n'] == 0 size mismatch"
+    text = as_markdown(report)
+    assert "## Reasons of recompiles\n\n```\nL['n'] == 0\n```\n\n```\nsize mismatch\n```\n" in text
+    text = as_markdown(_report_of_count(graph_breaks=1, reasons=("a print",)))
+    assert "## Reasons of graph breaks\n\n```\na print\n```\n" in text
+    text = as_markdown(_report_of_count(recompiles=8))
+    assert "## Reasons of recompiles\n\nPyTorch 2.6.0 keeps none.\n" in text
+
+
+def test_a_report_shows_what_the_exception_of_a_script_was_raised_from() -> None:
+    report = _report(seen=FAILURES["caught-reshape-liba-2.15.0"])
+    assert report.title == (
+        "[inductor] TorchRuntimeError: RuntimeError when making fake tensor call, as RuntimeError: "
+        "my model does not compile"
+    )
+    text = as_markdown(report)
+    assert (
+        "RuntimeError: my model does not compile\n\nraised from\n"
+        f"{_TORCH_RUNTIME}: RuntimeError when making fake tensor call\n"
+    ) in text
+
+
+def test_what_is_alike_has_the_cause_of_an_exception_that_a_script_wraps() -> None:
+    inner = ("AssertionError", "Unexpected type <class 'odict_keys'>")
+    onset = _report(seen=_raised("RuntimeError", "my model does not compile", "f", inner)).onset
+    report = _report_of("", onset, ScriptBlame("eager"), LIBRARIES, "ivhl report x.py")
+    assert any("gpytorch" in one for one in report.alike)
+
+
+def test_a_report_of_a_crash_has_no_logs_and_no_warnings() -> None:
+    """As PyTorch 2.13.0 prints them, for pytorch/pytorch#190856."""
+    errors = (
+        "the script's own line\n"
+        "/lib/python3.12/site-packages/torch/_subclasses/functional_tensor.py:368: UserWarning: "
+        "Failed to initialize NumPy: No module named 'numpy' (Triggered internally at x.cpp:84.)\n"
+        '  cpu = _conversion_method_template(device=torch.device("cpu"))\n'
+        "W1129 22:43:33.761000 3537 torch/utils/cpp_extension.py:178] [0/0] No CUDA runtime\n"
+        "[rank0]:E1129 22:43:33.761000 3537 torch/_dynamo/utils.py:1] [0/0] failed while\n"
+        "Exception ignored in: <function f>\n"
+        "Traceback (most recent call last):\n"
+        + "".join(f'  File "x.py", line {n}, in f{n}\n    f{n + 1}()\n' for n in range(9))
+        + "ValueError: of the script\n"
+        "double free or corruption (out)\n"
+    )
+    text = as_markdown(_report(seen=replace(OTHER, output="", errors=errors)))
+    ((_, _, shown),) = [re.findall(r"(## Seen)(.*?)```\n(.*?)\n```", text, re.DOTALL)[0]]
+    assert shown.splitlines() == [
+        "the script's own line",
+        "Exception ignored in: <function f>",
+        "Traceback (most recent call last):",
+        *(
+            line
+            for n in (6, 7, 8)
+            for line in (f'  File "x.py", line {n}, in f{n}', f"    f{n + 1}()")
+        ),
+        "ValueError: of the script",
+        "double free or corruption (out)",
+        "(SIGSEGV)",
+    ]
 
 
 HOSTILE = st.text(alphabet="`~#*_|<>[]()!\\\n\r\t &\x1b\u202e[31mabc-=", max_size=40)

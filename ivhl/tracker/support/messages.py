@@ -46,9 +46,13 @@ _ABOUT: Final = tuple(
         r"trace method `(?P<about>\w+)` of class",
     )
 )
-# What a graph break says of an operation that raises when it is traced.
-_RAISED: Final = re.compile(
-    r"with fake tensors: .*: got \w+\((['\"])(?P<text>.*)\1\)$", re.MULTILINE
+# The exception that Dynamo's message has in its own words: of an operation that raises when it is
+# traced, or of the code that is compiled, up to 2.13 with the variable of its text.
+_CARRIED: Final = re.compile(
+    r"(?:with fake tensors: .{0,9999}?: got|raised exception) (?P<type>\w+)"
+    r"(?:\((?:\[ConstantVariable\(str: )?(?P<quote>['\"])"
+    r"(?P<text>(?:\\.|(?!(?P=quote)).)*)(?P=quote)|\(\[?\]?)\)",
+    re.DOTALL,
 )
 # How PyTorch 2.5 and 2.6 word what later releases word otherwise.
 _EARLIER: Final = tuple(
@@ -87,6 +91,24 @@ def dynamo_id(text: str) -> str:
     return found[1].upper() if found else ""
 
 
+def has_words(cause: str) -> bool:
+    """Return whether a cause says more than a name that varies: ``'…'`` does not."""
+    return re.search(r"[a-z]{2}", cause) is not None
+
+
+def carried(message: str) -> tuple[str, str]:
+    """Return type and message of the innermost exception in the words of one, or "" and its own."""
+    kind = ""
+    while found := _CARRIED.search(message):
+        kind = found["type"]
+        if not found["text"]:
+            break
+        message = re.sub(
+            r"\\(.)", lambda escape: "\n" if escape[1] == "n" else escape[1], found["text"]
+        )
+    return kind, message
+
+
 def cause_of(message: str) -> str:
     """Return the cause that a message names: its first line, without what varies.
 
@@ -94,8 +116,7 @@ def cause_of(message: str) -> str:
     and what PyTorch puts around an error. Added is what it is about: the operation of a lowering, or
     the function or operation that breaks a graph. Graph breaks have the words of 2.7 and later.
     """
-    if found := _RAISED.search(message):
-        message = found["text"]
+    kind, message = carried(message)
     lines = lines_of(message)
     while len(lines) > 1 and _AROUND.fullmatch(lines[0]):
         del lines[0]
@@ -108,7 +129,7 @@ def cause_of(message: str) -> str:
     before = None
     while text != before:  # what is left may show more of it
         before, text = text, next(iter(lines_of(_once(text))), "")  # advice is none of it
-    return text
+    return text if has_words(text) or not kind else f"{kind}: {text}"
 
 
 def _once(text: str) -> str:
