@@ -23,7 +23,7 @@ from ivhl.observatory.rows import Library, read_rows
 from ivhl.tracker.changes.repetition import Repetition, outcome_of
 from ivhl.tracker.store.index import open_index
 from ivhl.tracker.store.records import case_name
-from ivhl.tracker.support.compat import release_key
+from ivhl.tracker.support.compat import newest_release
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.views.project import LIBRARIES
 
@@ -147,7 +147,8 @@ def _repeat_observed(
         found = narrow(of_case, None, **where)
     except UnknownNameError as error:
         raise ResultsError(f"{name} has no such record: {error}", hint=error.hint) from error
-    newest = max(found, key=lambda one: (release_key(one.torch), one.at))
+    last = newest_release(one.torch for one in found)
+    newest = max((one for one in found if one.torch == last), key=lambda one: one.at)
     place = f"{name} in {newest.cell}"
     console.print(Text(f"{place}, recorded {newest.at[:16]} on {newest.machine}", "bold"))
     console.print(f"recorded: {newest.why or newest.status}")

@@ -217,7 +217,12 @@ def cells_of(matrix: Matrix, releases: Sequence[str], pythons: Sequence[str]) ->
 def _releases_of(matrix: Matrix, text: str) -> Sequence[str]:
     known = matrix.every_release
     if text in _TIERS:
-        return matrix.releases(_TIERS[text])
+        if not (releases := matrix.releases(_TIERS[text])):
+            raise SpecError(
+                f"--torch {text}: envs/matrix.toml has no release of this tier",
+                hint="docs/matrix.md says how to add one",
+            )
+        return releases
     first, dots, last = text.partition("..")
     if not dots:
         release = matrix.release(text)

@@ -357,10 +357,14 @@ class Matrix(StrictModel):
 
 
 def newest_of(text: str, releases: Iterable[str]) -> str:
-    """Return the newest release of a series such as ``2.6``; any other text unchanged."""
+    """Return the newest release of a series such as ``2.6``; any other text unchanged.
+
+    A pre-release is it only among pre-releases.
+    """
     if not re.fullmatch(r"\d+\.\d+", text):
         return text
-    return max((r for r in releases if r.startswith(f"{text}.")), key=Version, default=text)
+    found = (r for r in releases if r.startswith(f"{text}."))
+    return max(found, key=lambda r: (not Version(r).is_prerelease, Version(r)), default=text)
 
 
 def read_plain(path: Path, largest: int = LARGEST_TEXT) -> bytes:

@@ -14,6 +14,7 @@ from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.measure.target_spec import TargetError, parse_input, source_of
 from ivhl.observatory.signatures import CAUSE_KINDS, fault_of
 from ivhl.records.text import printable
+from ivhl.tracker.support.compat import newest_release
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -156,8 +157,10 @@ def script_of_case(libraries: Libraries, name: str) -> tuple[str, Observed]:
             f"no failure of PyTorch to report: {named} fails by a fault of its own",
             hint="the page of the library has the message",
         )
+    torch = newest_release(one.torch for one in found)
     record = max(
-        found, key=lambda one: (Version(one.torch), Version(one.python.removesuffix("t")))
+        (one for one in found if one.torch == torch),
+        key=lambda one: Version(one.python.removesuffix("t")),
     )
     functions = ""
     if question.folder is not None:

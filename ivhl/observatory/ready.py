@@ -14,7 +14,7 @@ from ivhl.errors import ResultsError, SpecError
 from ivhl.matrix.spec import read_plain
 from ivhl.observatory.record import Python, Release  # noqa: TC001  (pydantic reads them)
 from ivhl.observatory.views import BAD_WORDS, RIGHT_WORDS, VERDICTS, WORDS, key_of, load_libraries
-from ivhl.tracker.support.compat import python_key, release_key
+from ivhl.tracker.support.compat import is_prerelease, python_key, release_key
 from ivhl.tracker.support.spans import spans, spans_sentence
 
 if TYPE_CHECKING:
@@ -133,11 +133,12 @@ def readiness(
         asked: The dependencies.
         observed: What the observatory knows.
         python: Judge for this Python; if empty, for one that is allowed.
-        torch: Judge for this release; if empty, for one that is allowed.
+        torch: Judge for this release or pre-release; if empty, for a release that is allowed.
     """
     names = dict.fromkeys(one.name for one in asked.packages if one.name != "torch")
     known = {name: observed[name] for name in names if _says_something(observed.get(name, {}))}
     pairs = {p for verdicts in known.values() for p in verdicts if _allows_python(asked, p)}
+    pairs = {one for one in pairs if one.torch == torch or not is_prerelease(one.torch)}
     words = {
         pair: {
             name: _word(verdicts.get(pair, ()))
@@ -147,11 +148,12 @@ def readiness(
         for pair in pairs
     }
     pair, newer = _chosen(asked, words, python, torch)
+    released = {one: found for one, found in words.items() if not is_prerelease(one.torch)}
     compiles = [
-        one for one, found in words.items() if found and RIGHT_WORDS.issuperset(found.values())
+        one for one, found in released.items() if found and RIGHT_WORDS.issuperset(found.values())
     ]
     newest = max(compiles, key=lambda one: one.age, default=None)
-    later, holding = _later(words, newest)
+    later, holding = _later(released, newest)
     judged = [] if pair is None else [_judged(asked, one, known[one], pair) for one in words[pair]]
     rest = [one for one in asked.on_linux if one.name not in known and one.name != "torch"]
     unknown = {one.name for one in rest if one.needs_torch or one.name in observed}

@@ -11,13 +11,15 @@ from itertools import pairwise, takewhile
 from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from packaging.version import Version
+
 from ivhl.errors import IvhlError
 from ivhl.observatory.record import Ask, Key, Observed, every_observed
 from ivhl.observatory.rows import AskedCase, Library, read_rows
-from ivhl.observatory.signatures import Fault, Signature, fault_of, signatures_of
+from ivhl.observatory.signatures import CAUSE_KINDS, Fault, Signature, fault_of, signatures_of
 from ivhl.records.age import rank_of
 from ivhl.tracker.store.records import grouped_by
-from ivhl.tracker.support.compat import python_key, release_key
+from ivhl.tracker.support.compat import is_prerelease, python_key, release_key
 from ivhl.tracker.support.spans import spans, spans_sentence
 from ivhl.tracker.views.front import by_cell
 from ivhl.tracker.views.project import LIBRARIES
@@ -171,6 +173,7 @@ class TableView(NamedTuple):
         pythons: Address and Python of each table.
         releases: Release and address, the newest first.
         own: The line of the project's own suite; ``None`` if it was not run on this Python.
+        forecasts: Address and name of each pre-release whose release was not tried yet.
         signatures: Number and text of each signature in the table.
         tallies: Key, word, meaning and number of cells of each verdict, the worst first.
         newest: How many libraries have which verdict with the newest release, as text.
@@ -180,6 +183,7 @@ class TableView(NamedTuple):
     python: str
     pythons: tuple[tuple[str, str], ...]
     releases: tuple[tuple[str, str], ...]
+    forecasts: tuple[tuple[str, str], ...]
     lines: tuple[LibraryLine, ...]
     own: LibraryLine | None
     signatures: tuple[tuple[str, str], ...]
@@ -272,22 +276,54 @@ class SignatureView(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Cases of a library whose verdict differs from that with the release before."""
+    """Cases of a library whose verdict differs from that with the release before.
+
+    Attributes:
+        rank: As ``rank_text`` has it.
+        cause: Title and address of the signature that explains it; both empty without one.
+    """
 
     library: str
     href: str
     text: str
     where: str
+    rank: str
+    cause: tuple[str, str]
+
+
+class Score(NamedTuple):
+    """What became of a forecast, over the cases that have a verdict on both sides.
+
+    Attributes:
+        torch: The pre-release, and ``href`` its page.
+        day: Of the forecast.
+        cases: Number of the cases; ``single``: of those with a verdict on one side only.
+        counts: Number of cases under each title.
+        changes: Title, with the cases: what came true, false alarms, and what was missed.
+    """
+
+    torch: str
+    href: str
+    day: str
+    cases: int
+    single: int
+    counts: Mapping[str, int]
+    changes: Mapping[str, Sequence[Moved]]
 
 
 class ReleaseView(NamedTuple):
     """A release, each case beside the newest older release in which it was tried.
 
+    The page of a pre-release is a forecast: what was known before its release was tried.
+
     Attributes:
-        before: The release before it, or empty; ``after`` is the next one.
+        before: The release before it, or empty; ``after`` is the next one, of a forecast its own.
         tallies: Python, and how many libraries have which verdict on it.
         beside: Number of cases that an older release has, too.
         changes: Title of each kind of change, with the cases.
+        forecast: Of a pre-release the day of its newest record; else empty.
+        untried: Libraries without a record; ``tried`` is the number of the others.
+        scores: What became of its forecast, or of those of its pre-releases, the newest first.
     """
 
     href: str
@@ -297,6 +333,10 @@ class ReleaseView(NamedTuple):
     tallies: tuple[tuple[str, str], ...]
     beside: int
     changes: Mapping[str, Sequence[Moved]]
+    forecast: str = ""
+    untried: tuple[str, ...] = ()
+    tried: int = 0
+    scores: tuple[Score, ...] = ()
 
 
 def library_page(name: str) -> str:
@@ -365,7 +405,30 @@ class Libraries:
 
     @cached_property
     def releases(self) -> Mapping[str, tuple[str, ...]]:
-        """The releases that were tried on each Python, the newest first."""
+        """The releases that were tried on each Python, the newest first; no pre-releases."""
+        found = {
+            p: tuple(t for t in some if not is_prerelease(t)) for p, some in self.tried.items()
+        }
+        return {python: releases for python, releases in found.items() if releases}
+
+    @cached_property
+    def prereleases(self) -> Mapping[str, str]:
+        """Each pre-release, the newest first, and its release; empty if that was not tried yet."""
+        every = sorted({t for some in self.tried.values() for t in some}, key=release_key)
+        # Of 2.16.0 and 2.16.0.post1, the first.
+        finals = {Version(t).base_version: t for t in every[::-1] if not is_prerelease(t)}
+        early = filter(is_prerelease, every[::-1])
+        return {torch: finals.get(Version(torch).base_version, "") for torch in early}
+
+    def before(self, release: str) -> Libraries:
+        """Return what was known before the first record of a release; all if it has none."""
+        every = [r for groups in self.history.values() for some in groups.values() for r in some]
+        first = min((record.at for record in every if record.torch == release), default="")
+        return Libraries(self.rows, (r for r in every if r.at < first)) if first else self
+
+    @cached_property
+    def tried(self) -> Mapping[str, tuple[str, ...]]:
+        """The releases and pre-releases that were tried on each Python, the newest first."""
         found: dict[str, set[str]] = defaultdict(set)
         for _, python, torch in self.by_cell:
             found[python].add(torch)
@@ -409,7 +472,7 @@ class Libraries:
         )
 
     def _ranges(self, python: str, releases: Collection[str]) -> str:
-        words = {torch: "in" if torch in releases else "" for torch in self.releases[python]}
+        words = {torch: "in" if torch in releases else "" for torch in self.tried[python]}
         return ", ".join(str(one).removeprefix("in ") for one in spans(words) if one.word)
 
 
@@ -434,16 +497,20 @@ def load_libraries(root: Path) -> tuple[Libraries | None, tuple[str, ...]]:
 def table_view(libraries: Libraries, source: Source, python: str) -> TableView:
     """Return the table of a Python."""
     releases = libraries.releases.get(python, ())
-    used = [s for s in libraries.signatures if any(r.python == python for r in s.records)]
+    here = [r for r in libraries.newest if r.python == python and r.torch in releases]
+    shown = {one.name for record in here for one in libraries.signatures_of.get(record.key, ())}
+    used = [one for one in libraries.signatures if one.name in shown]
     numbers = {signature.name: f"{number}" for number, signature in enumerate(used, 1)}
     lines = tuple(_line(libraries, row, python, releases, numbers) for row in libraries.rows)
     counts = Counter(cell.verdict.key for line in lines for cell in line.cells)
-    here = [record for record in libraries.newest if record.python == python]
     days = sorted(record.at[:10] for record in here)
     return TableView(
         python=python,
         pythons=libraries.pythons,
         releases=tuple((torch, f"{torch}.html") for torch in releases),
+        forecasts=tuple(
+            (f"{t}.html", t) for t, final in libraries.prereleases.items() if not final
+        ),
         lines=lines,
         own=_own_line(source, python, releases),
         signatures=tuple((s.name, _option(s)) for s in used),
@@ -546,12 +613,13 @@ def _counted(verdicts: Iterable[CellVerdict]) -> str:
 def library_view(libraries: Libraries, source: Source, row: Library) -> LibraryView:
     """Return the page of a library."""
     pages = {*libraries.locks, *(one.cell for one in source.rows)}
-    cells = {
+    tried = {
         (python, torch): records
-        for python, releases in libraries.releases.items()
+        for python, releases in libraries.tried.items()
         for torch in releases
         if (records := libraries.by_cell.get((row.name, python, torch)))
     }
+    cells = {cell: records for cell, records in tried.items() if not is_prerelease(cell[1])}
     said = _spans(libraries, cells)
     newest = next((cells[one] for one in cells if one[0] == libraries.main), ())
     word = VERDICTS[verdict_of(newest).key][0]
@@ -565,7 +633,7 @@ def library_view(libraries: Libraries, source: Source, row: Library) -> LibraryV
         spans=tuple(said.items()),
         grids=tuple(_grid(libraries, row, python) for python in said),
         causes=_causes(libraries, row.name),
-        cells=tuple(_cell(records, pages) for records in cells.values()),
+        cells=tuple(_cell(records, pages) for records in tried.values()),
         badge=badge_page(row.name),
         tries=tuple((f"{one.case} {one.ask}", _try(row, one, newest)) for one in row.questions),
         corrections=tuple(_corrections(libraries, row.name)),
@@ -748,54 +816,169 @@ def signature_views(libraries: Libraries) -> tuple[SignatureView, ...]:
 
 
 def release_views(libraries: Libraries) -> tuple[ReleaseView, ...]:
-    """Return a page for each release, the newest first."""
+    """Return a page for each release and pre-release, the newest first."""
     every = sorted({t for some in libraries.releases.values() for t in some}, key=release_key)
     around = zip(["", *every], every, [*every[1:], ""], strict=False)
-    return tuple(_release(libraries, *releases) for releases in around)[::-1]
+    known = {final: libraries.before(final) for final in libraries.prereleases.values()}
+    found = (_forecast(libraries, known[f], t, f) for t, f in libraries.prereleases.items())
+    # None, if all records of a pre-release are later than those of its release.
+    forecasts = [view for view in found if view.forecast]
+    views = list(forecasts)
+    for before, torch, after in around:
+        view = _release(libraries, libraries, before, torch, after)
+        scores = (score for one in forecasts if one.after == torch for score in one.scores)
+        views.append(view._replace(scores=tuple(scores)))
+    return tuple(sorted(views, key=lambda view: release_key(view.torch), reverse=True))
 
 
-def _beside(libraries: Libraries, torch: str) -> Iterator[tuple[Observed, Observed]]:
-    """Yield what each case of a release was in the newest older one that says something of it."""
+def _beside(libraries: Libraries, torch: str) -> dict[Key, tuple[Observed, Observed]]:
+    """Return what each case of a release was in the newest older one that says something of it."""
     cases: dict[Key, list[Observed]] = defaultdict(list)
     for key, record in libraries.by_case.items():
-        if key_of(record) != "undecided" and release_key(record.torch) <= release_key(torch):
+        is_older = release_key(record.torch) < release_key(torch) and not is_prerelease(
+            record.torch
+        )
+        if key_of(record) != "undecided" and (is_older or record.torch == torch):
             cases[key._replace(cell=record.python)].append(record)
-    for records in cases.values():
+    found = {}
+    for case, records in cases.items():
         *older, newest = sorted(records, key=lambda one: release_key(one.torch))
         if older and newest.torch == torch:
-            yield older[-1], newest
+            found[case] = older[-1], newest
+    return found
 
 
-def _release(libraries: Libraries, before: str, torch: str, after: str) -> ReleaseView:
-    beside = [*_beside(libraries, torch)]
-    found: dict[tuple[str, str, str], dict[str, list[str]]] = defaultdict(
-        lambda: defaultdict(list)
+def _release(
+    libraries: Libraries, known: Libraries, before: str, torch: str, after: str
+) -> ReleaseView:
+    """Return the page of a release, or of a pre-release by what was ``known`` before its release."""
+    beside = _beside(known, torch)
+    changed = (
+        (title, record, _words(old, record, before), _cause_of(libraries, known, old, record))
+        for old, record in beside.values()
+        if (title := _change(old, record))
     )
-    for old, record in beside:
-        if title := _change(old, record):
-            then = "" if old.torch == before else f" in {old.torch}"
-            words = f"{_word_of(old)}{then} → {_word_of(record)}"
-            found[title, record.library, words][f"{record.case} {record.ask}"].append(
-                record.python
-            )
-    changes: dict[str, list[Moved]] = {title: [] for title in _CHANGES}
-    order = {row.name: number for number, row in enumerate(libraries.rows)}
-    for (title, library, words), cases in sorted(found.items(), key=lambda o: order[o[0][1]]):
-        where = {name: ", ".join(sorted(cases[name], key=python_key)) for name in cases}
-        changes[title].append(Moved(library, library_page(library), words, _by_place(where)))
+    moved = _moved(libraries, changed)
     return ReleaseView(
         f"{torch}.html",
         torch,
         before,
         after,
         tuple(
-            (python, _counted(libraries.verdicts(python, torch)))
-            for python, releases in libraries.releases.items()
+            (python, _counted(known.verdicts(python, torch)))
+            for python, releases in known.tried.items()
             if torch in releases
         ),
         len(beside),
-        {title: moved for title, moved in changes.items() if moved},
+        {title: moved[title] for title in _CHANGES if title in moved},
     )
+
+
+def _forecast(libraries: Libraries, known: Libraries, torch: str, final: str) -> ReleaseView:
+    """Return the page of a pre-release by what was known before the first record of its release."""
+    mine = [record for record in known.newest if record.torch == torch]
+    older = {
+        one
+        for python, tried in known.tried.items()
+        for one in known.releases.get(python, ())
+        if torch in tried and release_key(one) < release_key(torch)
+    }
+    last = max(mine, key=lambda record: rank_of(record.at), default=None)
+    names = {record.library for record in mine}
+    before = max(older, key=release_key, default="")
+    view = _release(libraries, known, before, torch, final)._replace(
+        forecast=last.at[:10] if last else "",
+        untried=tuple(row.name for row in libraries.rows if row.name not in names),
+        tried=len(names),
+    )
+    return view._replace(scores=(_score(libraries, known, view),)) if final else view
+
+
+def _score(libraries: Libraries, known: Libraries, view: ReleaseView) -> Score:
+    """Return what became of a forecast, which was made of what was ``known``."""
+    said, became = _beside(known, view.torch), _beside(libraries, view.after)
+    both = [case for case in said if case in became]
+    changed = []
+    for case in both:
+        (old, foretold), (before, record) = said[case], became[case]
+        words = f"{_words(before, record, view.before)} (forecast: {_word_of(foretold)})"
+        for title in _outcomes(_change(old, foretold), _change(before, record)):
+            sides = (known, old, foretold) if title == _FALSE else (libraries, before, record)
+            changed.append((title, record, words, _cause_of(libraries, *sides)))
+    counts = Counter(title for title, *_ in changed)
+    moved = _moved(libraries, changed)
+    return Score(
+        view.torch,
+        view.href,
+        view.forecast,
+        len(both),
+        len(said.keys() ^ became.keys()),
+        {title: counts[title] for title in _OUTCOMES},
+        {title: moved[title] for title in _OUTCOMES if title in moved},
+    )
+
+
+def _outcomes(said: str, became: str) -> Iterator[str]:
+    """Yield the outcomes of a case; of one that got worse otherwise than forecast, two."""
+    if said == became and said in _WORSE:
+        yield _TRUE
+        return
+    if said in _WORSE:
+        yield _FALSE
+    if became in _WORSE:
+        yield _MISSED
+
+
+def _moved(
+    libraries: Libraries, changed: Iterable[tuple[str, Observed, str, tuple[str, str]]]
+) -> dict[str, list[Moved]]:
+    """Return cases by title: those of a library with one cause and the same words in a line.
+
+    Args:
+        libraries: All.
+        changed: Title, record, words and cause of each case.
+    """
+    found: dict[tuple[str, tuple[str, str], str, str], dict[str, list[str]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for title, record, words, cause in changed:
+        found[title, cause, record.library, words][f"{record.case} {record.ask}"].append(
+            record.python
+        )
+    ranks = {row.name: (number, rank_text(row.rank)) for number, row in enumerate(libraries.rows)}
+    lines = Counter(line[:2] for line in found)
+
+    def key(line: tuple[str, tuple[str, str], str, str]) -> tuple[object, ...]:
+        cause = line[1]
+        return not cause[0], -lines[line[:2]], cause, ranks[line[2]][0]
+
+    moved: dict[str, list[Moved]] = defaultdict(list)
+    for line in sorted(found, key=key):
+        title, cause, library, words = line
+        cases = found[line]
+        where = {name: ", ".join(sorted(cases[name], key=python_key)) for name in cases}
+        page, rank = library_page(library), ranks[library][1]
+        moved[title].append(Moved(library, page, words, _by_place(where), rank, cause))
+    return moved
+
+
+def _words(old: Observed, record: Observed, before: str) -> str:
+    then = "" if old.torch == before else f" in {old.torch}"
+    return f"{_word_of(old)}{then} → {_word_of(record)}"
+
+
+def _cause_of(
+    libraries: Libraries, known: Libraries, old: Observed, record: Observed
+) -> tuple[str, str]:
+    """Return title and address of the worst signature that one of two ``known`` records has."""
+    then, now = (known.signatures_of.get(one.key, ()) for one in (old, record))
+    differ = [one for one in (*now, *then) if (one in now) != (one in then)]
+    worst = min(differ, key=lambda one: CAUSE_KINDS.index(one.cause.kind), default=None)
+    if worst is None:
+        return "", ""
+    view = signature_view(known, worst)
+    has_page = known is libraries or any(one.name == worst.name for one in libraries.signatures)
+    return view.title, view.href if has_page else ""
 
 
 _NAMED: Final = 5  # libraries in a title
@@ -818,11 +1001,11 @@ class WorseRelease(NamedTuple):
 
 
 def worse_releases(libraries: Libraries) -> list[WorseRelease]:
-    """Return the releases with which cases of libraries began to fail."""
+    """Return the releases with which cases of libraries began to fail; forecasts are no news."""
     found = []
     for view in release_views(libraries):
         broke = view.changes.get("Broke", ())
-        if not broke:
+        if not broke or view.forecast:
             continue
         names = dict.fromkeys(one.library for one in broke)
         # The first records: a later one that says the same is no news.
@@ -853,6 +1036,10 @@ _CHANGES: Final = (
     "No longer installable",
     "Newly installable",
 )
+_WORSE: Final = frozenset(("Broke", "More graph breaks", "No longer installable"))
+# What became of a forecast.
+_OUTCOMES: Final = ("Came true", "False alarms", "Missed")
+_TRUE, _FALSE, _MISSED = _OUTCOMES
 
 
 def _change(before: Observed, after: Observed) -> str:
@@ -876,7 +1063,7 @@ def _word_of(record: Observed) -> str:
 
 
 def rows_for_programs(libraries: Libraries) -> list[dict[str, Any]]:
-    """Return every verdict as a flat row, for JSON and CSV; docs/schemas/observatory.json."""
+    """Return every verdict on a release as a flat row; docs/schemas/observatory.json."""
     ranks = {row.name: int(row.rank) for row in libraries.rows if math.isfinite(row.rank)}
     return [
         {"rank": ranks.get(record.library), "verdict": VERDICTS[key_of(record)][0]}
@@ -888,4 +1075,5 @@ def rows_for_programs(libraries: Libraries) -> list[dict[str, Any]]:
             "page": f"{library_page(record.library)}#{anchor_of(record.python, record.torch)}",
         }
         for record in libraries.newest
+        if not is_prerelease(record.torch)
     ]

@@ -6,6 +6,7 @@ import datetime as dt
 import functools
 import hashlib
 import http.server
+import sys
 import threading
 import zipfile
 from typing import TYPE_CHECKING, Any
@@ -13,13 +14,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from ivhl.cli import app
+from ivhl.cli import app, run
 from ivhl.cli.names import find_cell
 from ivhl.errors import LockError, SpecError
 from ivhl.matrix.check import check_locks
 from ivhl.matrix.locks import NEXT_INDEX, index_options, lock_release, lock_state
 from ivhl.matrix.spec import CellSpec, Matrix, load_matrix
 from ivhl.matrix.uv import run_uv
+from ivhl.observatory import observing
+from ivhl.observatory.record import every_observed
+from ivhl.script import cells
+from tests.builders.registry import make_wheel, served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,6 +97,72 @@ def test_a_nightly_is_locked_and_installed_from_its_index(
     done = run_uv(("pip", "sync", *arguments, *platform, str(state.path)), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert NIGHTLY in (tmp_path / "cell" / "torch" / "__init__.py").read_text(encoding="utf-8")
+
+
+def test_a_candidate_is_observed_in_a_cell_from_its_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A torch that has a version and nothing else suffices: the record has what the library says."""
+    root, wheels = tmp_path / "root", tmp_path / "wheels"
+    cell = CellSpec("{}.{}".format(*sys.version_info), "2.16.0rc1")
+    tag = "cp{0}{1}-cp{0}{1}-linux_x86_64".format(*sys.version_info)
+    files = {"torch/__init__.py": f"__version__ = {cell.torch!r}\n"}
+    make_wheel(tmp_path / "next", "torch", f"{cell.torch}+cpu", files=files, tag=tag)
+    refuses = "import torch\nraise ImportError(f'demo is not for {torch.__version__}')\n"
+    make_wheel(wheels, "demo", requires=["torch>=2"], files={"demo.py": refuses})
+    make_wheel(wheels, "old", requires=["torch<2.16"])
+    (root / "envs").mkdir(parents=True)
+    (root / "observatory").mkdir()
+    row = f'[[torch]]\nrelease = "{cell.torch}"\ntier = "next"\n'
+    python = f'[[python]]\nversion = "{cell.python}"\n'
+    (root / "envs" / "matrix.toml").write_text(
+        f'exclude-newer = 2026-11-15\nplatform = "x86_64-manylinux_2_28"\n{python}{row}', "utf-8"
+    )
+    case = '{ target = "NAME:f", asks = ["forward"] }'
+    (root / "observatory" / "libraries.toml").write_text(
+        "".join(f"[{n}]\n[{n}.cases]\nf = {case.replace('NAME', n)}\n" for n in ("demo", "old")),
+        encoding="utf-8",
+    )
+    for module in (cells, observing, run):
+        monkeypatch.setattr(module, "SHIPPED", root)
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))  # no settings of the user
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    command = ["observe", "--torch", "next", "--python", cell.python]
+    with served(tmp_path / "next") as (early, *_), served(wheels) as (usual, *_):
+        monkeypatch.setenv("UV_DEFAULT_INDEX", usual)
+        monkeypatch.setenv(NEXT_INDEX, early)
+        assert CliRunner().invoke(app, ["lock"]).exit_code == 0
+        monkeypatch.delenv(NEXT_INDEX)
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 7
+        assert f'not run: is of the tier "next", and {NEXT_INDEX} is not set' in done.stderr
+        monkeypatch.setenv(NEXT_INDEX, early)
+        assert CliRunner().invoke(app, command).exit_code == 0
+    found = {one.library: one for one in every_observed(root / "observatory" / "records", print)}
+    assert (found["old"].unavailable, found["old"].cell) == ("pinned out", cell.id)
+    demo = found["demo"]
+    assert (demo.torch, demo.version, demo.lock) == (
+        cell.torch, "1.0", lock_state(root, cell).sha256,
+    )  # fmt: skip
+    assert f"demo is not for {cell.torch}" in demo.why
+    lock = (root / "observatory" / "locks" / f"{demo.overlay}.txt").read_text(encoding="utf-8")
+    assert lock.startswith("demo==1.0 --hash=sha256:")
+    assert lock.count("\n") == 1  # torch is the cell's
+
+
+def test_a_tier_without_a_release_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "matrix.toml"
+    rows = '[[python]]\nversion = "3.12"\n[[torch]]\nrelease = "2.15.0"\ntier = "default"\n'
+    path.write_text(f'exclude-newer = 2026-11-15\nplatform = "linux"\n{rows}', encoding="utf-8")
+    with pytest.raises(SpecError, match=r"--torch next: envs/matrix\.toml has no release"):
+        run.cells_of(load_matrix(path), ["next"], [])
+
+
+def test_a_series_means_its_newest_release_and_no_candidate() -> None:
+    rows = [{"release": "2.15.0", "tier": "default"}, {"release": "2.15.1rc1", "tier": "next"}]
+    assert matrix_of(torch=rows).release("2.15") == "2.15.0"
+    assert matrix_of(torch=rows[1:]).release("2.15") == "2.15.1rc1"
 
 
 def test_where_the_index_has_no_wheel_the_reason_holds_no_address(

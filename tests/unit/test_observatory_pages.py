@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 
 ORDER: Final = tuple(WORDS)
 BUDGET: Final = 300_000  # bytes of the table with all that it loads
+DAY_BEFORE: Final = "2026-11-27T12:00:00+00:00"
+CANDIDATE: Final = "2.16.0rc1"
 
 
 def libraries_of(
@@ -206,8 +208,14 @@ def test_the_table_keeps_its_budget_with_60_libraries_in_30_cells() -> None:
 
 def test_every_link_has_a_target_and_every_id_is_there_once() -> None:
     names = names_of(12)
-    site = site_of(libraries_of(every_verdict(names, CELLS[::3]), names))
+    early = (("3.12", "2.13.0rc2"), ("3.14", "2.16.0rc1"), ("3.16", "2.16.0.dev20261101"))
+    records = [
+        one.model_copy(update={"at": DAY_BEFORE}) if one.torch == "2.13.0rc2" else one
+        for one in every_verdict(names, (*CELLS[::3], ("3.12", "2.13.0"), *early))
+    ]
+    site = site_of(libraries_of(records, names))
     pages = pages_of(site)
+    assert {f"{torch}.html" for _, torch in early} <= {*pages}
     assert {"index.html", "suite.html", "3.12.html", "2.15.0.html", "library/timm.html"} <= {
         *pages
     }
@@ -271,6 +279,7 @@ def planted(text: str) -> list[Observed]:
         ),
         make_observed("keras", **VERDICTS["pinned"] | said),
         make_observed("keras", torch="2.14.1", **VERDICTS["works"] | said),
+        make_observed("keras", torch="2.16.0rc1", **failed(text, **names) | said),
     ]  # fmt: skip
 
 
@@ -348,7 +357,7 @@ def test_a_release_says_what_it_broke_and_fixed_beside_the_one_before(
     assert (newest.before, newest.after, older.after) == ("2.14.1", "", "2.15.0")
     assert (oldest.before, oldest.changes) == ("", {})
     for moved in newest.changes.values():
-        ((library, _, words, where),) = moved
+        ((library, _, words, where, *_),) = moved
         assert (library, where) == ("timm", "small step on 3.12")
         assert " → " in words
 
@@ -364,6 +373,196 @@ def test_a_case_is_set_beside_the_newest_release_that_says_something_of_it() -> 
     ((moved,),) = newest.changes.values()
     assert moved.text == "failed in 2.12.1 → works"
     assert (newest.before, newest.beside, oldest.beside) == ("2.14.1", 2, 0)
+
+
+def at(time: str, records: Iterable[Observed]) -> list[Observed]:
+    return [one.model_copy(update={"at": time}) for one in records]
+
+
+def test_the_page_of_a_candidate_is_a_dated_forecast() -> None:
+    records = [
+        *many(torch="2.14.1", small_step="failed", large_step="works"),
+        *many(small_step="works", large_step="failed"),
+        *many("3.13", "2.14.1", small_step="works"),
+        *at("2026-11-29T12:00:00+00:00", many(torch=CANDIDATE, small_step="failed")),
+        *at(DAY_BEFORE, many(torch=CANDIDATE, large_step="works")),
+        # Beside another candidate it is not set.
+        *many(torch="2.16.0b1", small_step="works", large_step="works"),
+        make_observed("keras"),
+    ]
+    libraries = libraries_of(records)
+    view, other, newest, _ = release_views(libraries)
+    assert (view.torch, view.forecast, view.before) == (CANDIDATE, "2026-11-29", "2.15.0")
+    assert (view.tried, view.untried, view.beside, view.scores) == (1, ("keras",), 2, ())
+    ((broke,), (fixed,)) = view.changes["Broke"], view.changes["Fixed"]
+    assert (broke.library, broke.text, broke.rank) == ("timm", "works → failed", "200")
+    assert (broke.where, fixed.where) == ("small step on 3.12", "large step on 3.12")
+    title, page = broke.cause
+    assert "make_fallback(aten._unique2.default)" in title
+    assert fixed.cause == broke.cause
+    assert (other.torch, other.forecast) == ("2.16.0b1", "2026-11-28")
+    assert (newest.torch, newest.after, newest.forecast) == ("2.15.0", "", "")
+    site = site_of(libraries)
+    said = site[f"{CANDIDATE}.html"].decode()
+    assert f"<title>PyTorch {CANDIDATE}: forecast of 2026-11-29" in said
+    assert "1 of 2 libraries were tried, not keras." in said
+    assert f'<a href="{page}">' in said
+    assert page in site
+
+
+def test_no_candidate_is_taken_for_a_release() -> None:
+    later = [(python, CANDIDATE) for python in ("3.13", "3.14", "3.15")]
+    stable = [
+        *many(torch="2.14.1", small_step="failed"), *many(small_step="works"),
+        make_observed("keras"), *many("3.13", small_step="works"),
+    ]  # fmt: skip
+    records = [*stable, *many(torch=CANDIDATE, small_step="failed")]
+    records += at("2026-11-30T12:00:00+00:00", many(torch=CANDIDATE, large_step="breaks"))
+    records += [one for cell in later for one in many(*cell, small_step="wrong")]
+    libraries, before = libraries_of(records), libraries_of(stable)
+    assert libraries.main == before.main == "3.12"
+    table, earlier = (table_view(one, source(), "3.12") for one in (libraries, before))
+    assert table._replace(forecasts=()) == earlier
+    assert table.forecasts == ((f"{CANDIDATE}.html", CANDIDATE),)
+    (view, was) = (library_view(one, source(), one.rows[0]) for one in (libraries, before))
+    assert (view.newest, view.spans, view.grids) == (was.newest, was.spans, was.grids)
+    assert (view.tries, len(view.cells)) == (was.tries, len(was.cells) + 4)
+    assert f"on 3.12: 2.14.1, {CANDIDATE}" in "".join(where for _, where in view.causes)
+    site, old = site_of(libraries), site_of(before)
+    for path in ("feed.xml", "observatory.json", "observatory.csv", "badge/timm.json"):
+        assert site[path] == old[path], path
+    assert {path for path in site if path.startswith("badge/")} == {
+        path for path in old if path.startswith("badge/")
+    }
+    assert f'Forecast: <a href="{CANDIDATE}.html">' in site["index.html"].decode()
+    assert "3.15.html" not in site
+
+
+SCORED: Final = {  # case: forecast, and verdict with the release; both works before
+    "hit_step": ("failed", "wrong"),
+    "alarm_step": ("wrong", "works"),
+    "miss_step": ("works", "failed"),
+    "otherwise_step": ("breaks", "failed"),
+    "same_step": ("works", "works"),
+    "dropped_step": ("failed", "undecided"),
+    "early_forward": ("failed", None),
+    "late_forward": (None, "failed"),
+}
+
+
+def scored() -> tuple[Libraries, list[Observed]]:
+    """Return libraries with a forecast and its release, and what is known a day later."""
+    cases = dict.fromkeys(SCORED, "works")
+    said, became = (
+        {name: kind for name, kinds in SCORED.items() if (kind := kinds[which])}
+        for which in (0, 1)
+    )
+    records = [
+        *at("2026-11-20T12:00:00+00:00", many(**cases)),
+        *at(DAY_BEFORE, many(torch=CANDIDATE, **said)),
+        *many(torch="2.16.0", **became),
+    ]
+    later = [
+        *many(torch=CANDIDATE, **dict.fromkeys(SCORED, "failed")),
+        *many(torch="2.16.0rc2", **dict.fromkeys(SCORED, "works")),
+        *many(**dict.fromkeys(SCORED, "wrong")),
+    ]
+    names = {name.partition("_")[0] for name in SCORED}
+    rows = [make_row("timm", 200, sorted(names)), make_row("keras")]
+    return Libraries(rows, records), at("2026-11-29T12:00:00+00:00", later)
+
+
+def test_a_forecast_is_scored_by_the_records_of_its_release() -> None:
+    libraries, _ = scored()
+    release, forecast, older = release_views(libraries)
+    (score,) = release.scores
+    assert (forecast.scores, older.scores) == ((score,), ())
+    assert (score.torch, score.day, forecast.after) == (CANDIDATE, "2026-11-27", "2.16.0")
+    assert (score.cases, score.single) == (5, 3)
+    assert score.counts == {"Came true": 1, "False alarms": 2, "Missed": 2}
+    found = {
+        title: sorted((one.where, one.text) for one in moved)
+        for title, moved in score.changes.items()
+    }
+    assert found == {
+        "Came true": [("hit step on 3.12", "works → wrong (forecast: failed)")],
+        "False alarms": [
+            ("alarm step on 3.12", "works → works (forecast: wrong)"),
+            ("otherwise step on 3.12", "works → failed (forecast: 3 breaks)"),
+        ],
+        "Missed": [
+            ("miss step on 3.12", "works → failed (forecast: works)"),
+            ("otherwise step on 3.12", "works → failed (forecast: 3 breaks)"),
+        ],
+    }
+    # A false alarm has the signature that was forecast.
+    causes = [one.cause[0] for one in score.changes["False alarms"]]
+    assert [cause.partition(": gradient")[0] for cause in sorted(causes)] == [
+        "Unsupported Tensor.item() call with capture_scalar_outputs=False", "timm: alarm",
+    ]  # fmt: skip
+    site = site_of(libraries)
+    for path in (f"{CANDIDATE}.html", "2.16.0.html"):
+        assert "came true <b>1</b>, false alarms <b>2</b>, missed <b>2</b>." in site[path].decode()
+    assert f'href="{CANDIDATE}.html"' in site["2.16.0.html"].decode()
+    assert "Forecast:" not in site["index.html"].decode()
+
+
+def test_no_forecast_moves_after_its_release() -> None:
+    libraries, later = scored()
+    every = [r for some in libraries.history.values() for group in some.values() for r in group]
+    after = release_views(Libraries(libraries.rows, [*every, *later]))
+    _, before, _ = release_views(libraries)
+    (now,) = [view for view in after if view.forecast]  # of rc2 nothing was known in time
+    assert (now.torch, now.forecast, now.tallies) == (CANDIDATE, before.forecast, before.tallies)
+    shown, was = (
+        [[(*one[:5], one.cause[0]) for one in moved] for moved in view.changes.values()]
+        for view in (now, before)
+    )
+    assert shown == was
+    (more,) = now.changes["More graph breaks"]
+    assert more.cause[1] == ""  # today no record has this signature
+    assert now.scores[0].cases == 5
+
+
+@pytest.mark.parametrize(
+    ("prerelease", "release", "belongs"),
+    [
+        ("2.16.0rc1", "2.16.0", True),
+        ("2.16.0.dev20261101", "2.16.0", True),
+        ("2.16.0b2", "2.16.0.post1", True),
+        ("2.16.0rc1", "2.16.1", False),
+        ("2.16.1rc1", "2.16.0", False),
+    ],
+)
+def test_a_forecast_belongs_to_the_release_with_its_base_version(
+    prerelease: str,
+    release: str,
+    belongs: bool,  # noqa: FBT001
+) -> None:
+    early = at(DAY_BEFORE, many(torch=prerelease, small_step="failed"))
+    libraries = libraries_of([*many(small_step="works"), *early, *many(torch=release)])
+    assert libraries.prereleases == {prerelease: ""}  # not tried yet
+    records = [*many(small_step="works"), *early, *many(torch=release, small_step="works")]
+    libraries = libraries_of(records)
+    assert libraries.prereleases == {prerelease: release if belongs else ""}
+    (view,) = [view for view in release_views(libraries) if view.torch == prerelease]
+    assert len(view.scores) == belongs
+
+
+def test_a_forecast_is_scored_by_the_release_before_its_post_release() -> None:
+    releases = ("2.15.0", CANDIDATE, "2.16.0", "2.16.0.post1")
+    libraries = libraries_of([*(make_observed(torch=torch) for torch in releases)])
+    assert libraries.prereleases == {CANDIDATE: "2.16.0"}
+
+
+def test_what_most_libraries_share_comes_first() -> None:
+    names = ("keras", "timm", "einops")
+    kinds = dict(zip(names, ("wrong", "failed", "failed"), strict=True))
+    records = [make_observed(name, torch="2.14.1") for name in names]
+    records += [make_observed(name, **VERDICTS[kind]) for name, kind in kinds.items()]
+    broke = release_views(libraries_of(records, names))[0].changes["Broke"]
+    assert [one.library for one in broke] == ["timm", "einops", "keras"]
+    assert broke[0].cause == broke[1].cause != broke[2].cause
 
 
 def test_a_library_names_the_releases_between_that_were_not_tried() -> None:

@@ -18,7 +18,7 @@ from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import Effort
 from ivhl.observatory import observing
 from ivhl.observatory.observing import LibraryInCell, Observatory, repetition_of
-from ivhl.observatory.record import Break, read_observed
+from ivhl.observatory.record import Break, append, read_observed
 from ivhl.observatory.rows import read_rows
 from ivhl.script.cells import MARK
 from ivhl.script.overlay import UnavailableError
@@ -491,6 +491,11 @@ def test_a_record_is_repeated_in_an_environment_of_both_its_locks(
     done = run.invoke(app, words)
     assert done.exit_code == 0
     assert done.output.startswith("demo/a/forward in py3.12-torch2.6.0, recorded 2")
+    early = make_observed("demo", case="a", torch="2.16.0rc1")
+    append(observatory / "records", early)
+    newest = run.invoke(app, ["repeat", "demo/a"])  # a candidate only by its name
+    assert newest.output.startswith("demo/a/forward in py3.12-torch2.15.0, recorded 2")
+    kept = (observatory / "records" / "demo.jsonl").read_text()
     assert done.output.endswith("reproduces: the same verdict and graph breaks\n")
     assert (observatory.parent / "overlay").read_text() == "demo==1.2 --hash=sha256:00\n"
     found.append({"failure": bad | {"where": ""}})

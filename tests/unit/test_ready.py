@@ -595,6 +595,18 @@ def test_newest_and_later_are_what_a_search_of_all_pairs_finds(cells: dict[str, 
     assert set(found.holding) == (bad(later[-1]) if later else set())
 
 
+def test_a_candidate_is_judged_if_it_is_named_and_is_no_newest_release() -> None:
+    rows = {"2.15.0 3.12": "works", "2.16.0rc1 3.12": "works", "2.16.0rc1 3.14": "works"}
+    known = observed({"timm": rows, "zuko": rows | {"2.16.0rc1 3.14": "failed"}})
+    found = readiness(asking("timm", "zuko"), known)
+    assert (found.pair, found.newest, found.newer) == (("2.15.0", "3.12"),) * 2 + (None,)
+    assert (found.later, found.tried) == (None, (("2.15.0", "3.12"),))
+    assert found.judged[0].over_releases == "works 2.15.0, works 2.16.0rc1"
+    named = readiness(asking("timm", "zuko"), known, torch="2.16.0rc1", python="3.14")
+    assert (named.pair, named.bad) == (("2.16.0rc1", "3.14"), ("zuko",))
+    assert (named.newest, named.later) == (("2.15.0", "3.12"), None)
+
+
 # --- the command
 
 

@@ -21,7 +21,7 @@ from ivhl.matrix.spec import CellSpec
 from ivhl.observatory.plain import script_of_case
 from ivhl.observatory.ready import SHIPPED as OBSERVATORY
 from ivhl.observatory.signatures import CAUSE_KINDS, fault_of, with_same_cause
-from ivhl.observatory.views import load_libraries
+from ivhl.observatory.views import Libraries, load_libraries
 from ivhl.script.blaming import ScriptBlame
 from ivhl.script.cells import SHIPPED
 from ivhl.script.matrix import Wanted
@@ -29,6 +29,7 @@ from ivhl.script.outcome import ScriptOutcome, not_run
 from ivhl.script.report import ScriptReport, as_markdown, scrubbed, since, without_secrets
 from ivhl.script.symptom import OFF, Onset, Symptom, find_first, find_symptom
 from studies.house import ROOT
+from tests.builders.observatory import VERDICTS, make_observed, make_row
 from tests.unit.test_signatures import SHOWN
 
 if TYPE_CHECKING:
@@ -543,6 +544,14 @@ def test_each_case_that_fails_is_a_plain_script() -> None:
         assert not any(name.startswith("ivhl") for name in imports)
         assert f'dependencies = ["{record.library}' in text
         assert f"{record.library} {record.version}: {record.case}" in text
+
+
+def test_the_script_of_a_case_is_that_of_a_release_and_of_a_candidate_if_no_other_is_bad() -> None:
+    records = {t: make_observed(torch=t, **VERDICTS["failed"]) for t in ("2.15.0", "2.16.0rc1")}
+    both = Libraries([make_row("timm")], records.values())
+    assert script_of_case(both, "timm/small")[1] == records["2.15.0"]
+    alone = Libraries([make_row("timm")], [records["2.16.0rc1"]])
+    assert script_of_case(alone, "timm/small")[1] == records["2.16.0rc1"]
 
 
 def test_a_case_that_is_unknown_or_works_has_no_script() -> None:

@@ -97,6 +97,8 @@ def test_the_newest_release_with_a_result_is_taken_with_what_it_changed() -> Non
     assert found is not None
     assert found.torch == "2.15.0"
     assert found.changed.startswith("Since PyTorch 2.6.0: 4 cases slower")
+    candidate = on("3.13", "2.15.0rc1")
+    assert advice_of(*on("3.13", "2.6.0", 4.0), *candidate, *on("3.13"), *refused) == found
 
 
 def test_a_release_that_could_not_be_installed_was_not_the_one_before() -> None:

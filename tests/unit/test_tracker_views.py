@@ -85,6 +85,13 @@ def test_every_release_is_in_one_interval_with_its_word(words: dict[str, str]) -
         assert {*one.tried, *one.skipped} == set(inside)
 
 
+def test_a_candidate_is_in_no_interval_of_releases() -> None:
+    releases = ("2.15.0", "2.16.0rc1", "2.16.0rc2", "2.16.0", "2.17.0.dev20261101")
+    assert spans_sentence(spans(dict.fromkeys(releases, "works"))) == (
+        "works 2.15.0 to 2.16.0, works 2.16.0rc1 to 2.16.0rc2, works 2.17.0.dev20261101"
+    )
+
+
 def test_support_is_said_in_intervals_with_holes() -> None:
     records = [
         make_record(torch="2.4.1"),
@@ -293,6 +300,15 @@ def test_a_fall_between_releases_is_visible() -> None:
     assert cells["2.5.1"].move == ""
     near = cells_of(make_record(torch="2.5.1", speedup=2.0), make_record(speedup=1.99))
     assert near["2.6.0"].move == ""
+
+
+def test_a_move_is_said_beside_a_release_and_not_beside_its_candidate() -> None:
+    cells = cells_of(
+        make_record(torch="2.5.1", speedup=2.89),
+        make_record(torch="2.6.0rc1", speedup=1.92),
+        make_record(torch="2.6.0", speedup=1.93),
+    )
+    assert [cells[torch].was for torch in ("2.6.0rc1", "2.6.0")] == ["2.89x", "2.89x"]
 
 
 def test_a_move_is_not_said_of_neighbours_that_cannot_be_compared() -> None:

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ivhl.tracker.changes.comparable import BUILDS_UNKNOWN
 from ivhl.tracker.changes.compare import Comparison, Mean, compare, disturbed_cases, summarise
 from ivhl.tracker.store.records import grouped_by
-from ivhl.tracker.support.compat import is_free_threaded, newest_release, python_key, release_key
+from ivhl.tracker.support.compat import (
+    is_free_threaded,
+    is_prerelease,
+    newest_release,
+    python_key,
+    release_key,
+)
 from ivhl.tracker.support.spans import cases_run, cell_mean, matched_cases, ran_enough
 from ivhl.tracker.wording import counted, seconds, some, times
 
@@ -271,7 +277,7 @@ def _changed(
     newest = release_key(torch)
     # What could not be installed was not mended by a release that can.
     tried = {row.torch for row in rows if row.status != "unavailable"}
-    earlier = [one for one in tried if release_key(one) < newest]
+    earlier = [one for one in tried if release_key(one) < newest and not is_prerelease(one)]
     if not earlier:
         return ""
     last = max(earlier, key=release_key)

@@ -191,14 +191,15 @@ def release_key(version: str) -> tuple[bool, Version, str]:
         return (True, Version("0"), version)
 
 
+def is_prerelease(release: str) -> bool:
+    """Return whether a name is that of a release candidate or a nightly, or of no version."""
+    unknown, version, _ = release_key(release)
+    return unknown or version.is_prerelease
+
+
 def newest_release(releases: Iterable[str]) -> str:
     """Return the newest release; empty if there is none. A nightly is it only among nightlies."""
-
-    def key(release: str) -> tuple[bool, tuple[bool, Version, str]]:
-        unknown, version, _ = order = release_key(release)
-        return not (unknown or version.is_prerelease), order
-
-    return max(releases, key=key, default="")
+    return max(releases, key=lambda one: (not is_prerelease(one), release_key(one)), default="")
 
 
 def python_key(python: str) -> tuple[bool, Version, str]:

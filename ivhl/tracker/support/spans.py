@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from itertools import groupby
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ivhl.tracker.store.records import grouped_by
-from ivhl.tracker.support.compat import Row, release_key
+from ivhl.tracker.support.compat import Row, is_prerelease, release_key
 from ivhl.tracker.wording import STATUS_WORDS, STATUSES, Status, counted, times
 
 if TYPE_CHECKING:
@@ -46,15 +47,25 @@ class Span(NamedTuple):
 
 
 def spans(words: Mapping[str, str], known: Iterable[str] = ()) -> tuple[Span, ...]:
-    """Return the intervals of releases with the same word.
+    """Return the intervals of releases with the same word, then those of pre-releases.
 
     Args:
         words: Release to its word, for the releases that were run.
         known: All releases, so that one that was not run is named.
     """
+    ordered = sorted({*words, *known}, key=lambda one: (is_prerelease(one), release_key(one)))
+
+    def key(release: str) -> str:
+        return release_key(release)[1].base_version if is_prerelease(release) else ""
+
+    groups = (group for _, group in groupby(ordered, key))
+    return tuple(span for group in groups for span in _spans(words, group))
+
+
+def _spans(words: Mapping[str, str], releases: Iterable[str]) -> list[Span]:
     found: list[Span] = []
     between: list[str] = []
-    for release in sorted({*words, *known}, key=release_key):
+    for release in releases:
         if release not in words:
             between.append(release)
             continue
@@ -65,7 +76,7 @@ def spans(words: Mapping[str, str], known: Iterable[str] = ()) -> tuple[Span, ..
         else:
             found.append(Span(words[release], (release,), ()))
         between = []
-    return tuple(found)
+    return found
 
 
 def spans_of(rows: Iterable[Row], known: Iterable[str] = ()) -> tuple[Span, ...]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ivhl.tracker.changes.comparable import differences
 from ivhl.tracker.store.records import grouped_by
-from ivhl.tracker.support.compat import Row, python_key, release_key
+from ivhl.tracker.support.compat import Row, is_prerelease, python_key, release_key
 from ivhl.tracker.support.spans import spans_of, spans_sentence
 from ivhl.tracker.views.project import retired_cases
 from ivhl.tracker.views.source import Place, Source, case_page, cell_data, cells_of, matrix_page
@@ -241,9 +241,11 @@ def before_of(rows: Sequence[Row]) -> Mapping[str, Row]:
     found: dict[str, Row] = {}
     ordered = sorted(rows, key=lambda row: (python_key(row.python), release_key(row.torch)))
     for _, group in groupby(ordered, key=lambda row: row.python):
-        run = [row for row in group if row.status != "not_run"]
-        for one, other in pairwise(run):
-            found[other.cell] = one
+        older: Row | None = None
+        for row in (row for row in group if row.status != "not_run"):
+            if older is not None:
+                found[row.cell] = older
+            older = older if is_prerelease(row.torch) else row
     return found
 
 
