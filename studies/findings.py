@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "findings.md"
-_MARK: Final = "<!-- made by: python -m studies.findings, of ivhl/tracker/support/causes -->\n"
+_MARK: Final = "<!-- below: a section of each file in ivhl/tracker/support/causes -->\n"
 _GROUPS: Final = {
     "wrong": "Silently wrong",
     "fails": "Does not compile",
@@ -50,13 +50,14 @@ def _section(cause: KnownCause) -> Iterator[str]:
     yield f"### {cause.title}\n"
     text = cause.text.strip()
     if cause.url and cause.url not in text:
-        text = f"{text} [{cause.short.partition('/')[2]}]({cause.url}).".strip()
+        text = f"{text} Report: [{cause.short.partition('/')[2]}]({cause.url}).".strip()
     yield f"{text}\n"
     if cause.script:
         releases = ",".join(release for release, _ in cause.prints)
         python = "" if cause.python == "3.12" else f" --python {cause.python}"
         yield f"```console\n$ ivhl run {cause.script} --torch {releases}{python}"
-        yield from (f"{release}: {said}" for release, said in cause.prints)
+        alike = groupby(cause.prints, lambda one: one[1])
+        yield from (f"{', '.join(release for release, _ in some)}: {said}" for said, some in alike)
     else:
         yield f"```console\n$ {cause.command}"
     yield "```\n"
