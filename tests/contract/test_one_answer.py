@@ -109,7 +109,9 @@ def test_2_9_1_has_the_same_count_and_cause_in_every_command() -> None:
     there = Counter(one["kind"] for one in compared["cases"])
     assert {kind: there[kind] for kind in kinds} == kinds
     assert incident["cause"] == compared["cause"]
-    anchor = "PyTorch 2.9.1 takes 12 µs more for each call of compiled code (pytorch/pytorch#161783)"
+    anchor = (
+        "PyTorch 2.9.1 takes 12 µs more for each call of compiled code (pytorch/pytorch#161783)"
+    )
     assert anchor in incident["cause"]
     course = json.loads(ivhl("course", "--machine", "vm-core1", "--json"))["cases"]
     steps = [

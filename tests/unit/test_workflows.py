@@ -1112,6 +1112,7 @@ VARIABLES = {
     "PWD": "/here",
     "PYTHON": "3.12",
     "READY": "requirements.txt",
+    "SITE": "https://owner.github.io/name",
     "base": "main",
     "common": "main~1",
     "python": "3.12",
