@@ -216,9 +216,10 @@ def faults(session: nox.Session) -> None:
 
 @nox.session(venv_backend="uv", tags=FULL)
 def causes(session: nox.Session) -> None:
-    """Ask `ivhl blame` for the stage of a known defect, in cells of two releases."""
+    """Ask `ivhl blame` for a known defect, and run each known cause and report as it stands."""
     session.install("--group", "test", "-e", ".")
-    run_tests(session, "tests/e2e/test_causes.py")
+    names = ("causes", "known_causes", "reports")
+    run_tests(session, *(f"tests/e2e/test_{name}.py" for name in names))
 
 
 @nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=FULL)

@@ -112,3 +112,14 @@ def test_every_file_and_name_of_the_code_that_a_page_mentions_is_there(page: Pat
         if not there:
             missing.append(text)
     assert missing == []
+
+
+def test_every_end_to_end_test_is_in_a_session() -> None:
+    """The tests of the reports were written, and no session ran them."""
+    sessions = (ROOT / "noxfile.py").read_text(encoding="utf-8")
+    names = {
+        path.stem.removeprefix("test_") for path in (ROOT / "tests" / "e2e").glob("test_*.py")
+    }
+    assert {
+        n for n in names if f'"{n}"' not in sessions and f"test_{n}.py" not in sessions
+    } == set()
