@@ -61,8 +61,9 @@ EFFORT: Final = Effort(deadline_s=300.0, memory_limit=min(8 << 30, memory_limit(
 _USUAL_S: Final = 25.0
 _CELL_GB: Final = 7.0
 _OVERLAY_GB: Final = 0.02
-# Load for each CPU at which a time limit says more of the machine than of the case.
-_BUSY: Final = 1.5
+# Load for each CPU at which a time limit says more of the machine than of the case: a CPU may be one
+# of two threads of a core, and a step of ultralytics that compiled in the end was called failed.
+_BUSY: Final = 0.75
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

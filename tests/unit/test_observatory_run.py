@@ -258,7 +258,8 @@ def test_time_and_memory_of_a_case_have_limits(
     ("kind", "exception", "load", "decided"),
     [
         ("timeout", "", 1000.0, False),
-        ("timeout", "", 0.0, True),
+        ("timeout", "", 1.0, False),  # of each CPU: another process may have the same core
+        ("timeout", "", 0.5, True),
         ("crash", "SIGKILL", 0.0, False),
         ("crash", "SIGSEGV", 1000.0, True),
     ],
@@ -278,11 +279,12 @@ def test_a_case_that_others_ended_or_slowed_has_no_verdict(
         "where": "",
     }  # fmt: skip
     monkeypatch.setattr(Trials, "run", lambda *_, **__: TargetTried({"failure": failure}, ""))
-    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr("os.getloadavg", lambda: (load * 2, 0.0, 0.0))
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
     found, told = ask(observatory)
     assert bool(found) == decided
     if not decided:
-        assert f"not run: ended, at a load of {load}" in told[-1]
+        assert f"not run: ended, at a load of {load * 2} on 2 CPUs" in told[-1]
 
 
 @pytest.mark.full  # a GiB on disk
