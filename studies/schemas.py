@@ -105,7 +105,7 @@ _OBJECTS: Final = {
 # The fields of each answer; its schema is one more.
 _ANSWERS: Final = {
     "regressions": "incidents: list[Incident]",
-    "comparison": "cause; axis: Axis; summaries: list[Summary]; cases: list[Compared]",
+    "comparison": "cause cause_better; axis: Axis; summaries: list[Summary]; cases: list[Compared]",
     "course": "cases: list[CourseOfCase]",
     "compat": "rows: list[CaseInCell]",
     "results": "records: list[RunRecord]",

@@ -37,7 +37,7 @@ from ivhl.tracker.changes.compare import (
     values_of,
 )
 from ivhl.tracker.changes.disturbed import disturbed_keys
-from ivhl.tracker.changes.incidents import counts_of, worse_between
+from ivhl.tracker.changes.incidents import changes_between, counts_of
 from ivhl.tracker.changes.kinds import BETTER, KINDS, WORSE, CaseChange
 from ivhl.tracker.store.index import Index, open_index
 from ivhl.tracker.store.metrics import WORDS
@@ -120,19 +120,26 @@ def compare_command(
         )
     summaries = summarise(found)
     first = next((r.cell.torch if axis == "torch" else r.cell.python for r in old), "")
-    worse = worse_between(found, axis, first)
-    cause = known_changes(folder, root).causes(worse) if worse else ""
+    changes = changes_between(found, old, axis, first)
+    known = known_changes(folder, root)
+    cause, cause_better = (
+        known.causes([one for one in changes if one.kind in kinds]) for kinds in (WORSE, BETTER)
+    )
     if as_json or output is not None:
         values = _as_dict(summaries, found)
-        give("ivhl.comparison/1", output, map(_as_row, found), axis=axis, cause=cause, **values)
+        give(
+            "ivhl.comparison/1", output, map(_as_row, found),
+            axis=axis, cause=cause, cause_better=cause_better, **values,
+        )  # fmt: skip
         return
     with screen(every=every) as console:
         builds = [*builds_beside(product(old, new) if axis == "python" else ())]
         for text in builds if every else builds[:1]:
             console.print(text)
         _summarise_all(console, summaries, names, every=every)
-        if cause:
-            fold(console, f"known of what is worse: {printable(cause)}", "cyan", every=every)
+        for what, text in (("worse", cause), ("better", cause_better)):
+            if text:
+                fold(console, f"known of what is {what}: {printable(text)}", "cyan", every=every)
         _list_all(console, found, every=every)
         if cases := disturbed_cases(found):
             console.print(f"{cases}, by the calibration: times not compared", style="bright_black")

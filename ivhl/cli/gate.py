@@ -32,8 +32,9 @@ from ivhl.observatory.signatures import text_of
 from ivhl.records.identity import CaseInCell, case_of
 from ivhl.records.text import printable
 from ivhl.tracker.changes.disturbed import disturbed_keys
+from ivhl.tracker.changes.explained import note_on
 from ivhl.tracker.changes.gate import REGRESSIONS, Verdict, judge
-from ivhl.tracker.changes.kinds import MEANINGS
+from ivhl.tracker.changes.kinds import MEANINGS, Between
 from ivhl.tracker.store.index import Index, open_index
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.expectations import EXPECTATIONS, load_expectations, never_covering
@@ -43,7 +44,7 @@ from ivhl.tracker.views.source import case_page
 from ivhl.tracker.wording import counted, shown_reason, some
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from ivhl.bench.confirm import Confirmed
@@ -120,9 +121,10 @@ def gate_command(
     warn_unread(index.problems, results)
     recorded_cases = [entry.case for entry in index.entries]
     machines = recorded("machine", machine, {case.machine for case in recorded_cases})
-    pythons = {*matrix.pythons, *(case.python for case in recorded_cases)}
     releases = {*matrix.releases("extended"), *(case.torch for case in recorded_cases)}
-    wanted_pythons = recorded("Python", python, pythons)
+    wanted_pythons = recorded(
+        "Python", python, {*matrix.pythons, *(case.python for case in recorded_cases)}
+    )
     wanted_releases = recorded(RELEASE, [matrix.release(one) for one in torch or ()], releases)
     entries = [entry for entry in index.entries if entry.case.machine in machines]
     hashes = {entry.commit for entry in entries}
@@ -136,13 +138,14 @@ def gate_command(
         )
 
     records = index.read(entry for entry in entries if entry.commit in before | after)
+    expectations = _expectations(root, index)
     verdict = judge(
         records,
         before,
         after,
         workloads,
         index.spreads,
-        expectations=_expectations(root, index),
+        expectations=expectations,
         disturbed=disturbed_keys(index.entries),
         wanted=wanted,
     )
@@ -151,18 +154,19 @@ def gate_command(
         most = min(rounds or _ROUNDS, _ROUNDS)
         verdict, found = _confirmed(runs, commits, verdict, most, every=bool(workload))
     short = commits[0][:8], commits[1][:8]
+    notes = _notes(verdict, commits, expectations)
     if as_json:
-        print_json("ivhl.gate/1", **_as_dict(verdict, *short, found))
+        print_json("ivhl.gate/1", **_as_dict(verdict, *short, found, notes))
     elif form == "sarif":
         typer.echo(_as_sarif(verdict, records, after, root))
     elif form is not None:
-        text = _verdict_markdown(verdict, *short, site_url)
+        text = _verdict_markdown(verdict, *short, site_url, notes)
         shown = [record for record in records if wanted(case_of(record))]
         timed = times_table(shown, before, after, _ROOM - bytes_of([text]))
         typer.echo("\n".join([text, *timed]))
     else:
         with screen(every=every) as console:
-            console.print(_verdict_text(verdict, *short))
+            console.print(_verdict_text(verdict, *short, notes))
     _raise_for(verdict, commits, allow_missing=allow_missing)
 
 
@@ -247,20 +251,32 @@ def _confirmed(
     return confirmed_only(verdict, here, found), found
 
 
-def _verdict_text(verdict: Verdict, base: str, head: str) -> str:
+def _notes(
+    verdict: Verdict, commits: tuple[str, str], expectations: Expectations
+) -> dict[CaseInCell, str]:
+    """Return what the project says of the changes of cases, of those of which it says something."""
+    said = {
+        one.case: note_on(
+            Between("commit", *commits, one.case, one.kind, one.reason), expectations.notes
+        )
+        for one in verdict.findings
+    }
+    return {case: text for case, text in said.items() if text}
+
+
+def _verdict_text(verdict: Verdict, base: str, head: str, notes: Mapping[CaseInCell, str]) -> str:
     lines = [_headline(verdict), f"{head} against {base}: {_counts(verdict)}"]
     for title, meaning, found in verdict.listed():
         lines += ["", f"{title}: {meaning}"]
-        groups: dict[tuple[str, str], list[str]] = {}
+        groups: dict[tuple[str, str, str], list[str]] = {}
         for one in found:
             place = f"{one.case.machine}, {one.case.device}, {one.case.cell}"
-            groups.setdefault((place, printable(one.reason)), []).append(one.case.name)
-        for (place, reason), cases in groups.items():
-            lines += [
-                f"  {place}: {', '.join(cases)}",
-                f"    {shown_reason(reason)}",
-            ]
-    lines += ["", *notes] if (notes := _elsewhere(verdict)) else []
+            key = place, printable(one.reason), printable(notes.get(one.case, ""))
+            groups.setdefault(key, []).append(one.case.name)
+        for (place, reason, note), cases in groups.items():
+            lines += [f"  {place}: {', '.join(cases)}", f"    {shown_reason(reason)}"]
+            lines += [f"    known: {note}"] if note else []
+    lines += ["", *elsewhere] if (elsewhere := _elsewhere(verdict)) else []
     return "\n".join(lines)
 
 
@@ -298,7 +314,13 @@ def _elsewhere(verdict: Verdict) -> list[str]:
     return lines
 
 
-def _as_dict(verdict: Verdict, base: str, head: str, found: Sequence[Confirmed]) -> dict[str, Any]:
+def _as_dict(
+    verdict: Verdict,
+    base: str,
+    head: str,
+    found: Sequence[Confirmed],
+    notes: Mapping[CaseInCell, str],
+) -> dict[str, Any]:
     return {
         "headline": _headline(verdict),
         "base": base,
@@ -308,6 +330,7 @@ def _as_dict(verdict: Verdict, base: str, head: str, found: Sequence[Confirmed])
                 **one.case._asdict(),
                 **picked(one, "kind reason"),
                 "cell": one.case.cell,
+                "note": notes.get(one.case, ""),
                 "expected": one.is_expected,
                 "expectation": one.expectation and one.expectation.model_dump(by_alias=True),
                 **(in_json(one.change) if one.change else {}),
@@ -346,7 +369,9 @@ def _as_sarif(
     return to_sarif({kind: MEANINGS[kind] for kind in sorted(REGRESSIONS)}, found)
 
 
-def _verdict_markdown(verdict: Verdict, base: str, head: str, site: str) -> str:
+def _verdict_markdown(
+    verdict: Verdict, base: str, head: str, site: str, said: Mapping[CaseInCell, str]
+) -> str:
     """Return the verdict as a Markdown comment; text from records is escaped."""
     lines = [f"### {_headline(verdict)}", "", f"`{head}` against `{base}`: {_counts(verdict)}."]
     notes = [f"- {code(text)}" for text in _elsewhere(verdict)]
@@ -360,7 +385,7 @@ def _verdict_markdown(verdict: Verdict, base: str, head: str, site: str) -> str:
         signed = "signature" if title in ("fails", "expected") else "reason"
         heads = ["results", "machine", "cell", "case", signed]
         room = _ROOM - bytes_of([*lines, *notes])
-        shown = table(heads, _rows(found, site), _ROWS_SHOWN, room)
+        shown = table(heads, _rows(found, site, said), _ROWS_SHOWN, room)
         heading = f"{title}: {meaning} ({len(found)})"
         if title in REGRESSIONS or any(one.is_outdated for one in found):
             lines += ["", f"**{heading}**", "", *shown]
@@ -369,7 +394,9 @@ def _verdict_markdown(verdict: Verdict, base: str, head: str, site: str) -> str:
     return "\n".join([*lines, *notes]).rstrip()
 
 
-def _rows(found: Sequence[Comparison], site: str) -> list[list[str]]:
+def _rows(
+    found: Sequence[Comparison], site: str, said: Mapping[CaseInCell, str]
+) -> list[list[str]]:
     """Return a row for each signature: how many results have it, where, and what is known of it."""
     groups = grouped_by(found, _signature)
     rows = []
@@ -383,7 +410,9 @@ def _rows(found: Sequence[Comparison], site: str) -> list[list[str]]:
             for page, name in pages.items()
         ]
         where = (some([*names], _NAMED) for names in (places, cells))
-        about = "<br>".join([code(text), *_known(group)])
+        noted = dict.fromkeys(said[one] for one in cases if one in said)
+        known = [code(f"known: {one}") for one in [*noted][:_NAMED]]
+        about = "<br>".join([code(text), *known, *_known(group)])
         rows.append([f"{len(group)}", *where, some(linked, _NAMED, "<br>"), about])
     return rows
 

@@ -32,10 +32,13 @@ def address_of(text: str) -> str:
         return ""
     with suppress(ValueError):  # no host is in brackets as this one
         parts = urlsplit(text)
-        if parts.scheme in ("http", "https") and parts.hostname and is_printable(text):
+        # A password would stand in a comment, and no page is behind a question.
+        more = parts.username is not None or parts.query or parts.fragment
+        is_page = parts.scheme in ("http", "https") and parts.hostname and not more
+        if is_page and is_printable(text):
             return urlunsplit((parts.scheme, parts.netloc, f"{parts.path.rstrip('/')}/", "", ""))
     raise SpecError(
-        f"--site-url: must be an address of the web (got {text!r})",
+        f"--site-url: must be an address of the web, without user and question (got {text!r})",
         hint="e.g. --site-url https://owner.github.io/project/",
     )
 

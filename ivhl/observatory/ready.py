@@ -235,7 +235,11 @@ def _judged(
     worst = next((one for one in here if one.word == word and word not in RIGHT_WORDS), None)
     tried = next((one.version for one in here if one.version), "")
     versions = asked.versions(name, pair.python) or SpecifierSet()
-    over = {p.torch: _word(found) for p, found in verdicts.items() if p.python == pair.python}
+    over = {
+        one.torch: _word(found)
+        for one, found in verdicts.items()
+        if one.python == pair.python and (one == pair or not is_prerelease(one.torch))
+    }
     return Judged(
         name=name,
         word=word,

@@ -36,6 +36,7 @@ from ivhl.tracker.support.expectations import Expectation, Expectations
 from studies.containers import noise
 from studies.schemas import SCHEMAS
 from tests.builders.fleet import WORKLOADS, a_record, commit, make_fleet_project, write_records
+from tests.builders.history import note_change
 from tests.builders.project import git
 from tests.builders.records import COMMIT, Known, interval, make_failure, make_record
 
@@ -456,6 +457,20 @@ def test_a_comment_shows_a_limited_number_of_rows(
     assert text.count("<code>box, cpu</code>") == 1
 
 
+def test_a_note_on_the_commit_stands_beside_what_it_changed(root: Path) -> None:
+    """`ivhl compare` of the same commits said it, and the gate did not."""
+    base = history(root, make_failure("wrong"))
+    head = git(root, "rev-parse", "HEAD")
+    note_change(root, commit=head[:8], reason="a | b")
+    note_change(root, commit=base[:8], reason="of another commit")
+    assert "    known: a | b\n" in gate("--base", base)[0]
+    assert (
+        "<br><code>known&#58; a &#124; b</code>" in gate("--base", base, "--format", "github")[0]
+    )
+    (found,) = json.loads(gate("--base", base, "--json")[0])["findings"]
+    assert found["note"] == "a | b"
+
+
 def commented(*failures: RunRecord, site: str = "", **more: Any) -> str:  # noqa: ANN401
     """Return the comment on cases that worked before."""
     heads = [replace(one, commit=HEAD) for one in failures]
@@ -463,7 +478,7 @@ def commented(*failures: RunRecord, site: str = "", **more: Any) -> str:  # noqa
     kept = ("workload", "size", "variant", "machine", "cell", "conditions")
     bases = [replace(good, **{name: getattr(one, name) for name in kept}) for one in heads]
     verdict = judge([*bases, *heads], {BASE}, {HEAD}, **more)
-    return _verdict_markdown(verdict, BASE[:8], HEAD[:8], site)
+    return _verdict_markdown(verdict, BASE[:8], HEAD[:8], site, {})
 
 
 def rows_of(text: str) -> list[list[str]]:

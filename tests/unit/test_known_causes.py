@@ -70,9 +70,9 @@ def change(
         ("torch", "2.6.0", "2.13.0", {"torch": "<2.10"}, True),  # and where it ends
         ("python", "3.12", "3.13", {"python": ">=3.13"}, True),
         ("python", "3.12", "3.13", {"torch": ">=2.13"}, False),
-        ("commit", "aaa", "2.13", {"commit": "2.1"}, True),  # as the beginning of a hash
-        ("commit", "aaa", "2.13", {"torch": ">=2.7"}, False),
-        ("torch", "2.6.0", "2.13.0", {"commit": "2.13"}, False),
+        ("commit", "aaa", "213abc", {"commit": "213a"}, True),  # as the beginning of a hash
+        ("commit", "aaa", "213abc", {"torch": ">=2.7"}, False),
+        ("torch", "2.6.0", "2.13.0", {"commit": "2130"}, False),
     ],
 )
 def test_a_note_is_about_the_changes_at_the_ends_of_its_range(

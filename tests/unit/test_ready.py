@@ -601,9 +601,10 @@ def test_a_candidate_is_judged_if_it_is_named_and_is_no_newest_release() -> None
     found = readiness(asking("timm", "zuko"), known)
     assert (found.pair, found.newest, found.newer) == (("2.15.0", "3.12"),) * 2 + (None,)
     assert (found.later, found.tried) == (None, (("2.15.0", "3.12"),))
-    assert found.judged[0].over_releases == "works 2.15.0, works 2.16.0rc1"
+    assert found.judged[0].over_releases == "works 2.15.0"
     named = readiness(asking("timm", "zuko"), known, torch="2.16.0rc1", python="3.14")
     assert (named.pair, named.bad) == (("2.16.0rc1", "3.14"), ("zuko",))
+    assert [one.over_releases for one in named.judged] == ["failed 2.16.0rc1", "works 2.16.0rc1"]
     assert (named.newest, named.later) == (("2.15.0", "3.12"), None)
 
 

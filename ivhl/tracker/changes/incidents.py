@@ -6,9 +6,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ivhl.records.identity import case_of
 from ivhl.tracker.changes.confirmations import CONFIRMED, REFUTED, Confirmation, confirmation_of
 from ivhl.tracker.changes.explained import causes_on, note_on
-from ivhl.tracker.changes.kinds import KINDS, WORSE, Between, Kind
+from ivhl.tracker.changes.kinds import BETTER, KINDS, WORSE, Between, Kind
 from ivhl.tracker.changes.series import ALONG
 from ivhl.tracker.support.compat import NONE_EXPECTED
 from ivhl.tracker.wording import counted, failed_as
@@ -90,14 +91,18 @@ class KnownCauses:
         )
 
 
-def worse_between(found: Iterable[Comparison], axis: Axis, before: str) -> list[Between]:
-    """Return what got worse in a comparison along commits, releases or Pythons.
+def changes_between(
+    found: Iterable[Comparison], old: Iterable[RunRecord], axis: Axis, before: str
+) -> list[Between]:
+    """Return what got worse or better in a comparison along commits, releases or Pythons.
 
     Args:
         found: The comparison.
+        old: The records of the first side.
         axis: What was compared; along anything else there are no causes.
         before: The first side, as the records of the other have it: a release or Python.
     """
+    failed = {case_of(one).along(axis): failed_as(one.failure) for one in old if one.failure}
 
     def place(record: RunRecord) -> str:
         cell = record.cell
@@ -106,10 +111,10 @@ def worse_between(found: Iterable[Comparison], axis: Axis, before: str) -> list[
     return [
         Between(
             axis, before, place(one.after), one.case, one.kind,
-            failed_as(one.after.failure) if one.after.failure else one.reason,
+            failed_as(one.after.failure) if one.after.failure else failed.get(one.case, one.reason),
         )
         for one in found
-        if one.after is not None and one.kind in WORSE and axis in ALONG
+        if one.after is not None and one.kind in WORSE | BETTER and axis in ALONG
     ]  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from ivhl.errors import SpecError
 from ivhl.matrix.spec import StrictModel, read_toml, validated
@@ -23,10 +23,12 @@ from ivhl.records.record import FailureClass  # noqa: TC001  (pydantic reads it)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Self
 
 
 EXPECTATIONS: Final = Path("envs", "expectations.toml")
 _HINT = f"correct {EXPECTATIONS}; docs/expectations.md has the keys"
+_EARLIER: Final = f"is no longer read: write its lines into {EXPECTATIONS} as [[change]]"
 TABLE: Final = "failure"
 # Matching takes longer than linearly, and no name is as long.
 _LONGEST_PATTERN = 200
@@ -43,14 +45,14 @@ def _specifier(text: str) -> str:
 
 def _link(text: str) -> str:
     if not text.startswith(("https://", "http://")):  # pages link to it
-        raise ValueError("must be an address that begins with https://")
+        raise ValueError("must be an address that begins with https:// or http://")
     return text
 
 
 Specifier = Annotated[str, AfterValidator(_specifier)]
 Pattern = Annotated[str, Field(min_length=1, max_length=_LONGEST_PATTERN)]
 Link = Annotated[str, AfterValidator(_link)]
-Reason = Annotated[str, Field(min_length=1)]
+Reason = Annotated[str, Field(pattern=r"\S")]
 
 
 class _Cases(StrictModel):
@@ -114,7 +116,13 @@ class ChangeNote(_Cases):
         commit: The commit, or the beginning of its hash; empty for a range.
     """
 
-    commit: str = ""
+    commit: Annotated[str, Field(pattern=r"^([0-9a-f]{4,40})?$")] = ""
+
+    @model_validator(mode="after")
+    def _has_ends(self) -> Self:
+        if not (self.commit or self.torch or self.python):
+            raise ValueError("must have torch, python or commit: where the cases change")
+        return self
 
 
 class Expectation(_Cases):
@@ -199,12 +207,7 @@ def load_expectations(root: Path) -> Expectations:
     Raises:
         SpecError: If the file cannot be read, is not TOML or breaks rules; reports every mistake.
     """
-    path, earlier = root / EXPECTATIONS, root / "results" / "annotations.jsonl"
-    if earlier.exists():
-        raise SpecError(
-            f"results/{earlier.name}: is no longer read",
-            hint=f"write its lines into {EXPECTATIONS} as [[change]] (docs/expectations.md)",
-        )
+    path = root / EXPECTATIONS
     if not path.exists():
         return Expectations()
     found = validated(_File, read_toml(path, _HINT), EXPECTATIONS.name, _HINT)
@@ -213,10 +216,12 @@ def load_expectations(root: Path) -> Expectations:
 
 def read_expectations(root: Path) -> tuple[Expectations, list[str]]:
     """Return the known failures; if they cannot be read, none, and the mistakes, a line each."""
+    earlier = root / "results" / "annotations.jsonl"
+    problems = [f"results/{earlier.name}: {_EARLIER}"] if earlier.exists() else []
     try:
-        return load_expectations(root), []
+        return load_expectations(root), problems
     except SpecError as error:
-        return Expectations(), str(error).splitlines()
+        return Expectations(), [*problems, *str(error).splitlines()]
 
 
 def never_covering(
