@@ -49,10 +49,16 @@ def _link(text: str) -> str:
     return text
 
 
+def _reason(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be empty")
+    return text
+
+
 Specifier = Annotated[str, AfterValidator(_specifier)]
 Pattern = Annotated[str, Field(min_length=1, max_length=_LONGEST_PATTERN)]
 Link = Annotated[str, AfterValidator(_link)]
-Reason = Annotated[str, Field(pattern=r"\S")]
+Reason = Annotated[str, AfterValidator(_reason)]
 
 
 class _Cases(StrictModel):
