@@ -53,7 +53,7 @@ _OTHERS: Final = {
     "pixi.lock": _CONDA,
 }
 _COMPUTED: Final = "its build computes them: uv pip compile pyproject.toml -o requirements.txt"
-# Options of pip that name a further file. What an address or the environment names is not read.
+# Options of pip that name a further file. Files at an address, or in a variable, are not read.
 _FURTHER: Final = re.compile(
     r"(-r|-c|--requirement\b|--constraint\b)\s*=?\s*(?!.*(?:://|\$\{[A-Z0-9_]+\}))(\S.*)"
 )
@@ -108,7 +108,7 @@ class Dependencies:
         pythons: The Pythons allowed.
         unread: Lines that name a folder, a file or a repository: what is there is not known.
         limits: What else holds for packages that are asked for, and for torch.
-        notes: What was left out, a sentence each.
+        notes: A sentence for each line or group that was left out.
     """
 
     place: str

@@ -296,7 +296,7 @@ class Score(NamedTuple):
 
     Attributes:
         torch: The pre-release, and ``href`` its page.
-        day: Of the forecast.
+        day: The day of the forecast.
         cases: Number of the cases; ``single``: of those with a verdict on one side only.
         counts: Number of cases under each title.
         changes: Title, with the cases: what came true, false alarms, and what was missed.
@@ -321,7 +321,7 @@ class ReleaseView(NamedTuple):
         tallies: Python, and how many libraries have which verdict on it.
         beside: Number of cases that an older release has, too.
         changes: Title of each kind of change, with the cases.
-        forecast: Of a pre-release the day of its newest record; else empty.
+        forecast: The day of the newest record, if this is a pre-release; else empty.
         untried: Libraries without a record; ``tried`` is the number of the others.
         scores: What became of its forecast, or of those of its pre-releases, the newest first.
     """

@@ -35,7 +35,7 @@ _TORCHS: Final = re.compile(r"/torch/(?!testing/)")
 # What PyTorch puts before the message of another exception; and how alike reworded messages are.
 _WRAPPED: Final = re.compile(r"^(?:builtins\.)?(?P<type>[A-Z]\w*(?:Error|Exception))(?:: |:?$)")
 _ALIKE: Final = 0.6
-# What a message is about: a quoted name, one with a point, or one with an underscore.
+# A name in a message: in quotes, with a point, or with an underscore.
 _NAME: Final = re.compile(r"(?<=')[\w.]+(?=')|\w+(?:\.\w+)+|\w*[a-zA-Z]_\w+")
 _NEGLIGIBLE: Final = 0.01
 _LIKE: Final = "ends alike with the compiler and without it"

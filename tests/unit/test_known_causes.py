@@ -1,4 +1,4 @@
-"""A known cause is said of what it explains, and of nothing else."""
+"""ivhl names a known cause beside the changes and failures that it explains, and beside no other."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_cause_is_of_its_releases_cases_and_class_only() -> None:
     assert causes_in(case, "", "Dynamo is not supported on Windows") == ()
     (one,) = causes_in(case, "", "module 'torch.compiler' has no attribute 'is_exporting'")
     assert one.name == "fails-is-exporting"
-    # Of a library alone: the words are anybody's.
+    # Any script can print these words, so the sign is of two libraries.
     assert causes_in(case, "", "name 'torch' is not defined") == ()
     (one,) = causes_in(case, "", "name 'torch' is not defined", ("transformers", "llama", "step"))
     assert one.name == "fails-is-exporting"

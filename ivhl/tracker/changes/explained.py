@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ivhl.tracker.changes.kinds import WORSE
 from ivhl.tracker.support.known import KnownCause, causes_of, known_causes
 
 if TYPE_CHECKING:
@@ -16,8 +15,8 @@ if TYPE_CHECKING:
     from ivhl.tracker.support.expectations import ChangeNote
     from ivhl.tracker.support.known import Sign
 
-# What a change is called where one side begins to take longer, and where it no longer does. Of
-# eager code alone: the speedup rises as it gets slower.
+# Kinds of a change at which one side begins to take longer, and at which this ends. If eager code
+# gets slower, the speedup rises.
 _ENTERED: Final = {"compiled": {"slower"}, "eager": {"eager slower", "faster"}}
 _LEFT: Final = {"compiled": {"faster"}, "eager": set[str]()}
 
@@ -35,24 +34,20 @@ def causes_on(change: Change | Between) -> tuple[KnownCause, ...]:
         case = after if change.kind == "fails" else before
         failure_class, _, message = change.reason.partition(": ")
         return causes_of(case, failure_class, message)
-    worse = change.kind in WORSE
     return tuple(
         one
         for one in known_causes()
-        if any(_slows(sign, change, before, after, worse=worse) for sign in one.signs)
+        if any(_slows(sign, change, before, after) for sign in one.signs)
     )
 
 
-def _slows(
-    sign: Sign, change: Change | Between, before: CaseInCell, after: CaseInCell, *, worse: bool
-) -> bool:
+def _slows(sign: Sign, change: Change | Between, before: CaseInCell, after: CaseInCell) -> bool:
     """Return whether a change is where the releases begin or end in which code takes longer."""
     if sign.side is None or sign.covers(before) == sign.covers(after):
         return False
-    entered = sign.covers(after)
-    kinds = _ENTERED if entered else _LEFT
-    if sign.side == "eager" and not worse and change.effect_of != "speedup":
+    if sign.side == "eager" and change.kind == "faster" and change.effect_of != "speedup":
         return False
+    kinds = _ENTERED if sign.covers(after) else _LEFT
     return change.kind in kinds[sign.side]
 
 

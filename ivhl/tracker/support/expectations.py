@@ -1,4 +1,4 @@
-"""What a project knows, ``envs/expectations.toml``: known failures, and reasons of changes.
+"""Known failures of a project, and reasons of changes: ``envs/expectations.toml``.
 
 A failure that an entry expects is no news. A case that passes although an entry expects it to fail
 is *fixed*, and the entry must go, so that the same failure would be news again.

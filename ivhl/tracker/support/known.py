@@ -83,9 +83,9 @@ class KnownCause(StrictModel):
 
     Attributes:
         name: That of its file, which begins with ``wrong``, ``fails``, ``breaks`` or ``slow``.
-        title: What it is, in a line.
-        url: A report of it; ``None`` if none is known.
-        report: The title of the report.
+        title: The defect or change, in a line.
+        url: A report of the cause; ``None`` if none is known.
+        report: The title of the report, as PyTorch's page has it; empty if not known.
         signs: How it shows; of several, each alone.
         text: What more there is to say, as Markdown.
         script: A script that shows it, relative to the repository.
