@@ -52,7 +52,6 @@ _WORDS: Final[dict[SymptomWord, str]] = {
     "right": "right",
     "other": "ends in another way",
     "eager": "fails without the compiler, too",
-    "absent": "cannot be installed",
 }
 
 # What PyTorch logs; what Python warns of, and the line of code below it; and a traceback's frames.
@@ -239,9 +238,9 @@ def _releases(report: ScriptReport) -> Iterator[str]:
     yield "|---|---|---|"
     for cell in sorted(onset.outcomes, key=lambda one: Version(one.torch)):
         outcome, word = onset.outcomes[cell]
-        text = outcome.ending if word == "absent" else _last_line(outcome)
-        if onset.symptom.count:
-            text = _shown(onset, outcome)
+        if word == "absent":
+            continue
+        text = _shown(onset, outcome) if onset.symptom.count else _last_line(outcome)
         yield f"| {cell.torch} | {_word(onset, cell)} | `{_code(shortened(text, _CELL))}` |"
     yield "\nEach release has an environment of its own, locked by hashes. The search left out the"
     yield "releases that are not here."
