@@ -212,19 +212,24 @@ def _print_place(
     fold(console, first._replace(cells=cells).title("->"), "bold", indent=2)
     for side, is_up in product(QUANTITIES, (True, False)):
         moved = [
-            (title, found)
+            (title, found, step)
             for title, step in steps
             if (found := step.sides.get(side)) and found.moved and (found.ratio > 1) == is_up
         ]
         if not moved:
             continue
         moved.sort(key=lambda one: one[1].ratio, reverse=is_up)
-        texts = [f"{title} {found.size}" for title, found in moved]
+        # A case steps more than once where its Pythons do not share the step.
+        n_steps = Counter(title for title, *_ in moved)
+        texts = [
+            f"{title}{' on ' + ', '.join(step.cells) if n_steps[title] > 1 else ''} {found.size}"
+            for title, found, step in moved
+        ]
         named = texts if every else texts[:_NAMED]
         if rest := len(moved) - len(named):
             named.append(f"{rest} more")
         # Versions of a case are one case.
-        cases = counted(len({title.partition(" (")[0] for title, _ in moved}), "case")
+        cases = counted(len({title.partition(" (")[0] for title in n_steps}), "case")
         text = f"{side} {moved[0][1].word}, {cases}: {', '.join(named)}"
         fold(console, text, _style(side, moved[0][1]), indent=4)
 

@@ -462,9 +462,9 @@ def _explain(mistake: Any, model: type[BaseModel], table: str) -> str:  # noqa: 
     elif kind == "literal_error":
         rule = f"must be {mistake['ctx']['expected']}"
     else:
-        rule = _RULES.get(kind, mistake["msg"])
-    if kind == "missing":
-        return f"{place}: {rule}"
+        rule = _RULES.get(kind, re.sub(r"^\w+ should ", "must ", mistake["msg"]))
+    if kind == "missing" or not loc:  # the value is a whole table
+        return f"{place}: {rule}".removeprefix(": ")
     if kind == "extra_forbidden":
         keys = sorted(_keys_at(model, loc[:-1]))
         return f"{place}: {rule}; {nearest(str(loc[-1]), keys)}"

@@ -11,7 +11,7 @@ from packaging.specifiers import SpecifierSet
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ivhl.errors import ResultsError, SpecError
-from ivhl.matrix.spec import read_plain
+from ivhl.matrix.spec import explain, read_plain
 from ivhl.observatory.record import Python, Release  # noqa: TC001  (pydantic reads them)
 from ivhl.observatory.views import BAD_WORDS, RIGHT_WORDS, VERDICTS, WORDS, key_of, load_libraries
 from ivhl.tracker.support.compat import is_prerelease, python_key, release_key
@@ -316,9 +316,7 @@ def read_observatory(path: Path | None) -> dict[str, dict[TriedCell, list[CaseVe
     except OSError as error:
         raise SpecError(f"{path}: cannot be read: {error.strerror}", hint=_HINT) from error
     except ValidationError as error:
-        first = error.errors()[0]
-        place = "".join(f"{one}: " for one in first["loc"])
-        raise SpecError(f"{path}: {place}{first['msg']}", hint=_HINT) from error
+        raise SpecError(f"{path}: {explain(error, _Site)[0]}", hint=_HINT) from error
     for row in rows:
         name = f"{row.case} {row.ask}"
         verdict = CaseVerdict(name, row.verdict, row.why, row.version or "", row.at)

@@ -7,12 +7,21 @@ counts. ``None`` means unknown.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from ivhl.errors import ResultsError
-from ivhl.matrix.spec import explain
+from ivhl.matrix.spec import CellSpec, explain
 from ivhl.records.age import rank_of
 from ivhl.records.files import append_line
 from ivhl.records.lines import LONGEST_LINE, lines_of, read_plain
@@ -41,7 +50,20 @@ Python = Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]{1,3}t?$")]
 Release = Annotated[
     str, Field(pattern=r"^[0-9]{1,3}(?:\.[0-9]{1,9}){2}(?:(?:a|b|rc|\.dev|\.post)[0-9]{1,9})?$")
 ]
-_Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00$")]
+
+
+def _time(text: str) -> str:
+    with suppress(ValueError):
+        if datetime.fromisoformat(text).isoformat(timespec="seconds") == text:
+            return text
+    raise ValueError("must be a time like 2026-11-28T09:30:00+00:00")
+
+
+_Time = Annotated[
+    str,
+    Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00$"),
+    AfterValidator(_time),
+]
 
 
 class _RecordModel(BaseModel):
@@ -148,6 +170,15 @@ class Observed(_RecordModel):
     compile_s: _Seconds | None = None
     eager_s: _Seconds | None = None
     compiled_s: _Seconds | None = None
+
+    @model_validator(mode="after")
+    def _is_of_its_cell(self) -> Self:
+        if self.cell != CellSpec(self.python, self.torch).id:
+            raise ValueError(
+                f"cell {self.cell} must have the Python and the release of the record, "
+                f"{self.python} and {self.torch}"
+            )
+        return self
 
     @property
     def key(self) -> Key:

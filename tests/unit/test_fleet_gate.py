@@ -506,6 +506,13 @@ def test_a_comment_groups_failures_by_their_signature() -> None:
     assert "<code>compile, compile&#58; builtins.KeyError</code>" in text
 
 
+def test_a_comment_groups_missing_results_whatever_they_were_before() -> None:
+    bases = [replace(make_record(speedup=n + 2.0), workload=f"ops.w{n}") for n in range(3)]
+    verdict = judge([*bases, make_record(), replace(make_record(), commit=HEAD)], {BASE}, {HEAD})
+    (row,) = rows_of(_verdict_markdown(verdict, BASE[:8], HEAD[:8], "", {}))
+    assert (row[0], row[4]) == ("3", "<code>no record</code>")
+
+
 @pytest.mark.parametrize("site", ["", "https://owner.github.io/p/"])
 def test_a_comment_leads_to_the_page_of_each_case(site: str) -> None:
     page = "case/bench+cpu/ops.w+small+naive-compiled.html"

@@ -185,9 +185,11 @@ def test_of_one_key_the_newest_record_counts_and_half_a_line_is_named(tmp_path: 
     ("field", "value", "says"),
     [
         ("schema", "ivhl.observed/9", "schema"),
-        ("cpu_s", -1, "cpu_s"),
+        ("cpu_s", -1, "cpu_s: must be greater than or equal to 0 (got -1)"),
         ("status", "splendid", "status"),
-        ("why", "x" * 2001, "why"),
+        ("why", "x" * 2001, "why: must have at most 2000 characters (got "),
+        ("at", "2026-13-45T99:99:99+00:00", "at: must be a time like 2026-11-28T09:30:00+00:00"),
+        ("torch", "2.7.1", "timm.jsonl:1: cell py3.12-torch2.6.0 must have the Python and the "),
         ("colour", 1, "colour: is no known key"),
     ],
 )

@@ -672,9 +672,9 @@ def test_the_command_prints_what_holds_back_and_exits_with_1(tmp_path: Path) -> 
         ("", "Invalid JSON"),
         (
             '{"schema": "ivhl.compat/1", "rows": []}',
-            "schema: Input should be 'ivhl.observatory/1'",
+            "schema: must be 'ivhl.observatory/1'",
         ),
-        (f'{{"schema": "{SCHEMA}", "rows": [{{}}]}}', "rows: 0: library: Field required"),
+        (f'{{"schema": "{SCHEMA}", "rows": [{{}}]}}', "rows.0.library: must be there"),
         (None, "cannot be read: No such file"),
     ],
 )
@@ -695,7 +695,7 @@ def test_a_verdict_that_no_site_has_is_refused(tmp_path: Path) -> None:
     site = a_site(tmp_path / "o.json", [("timm", "2.15.0", "perfect")])
     error = CliRunner().invoke(app, ["ready", str(tmp_path), "--records", str(site)]).exception
     assert isinstance(error, SpecError)
-    assert "rows: 0: verdict: Input should be 'wrong'" in str(error)
+    assert "rows.0.verdict: must be 'wrong'" in str(error)
 
 
 def test_the_records_that_ship_answer_for_this_environment_and_a_file(tmp_path: Path) -> None:

@@ -375,6 +375,25 @@ def test_versions_of_a_case_are_named_and_are_one_case(
     assert places.count("ops.one (version 1) ") == places.count("ops.one (version 2) ") > 0
 
 
+def test_a_case_with_a_step_of_each_python_is_named_with_its_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_fleet_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    record = a_record(tmp_path)
+
+    def run_in(python: str, torch: str, eager_s: float) -> RunRecord:
+        cell = replace(record.cell, python=python, torch=torch, id=f"py{python}-torch{torch}")
+        return timed(replace(record, cell=cell), eager_s, 1e-3)
+
+    seconds = {("3.12", "2.6.0"): 2e-3, ("3.12", "2.7.1"): 4e-3}
+    seconds |= {("3.13", "2.6.0"): 2e-3, ("3.13", "2.7.1"): 2e-2}
+    write_records(tmp_path / "results", *(run_in(*cell, s) for cell, s in seconds.items()))
+    places = " ".join(CliRunner().invoke(app, ["course"]).stdout.split())
+    assert "eager became slower, 1 case: ops.one on 3.13 10.00x [" in places
+    assert "ops.one on 3.12 2.00x [" in places
+
+
 def test_a_folder_without_records_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
