@@ -288,7 +288,7 @@ def test_the_project_is_read_from_pyproject() -> None:
             [
                 (
                     "pyproject.toml: tool.ivhl: must have one of benchmarks and workloads, "
-                    "and not both (got {})"
+                    "and not both"
                 )
             ],
         ),
