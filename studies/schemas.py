@@ -114,7 +114,7 @@ _ANSWERS: Final = {
     "ready": "place; judged: list[JudgedDependency]; pair newer newest later: Pair | None; "
     "holding unknown notes: list[str]; others: int; is_allowed: bool; tried: list[Pair]",
     "doctor": "device; machine: Machine; counts: dict[str, int]; findings: list[Observed]",
-    "check": "problems notes: list[str]; expected: list[KnownFailure]; "
+    "check": "problems notes unused_notes: list[str]; expected: list[KnownFailure]; "
     "not_expected: list[UnexpectedCase]",
     "import": "batches: list[Batch]; refused: list[RefusedRecord]",
     "gate": "headline base head; findings: list[dict[str, Any]]; not_measured: list[NotMeasured]; "

@@ -17,13 +17,14 @@ from ivhl.matrix.check import check_locks
 from ivhl.matrix.project import find_root, load
 from ivhl.records.text import printable
 from ivhl.tracker.support.compat import OF_THE_PROJECT, Row, Standing, standings, unexpected
-from ivhl.tracker.support.expectations import EXPECTATIONS, load_expectations
+from ivhl.tracker.support.expectations import EXPECTATIONS, load_expectations, never_covering
 from ivhl.tracker.views.project import rows_of
 from ivhl.tracker.wording import counted, short_message, some
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ivhl.tracker.support.expectations import ChangeNote
     from ivhl.tracker.terminal import Terminal
 
 # What can be checked: every file; the matrix and its locks alone; known failures beside the records.
@@ -56,6 +57,7 @@ def check_command(
     summary: list[str] = []
     stood: Sequence[Standing] = ()
     news: Sequence[Row] = ()
+    unused: Sequence[ChangeNote] = ()
     if not parts or "project" in parts:
         report = check_project(root)
         problems, notes, summary = [*report.problems], report.notes, [report.summary]
@@ -68,13 +70,15 @@ def check_command(
         expectations = load_expectations(root)
         rows = rows_of(stored_state(results)[-1])
         stood, news = standings(expectations, rows), unexpected(expectations, rows)
+        unused = never_covering(expectations.notes, [row.in_cell for row in rows])
     if as_json:
-        print_json("ivhl.check/1", problems=problems, notes=notes, **_as_dict(stood, news))
+        print_json("ivhl.check/1", problems=problems, notes=notes, **_as_dict(stood, news, unused))
     else:
         with screen(every=every) as console:
             _print(console, problems, notes, summary)
             if "expectations" in parts:
                 _print_expectations(console, stood, news, every=every)
+                _print_notes(console, unused)
     if problems:
         raise typer.Exit(1)
     if fixed := sum(len(one.fixed) for one in stood):
@@ -127,6 +131,14 @@ def _print_expectations(
         _print_news(console, mine, what_next)
 
 
+def _print_notes(console: Terminal, unused: Sequence[ChangeNote]) -> None:
+    if unused:
+        text = f"{counted(len(unused), 'note')} on changes of cases that nobody measured"
+        console.print(Text(text, "bold"))
+    for one in unused:
+        fold(console, printable(one.why), "yellow", indent=2)
+
+
 def _print_news(console: Terminal, news: Sequence[Row], what_next: str) -> None:
     if news:
         text = f"not expected: {counted(len(news), 'failure')} ({what_next})"
@@ -145,7 +157,9 @@ def _some(rows: Sequence[Row]) -> str:
     return f"{counted(len(rows), 'case')}: {some(names, _NAMED, '; ')}"
 
 
-def _as_dict(stood: Sequence[Standing], news: Sequence[Row]) -> dict[str, Any]:
+def _as_dict(
+    stood: Sequence[Standing], news: Sequence[Row], unused: Sequence[ChangeNote]
+) -> dict[str, Any]:
     return {
         "expected": [
             {
@@ -158,6 +172,7 @@ def _as_dict(stood: Sequence[Standing], news: Sequence[Row]) -> dict[str, Any]:
             }
             for one in stood
         ],
+        "unused_notes": [one.why for one in unused],
         "not_expected": [
             {**_place(row), "class": row.failure_class, "message": row.message} for row in news
         ],

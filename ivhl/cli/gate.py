@@ -229,7 +229,7 @@ def _expectations(root: Path, index: Index) -> Expectations:
     """Return the known failures; name those that no measured case matches."""
     expectations = load_expectations(root)
     measured = {entry.case for entry in index.entries}
-    unmatched = never_covering(expectations, measured)
+    unmatched = never_covering(expectations.entries, measured)
     warn(f"{EXPECTATIONS}: never matches a measured case: {one.title}" for one in unmatched)
     return expectations
 

@@ -153,8 +153,9 @@ def test_a_failure_of_another_class_is_not_expected() -> None:
     assert expectations.of(case, "support_gate") is not None
     assert expectations.of(case, "crash") is None
     assert expectations.of(case._replace(python="3.12"), "support_gate") is None
-    assert never_covering(expectations, [case._replace(workload="other")]) == expectations.entries
-    assert never_covering(expectations, [case]) == ()
+    entries = expectations.entries
+    assert never_covering(entries, [case._replace(workload="other")]) == entries
+    assert never_covering(entries, [case]) == ()
 
 
 def judged(base: RunRecord, head: RunRecord, text: str) -> tuple[str, bool, str]:
@@ -230,6 +231,15 @@ def test_the_command_names_what_occurs_and_what_is_fixed(project: Path) -> None:
     assert shown.exception.exit_code == 11
     assert "never matches a measured case" in shown.output
     assert "fixed: 1 case: ops.one/" in shown.output
+
+
+def test_the_command_lists_notes_on_changes_of_cases_that_nobody_measured(project: Path) -> None:
+    note = '[[change]]\ntorch = ">=2.6"\nworkload = "{}"\nreason = "{}"\n'
+    text = note.format("ops.never", "of another project") + note.format("ops.one", "of this one")
+    (project / EXPECTATIONS).write_text(text)
+    shown = CliRunner().invoke(app, ["check", "expectations"]).output
+    assert "1 note on changes of cases that nobody measured\n  of another project\n" in shown
+    assert "of this one" not in shown
 
 
 def test_the_gate_fails_until_the_entry_of_a_fixed_case_goes(project: Path) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -113,6 +113,9 @@ class _Cases(StrictModel):
     def why(self) -> str:
         """The reason, with the link if there is one."""
         return f"{self.reason} ({self.link})" if self.link else self.reason
+
+
+_C = TypeVar("_C", bound=_Cases)
 
 
 class ChangeNote(_Cases):
@@ -230,11 +233,9 @@ def read_expectations(root: Path) -> tuple[Expectations, list[str]]:
         return Expectations(), [*problems, *str(error).splitlines()]
 
 
-def never_covering(
-    expectations: Expectations, cases: Iterable[CaseInCell]
-) -> tuple[Expectation, ...]:
+def never_covering(entries: Iterable[_C], cases: Iterable[CaseInCell]) -> tuple[_C, ...]:
     """Return the entries that speak of no case that was measured."""
-    left = list(expectations.entries)
+    left = list(entries)
     for case in cases:
         left = [entry for entry in left if not entry.covers(case)]
         if not left:
