@@ -201,9 +201,10 @@ def e2e(session: nox.Session) -> None:
 
 @nox.session(name="e2e-full", venv_backend="uv", python=OLDEST_PYTHON, tags=FULL)
 def e2e_full(session: nox.Session) -> None:
-    """Run what `e2e`, `faults` and `docker-tests` leave out."""
+    """Run what `e2e`, `faults`, `docker-tests`, `slurm` and `browser` leave out."""
     install_cell(session, OLDEST_TORCH)
-    run_tests(session, *END_TO_END, "tests/e2e/test_faults.py", "tests/docker", "-m", "full")
+    others = ("tests/e2e/test_faults.py", "tests/docker", "tests/slurm", "tests/browser")
+    run_tests(session, *END_TO_END, *others, "-m", "full")
 
 
 @nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=CHECK, allow_parallel=True)
@@ -258,7 +259,7 @@ def fuzz(session: nox.Session) -> None:
 def slurm(session: nox.Session) -> None:
     """Run on a one-node Slurm started for the tests; skip if its programs are missing."""
     session.install("--group", "test", "-e", ".")
-    run_tests(session, "tests/slurm")
+    run_tests(session, "tests/slurm", "-m", "not full")
 
 
 @nox.session(name="docker-tests", venv_backend="uv", tags=CHECK, allow_parallel=True)
@@ -272,7 +273,7 @@ def docker_tests(session: nox.Session) -> None:
 def browser(session: nox.Session) -> None:
     """Open the site in headless Chromium."""
     session.install("--group", "test", "-e", ".")
-    run_tests(session, "tests/browser")
+    run_tests(session, "tests/browser", "-m", "not full")
 
 
 @nox.session(venv_backend="uv", python=OLDEST_PYTHON)

@@ -97,8 +97,15 @@ STATES = {
 }
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1024, 390])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (1024, "light"),
+        (390, "dark"),
+        pytest.param(1024, "dark", marks=pytest.mark.full),
+        pytest.param(390, "light", marks=pytest.mark.full),
+    ],
+)
 def test_no_state_of_a_page_has_a_barrier(
     browser: Browser,
     site: Path,

@@ -151,8 +151,15 @@ def test_the_table_is_one_stop_for_the_tab_key_and_moves_by_arrows(
     page.wait_for_url("**/library/torchvision.html")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (1280, "light"),
+        (390, "dark"),
+        pytest.param(1280, "dark", marks=pytest.mark.full),
+        pytest.param(390, "light", marks=pytest.mark.full),
+    ],
+)
 def test_no_page_has_a_barrier_or_is_wider_than_the_window(
     browser: Browser,
     libraries: Path,

@@ -209,7 +209,7 @@ def test_an_existing_image_is_not_rebuilt_and_two_builds_are_equal(
     assert held[0] == held[1]
 
 
-@pytest.mark.parametrize("buildkit", ["0", "1"])
+@pytest.mark.parametrize("buildkit", [pytest.param("0", marks=pytest.mark.full), "1"])
 def test_mirrors_and_certificates_are_nowhere_in_an_image(
     daemon: Daemon,
     clone: Path,
@@ -363,6 +363,7 @@ def test_a_killed_container_loses_no_finished_record(
     assert no_containers(daemon)
 
 
+@pytest.mark.full
 def test_a_missing_image_is_reported_and_the_other_cells_run(  # noqa: PLR0917  (fixtures)
     lock: LockState,
     bench: Bench,
@@ -430,6 +431,7 @@ def test_a_missing_gpu_is_reported(lock: LockState, bench: Bench, engine: Docker
     assert "NVIDIA container toolkit" in bench.said.getvalue()
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk")
 def test_a_full_disk_ends_the_run_and_the_container(
     lock: LockState, bench: Bench, daemon: Daemon
@@ -463,6 +465,7 @@ def test_containers_of_a_killed_run_are_removed_by_the_next(
     assert [container.id for container in left] == [other.id]
 
 
+@pytest.mark.full
 def test_an_engine_that_dies_loses_no_finished_record(
     lock: LockState, bench: Bench, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -301,6 +301,7 @@ def test_a_run_that_is_ended_takes_its_cases_and_their_daemons_along(
     assert ends(LEFT)
 
 
+@pytest.mark.full
 def test_a_full_disk_is_reported_and_loses_no_record(tmp_path: Path, cache: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()

@@ -147,6 +147,7 @@ def test_records_have_separate_hashes_of_project_and_benchmark(said: tuple[Path,
     assert record["sources"] != record["benchmark"]
 
 
+@pytest.mark.full
 def test_the_uncommitted_tree_is_tried_without_a_record(said: tuple[Path, str]) -> None:
     root = said[0]
     before = {path: path.read_bytes() for path in (root / "results").rglob("*") if path.is_file()}

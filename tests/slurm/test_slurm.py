@@ -181,6 +181,7 @@ def test_the_exit_code_is_that_of_the_node(tmp_path: Path) -> None:
     assert "".join(said).startswith("job ")
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("cluster", "quick")
 def test_a_job_that_is_cancelled_is_told(tmp_path: Path) -> None:
     long_job(tmp_path)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import atexit
+import json
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
-from functools import partial
+from functools import cache, partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -157,9 +159,54 @@ class Demo:
             print(reached_sources(case, "demo.workloads:WORKLOADS", "demo").project)
             assert "torch" not in sys.modules
         """
-        command = [sys.executable, "-c", dedent(code)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        return done.stdout.strip()
+        return _in_new_process(dedent(code))
+
+
+# What a new process costs is to import ivhl and to read the names of all installed files.
+_FORKS = f"""
+import json, os, sys, traceback
+sys.path.insert(0, {str(ROOT)!r})
+import ivhl.workload
+from ivhl.measure.sources import _all_distributions
+_all_distributions()
+for line in sys.stdin:
+    reads, writes = os.pipe()
+    child = os.fork()
+    if not child:
+        os.dup2(writes, 1)
+        try:
+            exec(json.loads(line), {{"__name__": "__main__"}})
+            sys.stdout.flush()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    os.close(writes)
+    with open(reads) as pipe:
+        text = pipe.read()
+    print(json.dumps([os.waitpid(child, 0)[1], text.strip()]), flush=True)
+"""
+
+
+@cache
+def _forks() -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _FORKS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    atexit.register(process.kill)
+    return process
+
+
+def _in_new_process(code: str) -> str:
+    """Return what a piece of code prints in a process that has imported ivhl alone."""
+    process = _forks()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps(code) + "\n")
+    process.stdin.flush()
+    status, text = json.loads(process.stdout.readline())
+    assert status == 0
+    return str(text)
 
 
 @pytest.fixture
@@ -171,6 +218,17 @@ def demo(tmp_path: Path) -> Demo:
 def untouched(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the hash of the unchanged project, which does not depend on the folder."""
     return Demo(tmp_path_factory.mktemp("untouched")).hash()
+
+
+def test_a_fork_gives_the_hash_of_a_new_interpreter(
+    untouched: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def in_new_interpreter(code: str) -> str:
+        command = [sys.executable, "-c", code]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    monkeypatch.setattr(sys.modules[__name__], "_in_new_process", in_new_interpreter)
+    assert Demo(tmp_path).hash() == untouched
 
 
 def changes(demo: Demo, change: Callable[[], None], **case: str) -> bool:

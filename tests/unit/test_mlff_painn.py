@@ -86,7 +86,7 @@ def test_model_has_the_size_of_the_paper() -> None:
 
 @models
 @pytest.mark.parametrize("sign", [1.0, -1.0], ids=["rotation", "reflection"])
-@settings(deadline=None)  # the first call of torch.func imports for seconds
+@settings(deadline=None, max_examples=25)  # the first call of torch.func imports for seconds
 @given(seed=st.integers(0, 10_000))
 def test_energy_is_invariant_and_forces_turn_along(model: Model, sign: float, seed: int) -> None:
     numbers, positions = make_molecule("H2O")
@@ -98,7 +98,7 @@ def test_energy_is_invariant_and_forces_turn_along(model: Model, sign: float, se
 
 
 @models
-@settings(deadline=None)
+@settings(deadline=None, max_examples=25)
 @given(order=st.permutations(range(5)))
 def test_order_of_the_atoms_does_not_matter(model: Model, order: list[int]) -> None:
     numbers, positions = make_molecule("CH4")

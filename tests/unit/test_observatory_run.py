@@ -241,6 +241,7 @@ def test_a_failure_names_its_places_and_a_target_after_it_works(
     assert list((cell / "inductor" / "precompiled_headers").rglob("*.h"))
 
 
+@pytest.mark.full
 def test_time_and_memory_of_a_case_have_limits(
     observatory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -235,8 +235,9 @@ def test_sizes_strides_and_conjugates_of_a_field_share_their_graphs() -> None:
     assert not counters["graph_break"]
 
 
+@pytest.mark.full
 @needs_dynamo
-@pytest.mark.parametrize("form", [pytest.param("angle", marks=pytest.mark.full), "current"])
+@pytest.mark.parametrize("form", ["angle", "current"])
 def test_sizes_of_a_cube_need_no_recompile_of_its_phase_gradient(form: str) -> None:
     counters = torch._dynamo.utils.counters
     counters.clear()
@@ -265,7 +266,7 @@ def test_sizes_of_a_cube_need_no_recompile_of_its_phase_gradient(form: str) -> N
             lambda psi: psi / (psi.abs().square().sum().sqrt() + 1e-10),
             id="normalize",
         ),
-        pytest.param(compute_phase_gradient, phase_gradient, id="angle"),
+        pytest.param(compute_phase_gradient, phase_gradient, id="angle", marks=pytest.mark.full),
         pytest.param(
             lambda psi: compute_phase_gradient(psi, form="current"),
             current,

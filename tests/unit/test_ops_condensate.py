@@ -201,6 +201,7 @@ def _fresh_dynamo() -> Iterator[None]:
             lambda phi, scale: evolve_condensate_gp(phi, 0.7 * scale, M2, LAM, n_steps=2),
             lambda phi, scale: by_fourier(phi, dt=0.7 * scale, rank=3, n_steps=2),
             id="fourier",
+            marks=pytest.mark.full,
         ),
     ],
 )

@@ -95,6 +95,7 @@ def test_initial_conditions_are_smooth_and_differ() -> None:
     assert not torch.equal(fields, other)
 
 
+@pytest.mark.full
 def test_a_killed_run_goes_on_to_the_same_dataset(tmp_path: Path) -> None:
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     command = [sys.executable, "-m", "ivhl.rollout", "generate", "--out", str(killed)]

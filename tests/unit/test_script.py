@@ -468,9 +468,10 @@ def test_graph_breaks_and_recompiles_are_those_of_dynamo(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("body", "breaks"),
     [
-        ("x.sin() @ torch.ones(7, 7)", 0),  # Dynamo passes the exception on
+        # Dynamo passes the exception on
+        pytest.param("x.sin() @ torch.ones(7, 7)", 0, marks=pytest.mark.full),
         ("x.sin().missing()", 1),  # Dynamo gives the frame up, and eager code raises
-        ("torch._dynamo.graph_break() or x.sin()", 1),
+        pytest.param("torch._dynamo.graph_break() or x.sin()", 1, marks=pytest.mark.full),
     ],
 )
 def test_a_frame_that_raised_is_no_graph_break(tmp_path: Path, body: str, breaks: int) -> None:
@@ -494,12 +495,12 @@ def test_a_frame_that_raised_is_no_graph_break(tmp_path: Path, body: str, breaks
     ("backend", "change", "captured", "changed", "refused"),
     [
         ("inductor", {"backend": "eager"}, 1, True, False),
-        ("aot_eager", {"backend": "eager"}, 1, True, False),
-        ("ts", {"backend": "eager"}, 1, False, False),
+        pytest.param("aot_eager", {"backend": "eager"}, 1, True, False, marks=pytest.mark.full),
+        pytest.param("ts", {"backend": "eager"}, 1, False, False, marks=pytest.mark.full),
         ("eager", OFF, 0, 0, 0),
-        ("eager", DISABLED, 0, 0, 0),
+        pytest.param("eager", DISABLED, 0, 0, 0, marks=pytest.mark.full),
         ("eager", {"settings": [DISABLED, LACKING]}, 0, 0, 0),
-        ("eager", LACKING, 1, 0, 1),
+        pytest.param("eager", LACKING, 1, 0, 1, marks=pytest.mark.full),
     ],
 )
 def test_the_compiler_is_changed_before_the_script_begins(  # noqa: PLR0917

@@ -347,7 +347,9 @@ def test_an_overlay_goes_with_its_cell_unless_both_are_in_use(
         assert run_in(again, "import torch, library; print(1)") == "1"
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how", [pytest.param(signal.SIGINT, marks=pytest.mark.full), signal.SIGKILL]
+)
 def test_an_overlay_is_whole_or_made_again(registry: Registry, how: signal.Signals) -> None:
     make_wheel(registry.folder, "library")
     slow = make_wheel(registry.folder, "slow")

@@ -234,7 +234,12 @@ def test_an_upstream_report_is_named_where_it_is_known() -> None:
     failure = {"phase": "accuracy", "class": "wrong", "exception": "", "message": "m", "where": ""}
     wrong = [
         made(
-            library="zuko", case=case, torch=torch, status="wrong", failure=failure | {"frame": ""}
+            library="zuko",
+            case=case,
+            cell=f"py3.12-torch{torch}",
+            torch=torch,
+            status="wrong",
+            failure=failure | {"frame": ""},
         )
         for case, torch in (
             ("other", "2.13.0"),

@@ -732,7 +732,10 @@ def test_a_file_without_the_name_of_a_function_is_refused() -> None:
     ("name", "phase", "says"),
     [
         ("detached", "compile", "of compiled code alone, no output depends on an input"),
-        ("detached_mean", "compile", "of compiled code alone, no output depends on an input"),
+        pytest.param(
+            *("detached_mean", "compile", "of compiled code alone, no output depends on an input"),
+            marks=pytest.mark.full,
+        ),
         ("overwrites", "accuracy", "compiled code changes its inputs, and eager code does not"),
     ],
 )

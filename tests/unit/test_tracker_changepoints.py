@@ -124,7 +124,7 @@ def test_the_same_input_gives_the_same_output() -> None:
     ),
     st.booleans(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(deadline=None)
 def test_any_floats_give_indices_of_finite_values(values: list[float], some: bool) -> None:  # noqa: FBT001
     intervals = [(value, value * 1.1) for value in values] if some else None
     found = detect(values, intervals)
@@ -253,7 +253,9 @@ def test_probabilities_of_a_step_are_probabilities(n: int) -> None:
     assert np.argmax(p) == n // 2
 
 
-@pytest.mark.parametrize("n", [5, 31, 32, 33, 60, 120])
+@pytest.mark.parametrize(
+    "n", [5, 33, *(pytest.param(n, marks=pytest.mark.full) for n in (31, 32, 60, 120))]
+)
 def test_many_series_at_once_have_the_steps_that_each_has_alone(n: int) -> None:
     every: list[list[float]] = []
     for seed in range(20):
