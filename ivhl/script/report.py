@@ -217,6 +217,7 @@ def since(onset: Onset) -> str:
             if word == "right"
             else f"; {before} {_word(onset, onset.before)} (`{_code(_shown(onset, outcome))}`)"
         )
+        text += f"; {onset.right.torch} is right" if onset.right else ""
     else:
         text += ", the oldest that can be tried"
     newest = max(onset.outcomes, key=lambda one: Version(one.torch))

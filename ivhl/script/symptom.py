@@ -196,6 +196,7 @@ class Onset:
         outcomes: Of each cell that was run, and what it shows; by release.
         first: The oldest release that shows it, as far as all between it and ``cell`` do.
         before: The cell before ``first``, if there is any.
+        right: Where ``before`` ends in another way, the newest cell that is right before it.
         fixed: The cell after ``cell``, if there is any.
     """
 
@@ -204,6 +205,7 @@ class Onset:
     outcomes: dict[CellSpec, tuple[ScriptOutcome, SymptomWord]] = field(default_factory=dict)
     first: CellSpec
     before: CellSpec | None = None
+    right: CellSpec | None = None
     fixed: CellSpec | None = None
 
 
@@ -318,6 +320,26 @@ def find_first(run: RunIn, onset: Onset, cells: Sequence[CellSpec]) -> None:
             onset.before = cell
             del left[: place + 1]
         place = min(len(left) // 2, max(len(left) - 1, 0)) if onset.before else 0
+    if onset.before and onset.outcomes[onset.before][1] == "other":
+        _find_right(run, onset, list(cells[: cells.index(onset.before) + 1]))
+
+
+def _find_right(run: RunIn, onset: Onset, left: list[CellSpec]) -> None:
+    """Find the newest cell that is right, of some of which the last ends in another way."""
+    place = len(left) - 1
+    while left:
+        cell = left[place]
+        if cell not in onset.outcomes:
+            _shown_in(run, onset, cell)
+        outcome, word = onset.outcomes[cell]
+        if word == "absent":
+            del left[place]
+        elif word == "right" or SUPPORT_GATE.search(outcome.message):
+            onset.right = cell if word == "right" else onset.right
+            del left[: place + 1]
+        else:
+            del left[place:]
+        place = len(left) // 2
 
 
 def _shown_in(run: RunIn, onset: Onset, cell: CellSpec) -> SymptomWord:

@@ -43,6 +43,7 @@ ENDS = {
     "shows": (BAD, RIGHT),
     "right": (RIGHT, RIGHT),
     "other": (OTHER, RIGHT),
+    "refuses": (replace(BAD, message="Dynamo is not supported on Python 3.12+"), RIGHT),
     "eager": (BAD, BAD),
     "absent": (not_run("no wheel"), not_run("no wheel")),
 }
@@ -87,7 +88,23 @@ def test_the_first_release_shows_it_and_the_one_before_does_not(
     if shown == sorted(shown):  # it began once
         assert onset.first == next(cell for cell in known if words[cells.index(cell)] == "shows")
     halves = 2 * (2 + math.ceil(math.log2(len(older) + 1)))
+    halves *= 1 if onset.before is None or words[cells.index(onset.before)] != "other" else 2
     assert len(ran) - spent <= halves + older.count("absent")
+    assert onset.right is None or words[cells.index(onset.right)] == "right"
+
+
+@given(st.integers(0, 2), st.integers(0, 9), st.integers(0, 9), st.integers(1, 3))
+def test_where_the_release_before_ends_in_another_way_the_newest_that_is_right_is_found(
+    refuse: int, right: int, other: int, show: int
+) -> None:
+    words = ["refuses"] * refuse + ["right"] * right + ["other"] * other + ["shows"] * show
+    run, cells, _ = _run_of(words)
+    onset = find_symptom(run, cells)
+    find_first(run, onset, cells)
+    assert onset.first == cells[refuse + right + other]
+    assert onset.right == (cells[refuse + right - 1] if right and other else None)
+    told = f"(`SIGSEGV`); {cells[refuse + right - 1].torch} is right"
+    assert (told in since(onset)) == bool(right and other)
 
 
 def test_a_script_that_shows_nothing_says_what_else_can_be_asked() -> None:
