@@ -1480,6 +1480,7 @@ def test_other_facts_of_an_input_are_another_graph(
     assert any(one.kind == "RECOMPILE" for one in report.events)
 
 
+@pytest.mark.full
 def test_numbers_of_sequences_are_the_same_in_every_process() -> None:
     code = (
         "import torch; from ivhl import hotpath; x = torch.ones(3, 4)\n"
@@ -3091,6 +3092,7 @@ def test_the_environment_switches_off_and_compiles_everything(
     assert report.hits == 3
 
 
+@pytest.mark.full
 def test_a_program_that_begins_with_nonsense_in_a_variable_gets_a_sentence(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("print('ran')")

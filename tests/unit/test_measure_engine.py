@@ -116,7 +116,8 @@ def measure(workload: str, variant: str, folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("workload", "evaluations"), [("mlff.energy_forces", 1), ("mlff.trajectory", N_FRAMES)]
+    ("workload", "evaluations"),
+    [pytest.param("mlff.energy_forces", 1, marks=pytest.mark.full), ("mlff.trajectory", N_FRAMES)],
 )
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_timed_call_evaluates_the_model(
@@ -149,7 +150,9 @@ def test_a_cache_in_front_of_the_model_is_detected(
         measure("mlff.energy_forces", "fp16-eager", tmp_path)
 
 
-@pytest.mark.parametrize("keeps", [True, False], ids=["counts", "wrong"])
+@pytest.mark.parametrize(
+    "keeps", [True, pytest.param(False, marks=pytest.mark.full)], ids=["counts", "wrong"]
+)
 def test_eager_code_that_counts_its_calls_is_told_from_wrong_code(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

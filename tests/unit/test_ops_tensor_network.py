@@ -348,6 +348,7 @@ def test_the_products_that_the_workload_counts_are_those_of_the_best_path() -> N
         assert counted.bytes == 8.0 * (sum(t.numel() for t in tensors) + size.bond)
 
 
+@pytest.mark.full
 def test_every_process_finds_the_same_path() -> None:
     # Sets of strings are ordered by PYTHONHASHSEED; 25 tensors are past the optimal path.
     equation, shapes = grid_of(5, 4)

@@ -401,6 +401,7 @@ def compiled_for(function: Callable[..., Any], *_: object) -> Callable[..., Any]
     return compile_static(function)
 
 
+@pytest.mark.full
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(
     size=st.floats(-7.0, 4.0),

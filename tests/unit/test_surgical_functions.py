@@ -321,6 +321,7 @@ def test_functions_that_are_more_than_what_they_return_are_refused(models: Modul
     assert not reads(found.parts["size"])
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("quick")
 def test_functions_are_measured_chosen_and_written_down(
     models: ModuleType, monkeypatch: pytest.MonkeyPatch

@@ -656,6 +656,7 @@ def test_code_without_a_float64_form_is_judged_by_eager_code(
     assert found["accuracy"][0]["passed"]
 
 
+@pytest.mark.full
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_kernels_of_a_trial_are_compiled_side_by_side(
     use: Any,  # noqa: ANN401

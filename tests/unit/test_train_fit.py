@@ -197,6 +197,7 @@ def test_a_checkpoint_of_another_recipe_is_refused(tmp_path: Path) -> None:
         train(make_all(), other, checkpoint=tmp_path / "c.pt")
 
 
+@pytest.mark.full
 def test_training_reduces_errors_and_leaves_missing_elements_zero(
     tmp_path: Path,
 ) -> None:
