@@ -72,6 +72,11 @@ SETTINGS: Final[dict[Stage, tuple[tuple[str, str, Any], ...]]] = {
 }
 # With these, every compilation for a CPU fails: "CUDA not available".
 _OF_GPUS: Final = ("functionalize_rng_ops",)
+# Of scripts nobody says on what device they run.
+SETTINGS_OF_SCRIPTS: Final = {
+    stage: tuple(one for one in listed if one[1] not in _OF_GPUS)
+    for stage, listed in SETTINGS.items()
+}
 # A trial of what is slower without asking for one graph.
 WITHOUT_WHOLE: Final = "fullgraph=False"
 # Trials of one case: what importing and the first compile take is paid once.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from packaging.version import Version
 
-from ivhl.bench.blame import SETTINGS
+from ivhl.bench.blame import SETTINGS_OF_SCRIPTS
 from ivhl.cli import app, options
 from ivhl.cli.blame import blame_case
 from ivhl.cli.declared import given
@@ -143,6 +143,7 @@ def _report_of(
 ) -> ScriptReport:
     """Return what is known of a script, with reports and libraries that show the same."""
     exception, message = onset.symptom.seen.innermost
+    torch, right = onset.cell.torch, [cell.torch for cell in onset.cells("right")]
     same = libraries is not None and with_same_cause(libraries.signatures, exception, message)
     return ScriptReport(
         text=text,
@@ -150,7 +151,18 @@ def _report_of(
         blame=blame,
         lock=lock_state(SHIPPED, onset.cell),
         known=causes_in(onset.cell, "", message),
-        perhaps=causes_of_script(text, blame.stage, onset.cell.torch),
+        perhaps=[
+            *(
+                cause
+                for cause in causes_of_script(text, blame.stage, torch)
+                if not any(cause in causes_of_script(text, blame.stage, one) for one in right)
+            ),
+            *(
+                cause
+                for cell in onset.between
+                for cause in causes_in(cell, "", onset.outcomes[cell][0].innermost[1])
+            ),
+        ],
         alike=[
             f"{', '.join(one.libraries)}: the same message ({libraries.where(one.records)})"
             for one in same or ()
@@ -212,7 +224,7 @@ def _investigate(
             blame_script,
             lambda change: run(onset.cell, change),
             tuple(map(str, STAGES)),
-            SETTINGS,
+            SETTINGS_OF_SCRIPTS,
             onset.symptom,
             every=False,
         )

@@ -211,17 +211,27 @@ def counts() -> dict[str, Any]:
         "captured": int(found.counters["stats"]["calls_captured"]),
         "graph_breaks": max(len(broken) + eager, counted),
         "recompiles": sum(n - 1 for n in compiles.values()) if known else None,
-        "reasons": [str(one.reason)[:600] for one in broken[:_SHOWN]],
+        "reasons": [reason_of(one) for one in broken[:_SHOWN]],
         "failed_guards": failed_guards(found),
     }
+
+
+def reason_of(broken: Any) -> str:  # noqa: ANN401  (a GraphCompileReason)
+    """Return why a graph broke, without the page that tells more."""
+    return str(broken.reason).partition("For more details about this graph break")[0].strip()[:600]
 
 
 def failed_guards(found: Any) -> list[str]:  # noqa: ANN401  (a module)
     """Return why code was compiled again: a guard that failed, of those that differ in numbers."""
     failures = getattr(found, "guard_failures", {})
-    lines = (str(one).partition("\n")[0] for ones in failures.values() for one in ones)
-    # Without the number of the code that was compiled before, and the folder of the script.
-    guards = (re.sub(r"^\d+/\d+: |(?<=# )\S*/(?=\S+:\d+ in )", "", one) for one in lines)
+    # Without the number of the code that was compiled before, the folder of the script, addresses.
+    noise = re.compile(r"^\d+/\d+: |(?<=# )\S*/(?=\S+:\d+ in )")
+    guards = (
+        f"{getattr(code, 'co_name', '?')}: {noise.sub('', str(one).partition(chr(10))[0])}"
+        for code, ones in failures.items()
+        for one in ones
+    )
+    guards = (re.sub(r"\b\d{12,}(?=\))", "...", one) for one in guards)
     kinds: dict[str, str] = {}
     for one in guards:
         kinds.setdefault(re.sub(r"\d+", "", one), " ".join(one.split())[:600])

@@ -17,7 +17,7 @@ from packaging.version import Version
 
 from ivhl.machine.compiler import compiler_version
 from ivhl.machine.identity import this_machine
-from ivhl.measure.failures import COMPILER_ERROR
+from ivhl.measure.failures import COMPILER_ERROR, SUPPORT_GATE
 from ivhl.records.text import printable, visible
 from ivhl.script.outcome import ending
 from ivhl.tracker.causes.blame import STAGES
@@ -212,12 +212,20 @@ def since(onset: Onset) -> str:
     if onset.before is not None:
         outcome, word = onset.outcomes[onset.before]
         before = onset.before.torch
-        text += (
-            f"; {before} is right"
-            if word == "right"
-            else f"; {before} {_word(onset, onset.before)} (`{_code(_shown(onset, outcome))}`)"
-        )
-        text += f"; {onset.right.torch} is right" if onset.right else ""
+        shown = f"{_word(onset, onset.before)} (`{_code(_shown(onset, outcome))}`)"
+        if word == "right":
+            text += f"; {before} is right"
+        elif SUPPORT_GATE.search(outcome.message):
+            text += f", the oldest that compiles on Python {onset.cell.python}"
+        elif onset.right:
+            since_then = (
+                f", as releases since {onset.between[0].torch} do"
+                if len(onset.between) > 1
+                else ""
+            )
+            text += f"; {before} {shown}{since_then}; {onset.right.torch} is right"
+        else:
+            text += f"; {before} {shown}"
     else:
         text += ", the oldest that can be tried"
     newest = max(onset.outcomes, key=lambda one: Version(one.torch))
@@ -271,7 +279,7 @@ def _stage(blame: ScriptBlame) -> Iterator[str]:
         cures = ", or ".join(f"`{_code(one)}`" for one in blame.cures)
         yield f"\nCured by {cures}."
     else:
-        yield "\nNo setting of this stage cures it, of those that ivhl tries."
+        yield "\nNo setting that ivhl knows cures it."
 
 
 def _fails(outcome: ScriptOutcome) -> bool:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from packaging.version import Version
+
 from ivhl.errors import ResultsError
 from ivhl.measure.failures import BY_TYPE, COMPILER_ERROR, SUPPORT_GATE
 from ivhl.script.outcome import (
@@ -88,7 +90,9 @@ class Symptom:
             is_right = are_alike(self.without, outcome, self.noisy, releases)
         if is_right or self._is_rounding(outcome, releases):
             return "right"
-        if _manner(outcome) != _manner(self.seen):
+        # Wrong values without a graph are not the compiler's, such as the words of a caught refusal.
+        is_unlike = self.is_wrong and outcome.graphs == 0 and bool(self.seen.graphs)
+        if _manner(outcome) != _manner(self.seen) or is_unlike:
             return "other"
         is_same = _manner(outcome) != "raises" or _are_same(self.seen, outcome)
         return "shows" if is_same else "other"
@@ -207,6 +211,19 @@ class Onset:
     before: CellSpec | None = None
     right: CellSpec | None = None
     fixed: CellSpec | None = None
+
+    def cells(self, word: SymptomWord) -> list[CellSpec]:
+        """Return the cells that show something, oldest first."""
+        found = (cell for cell, (_, shown) in self.outcomes.items() if shown == word)
+        return sorted(found, key=lambda cell: Version(cell.torch))
+
+    @property
+    def between(self) -> list[CellSpec]:
+        """The cells after the newest that is right and before the first that shows it."""
+        if self.right is None:
+            return []
+        low, high = Version(self.right.torch), Version(self.first.torch)
+        return [cell for cell in self.cells("other") if low < Version(cell.torch) < high]
 
 
 def find_symptom(

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import venv
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -441,6 +442,16 @@ def test_a_check_of_instructions_needs_no_torch(tmp_path: Path) -> None:
     assert ended("") == (0, "")
 
 
+def test_reasons_have_no_address_and_no_address_of_a_page() -> None:
+    guard = "0/0: ___check_obj_id(self._modules['attn'].processor, 139686391168368)"
+    found = SimpleNamespace(guard_failures={"no code": [guard]})
+    assert observer.failed_guards(found) == [
+        "?: ___check_obj_id(self._modules['attn'].processor, ...)"
+    ]
+    broken = SimpleNamespace(reason="Shape mismatch\n For more details about this graph break, x")
+    assert observer.reason_of(broken) == "Shape mismatch"
+
+
 def test_graph_breaks_and_recompiles_are_those_of_dynamo(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     code = """
@@ -459,6 +470,7 @@ def test_graph_breaks_and_recompiles_are_those_of_dynamo(tmp_path: Path) -> None
     assert (seen["graphs"], seen["graph_breaks"], seen["recompiles"]) == (4, 2, 2)
     assert seen["failed_guards"]
     assert all("size mismatch at index 0" in one for one in seen["failed_guards"])
+    assert any(one.startswith("f: ") for one in seen["failed_guards"])
     assert not any("/" in one for one in seen["failed_guards"])
     reset = _observed(tmp_path, code + "    torch._dynamo.reset()\n")
     assert reset is not None

@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 RIGHT = ScriptOutcome(ending="exit 0", output="1.0\n", graphs=1, graph_breaks=0, recompiles=0)
 BAD = replace(RIGHT, ending="exit 1", exception="torch._dynamo.exc.Unsupported", message="so")
 OTHER = replace(RIGHT, ending="SIGSEGV")
+_SETATTR = (
+    "Attempted setattr on a user-defined object that does not have an AttributeMutation "
+    "mutation_type"
+)
 ENDS = {
     "shows": (BAD, RIGHT),
     "right": (RIGHT, RIGHT),
@@ -103,8 +107,48 @@ def test_where_the_release_before_ends_in_another_way_the_newest_that_is_right_i
     find_first(run, onset, cells)
     assert onset.first == cells[refuse + right + other]
     assert onset.right == (cells[refuse + right - 1] if right and other else None)
-    told = f"(`SIGSEGV`); {cells[refuse + right - 1].torch} is right"
-    assert (told in since(onset)) == bool(right and other)
+    last = cells[refuse + right - 1].torch
+    more = f", as releases since {cells[refuse + right].torch} do" if other > 1 else ""
+    assert (f"(`SIGSEGV`){more}; {last} is right" in since(onset)) == bool(right and other)
+    oldest = ", the oldest that compiles on Python 3.12; " in since(onset)
+    assert oldest == bool(refuse and not right and not other)
+
+
+def test_wrong_values_without_a_graph_are_none_of_the_compiler() -> None:
+    """A script catches what Dynamo raises, and prints it."""
+    symptom = Symptom(seen=replace(RIGHT, output="stale\n"), without=RIGHT)
+    refused = replace(RIGHT, output="Dynamo is not supported on Python 3.12+\n", graphs=0)
+    assert symptom.of(refused) == "other"
+    assert symptom.of(replace(refused, graphs=1)) == "shows"
+    assert symptom.of(replace(refused, graphs=None)) == "shows"
+
+
+@pytest.mark.parametrize(
+    ("text", "ends", "named"),
+    [
+        # The cause is in all releases before 2.15: where 2.13.0 is right, it is another.
+        ("f(x).copy_(y)\nx.add_(1)", {"2.12.1": BAD}, "pytorch/pytorch#198131"),
+        ("f(x).copy_(y)\nx.add_(1)", {"2.12.1": BAD, "2.13.0": RIGHT}, ""),
+        # A release before the first has the message of a known cause.
+        (
+            "f(x)",
+            {"2.8.0": RIGHT, "2.9.1": replace(OTHER, message=_SETATTR), "2.12.1": BAD},
+            "pytorch/pytorch#171590",
+        ),
+    ],
+)
+def test_a_cause_is_named_by_the_releases_beside_those_that_show_it(
+    text: str, ends: dict[str, ScriptOutcome], named: str
+) -> None:
+    cells = [CellSpec("3.12", torch) for torch in ends]
+
+    def run(cell: CellSpec, change: object) -> ScriptOutcome:
+        return RIGHT if change == OFF else ends[cell.torch]
+
+    onset = find_symptom(run, cells)
+    find_first(run, onset, cells)
+    report = _report_of(text, onset, ScriptBlame("inductor"), None, "ivhl report x.py")
+    assert [one.short for one in report.perhaps] == [named] * bool(named)
 
 
 def test_a_script_that_shows_nothing_says_what_else_can_be_asked() -> None:

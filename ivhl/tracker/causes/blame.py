@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Stage = Literal["eager", "aot_eager", "aot_eager_decomp_partition", "inductor"]
 STAGES: Final[dict[Stage, str]] = {
-    "eager": "Dynamo: the graph that it makes shows it without any compiler behind it",
+    "eager": "Dynamo: what it traces, guards or hands on shows it, with no compiler behind it",
     "aot_eager": "AOTAutograd: its traced graphs show it, run eagerly",
     "aot_eager_decomp_partition": "decompositions, or the partition into forward and backward",
     "inductor": "Inductor: its passes, lowerings or code",
