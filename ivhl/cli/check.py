@@ -70,15 +70,14 @@ def check_command(
         expectations = load_expectations(root)
         rows = rows_of(stored_state(results)[-1])
         stood, news = standings(expectations, rows), unexpected(expectations, rows)
-        unused = never_covering(expectations.notes, [row.in_cell for row in rows])
+        unused = never_covering(expectations.notes, (row.in_cell for row in rows))
     if as_json:
         print_json("ivhl.check/1", problems=problems, notes=notes, **_as_dict(stood, news, unused))
     else:
         with screen(every=every) as console:
             _print(console, problems, notes, summary)
             if "expectations" in parts:
-                _print_expectations(console, stood, news, every=every)
-                _print_notes(console, unused)
+                _print_expectations(console, stood, news, unused, every=every)
     if problems:
         raise typer.Exit(1)
     if fixed := sum(len(one.fixed) for one in stood):
@@ -105,7 +104,12 @@ def _print(
 
 
 def _print_expectations(
-    console: Terminal, stood: Sequence[Standing], news: Sequence[Row], *, every: bool
+    console: Terminal,
+    stood: Sequence[Standing],
+    news: Sequence[Row],
+    unused: Sequence[ChangeNote],
+    *,
+    every: bool,
 ) -> None:
     console.print(Text(f"{EXPECTATIONS}: {counted(len(stood), 'known failure')}", "bold"))
     for one in stood:
@@ -129,14 +133,11 @@ def _print_expectations(
     ):
         mine = [row for row in news if (row.failure_class in OF_THE_PROJECT) == ours]
         _print_news(console, mine, what_next)
-
-
-def _print_notes(console: Terminal, unused: Sequence[ChangeNote]) -> None:
     if unused:
         text = f"{counted(len(unused), 'note')} on changes of cases that nobody measured"
         console.print(Text(text, "bold"))
-    for one in unused:
-        fold(console, printable(one.why), "yellow", indent=2)
+    for note in unused:
+        fold(console, printable(note.why), "yellow", indent=2)
 
 
 def _print_news(console: Terminal, news: Sequence[Row], what_next: str) -> None:

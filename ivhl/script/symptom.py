@@ -260,15 +260,8 @@ def find_symptom(
             continue
         without = beside.result() if beside else seen if count else run(cell, OFF)
         symptom = Symptom(seen=seen, without=without, expected=expected, count=count)
-        if symptom.of(seen) != "right":  # a number that varies, such as a duration, is no symptom
-            again = run(cell, None)
-            symptom = replace(symptom, noisy=noisy_numbers(seen, again))
-            if symptom.of(seen) != symptom.of(again):
-                raise ResultsError(
-                    f"{cell.id}: the script is flaky: two runs end with {ending(seen)} and with "
-                    f"{ending(again)}",
-                    hint="fix its seed, or name what is good by --expect",
-                )
+        if symptom.of(seen) != "right":
+            symptom = _without_noise(symptom, cell, run(cell, None))
         if symptom.of(seen) == "shows":
             outcomes[cell] = seen, "shows"
             return Onset(symptom=symptom, cell=cell, outcomes=outcomes, first=cell, fixed=fixed)
@@ -279,6 +272,18 @@ def find_symptom(
             continue
         outcomes[cell], fixed, right = (seen, "right"), cell, without
     raise _no_failure(outcomes, "is as expected" if expected else _LIKE, count)
+
+
+def _without_noise(symptom: Symptom, cell: CellSpec, again: ScriptOutcome) -> Symptom:
+    """Return the symptom without what varies between two runs, such as a duration."""
+    steady = replace(symptom, noisy=noisy_numbers(symptom.seen, again))
+    if steady.of(symptom.seen) != steady.of(again):
+        raise ResultsError(
+            f"{cell.id}: the script is flaky: two runs end with {ending(symptom.seen)} and with "
+            f"{ending(again)}",
+            hint="fix its seed, or name what is good by --expect",
+        )
+    return steady
 
 
 def _fails_itself(cell: CellSpec, without: ScriptOutcome) -> ResultsError:
