@@ -106,6 +106,7 @@ ONLY_IN_FULL = (
     *(f"cheats(torch={release!r})" for release in TESTED),
     *(f"hotpath(torch={release!r})" for release in WITH_HOT_PATHS),
     "fuzz",
+    "fleet",
 )
 
 
@@ -260,6 +261,13 @@ def slurm(session: nox.Session) -> None:
     """Run on a one-node Slurm started for the tests; skip if its programs are missing."""
     session.install("--group", "test", "-e", ".")
     run_tests(session, "tests/slurm", "-m", "not full")
+
+
+@nox.session(venv_backend="uv", tags=FULL, allow_parallel=True)
+def fleet(session: nox.Session) -> None:
+    """Run the study of queues on a PostgreSQL started for the tests; skip if it is missing."""
+    session.install("--group", "test", "-e", ".[fleet]")
+    run_tests(session, "tests/fleet")
 
 
 @nox.session(name="docker-tests", venv_backend="uv", tags=CHECK, allow_parallel=True)

@@ -1,0 +1,1 @@
+"""Two queues on PostgreSQL under the faults of a fleet. docs/adr/0048 has the table."""
