@@ -143,7 +143,19 @@ def _report_of(
 ) -> ScriptReport:
     """Return what is known of a script, with reports and libraries that show the same."""
     exception, message = onset.symptom.seen.innermost
-    torch, right = onset.cell.torch, [cell.torch for cell in onset.cells("right")]
+    # A cause whose range holds a release that is right is another one.
+    of_right = {
+        cause
+        for cell in onset.cells("right")
+        for cause in causes_of_script(text, blame.stage, cell.torch)
+    }
+    of_stage = causes_of_script(text, blame.stage, onset.cell.torch)
+    likely = [cause for cause in of_stage if cause not in of_right]
+    earlier = [
+        cause
+        for cell in onset.between
+        for cause in causes_in(cell, "", onset.outcomes[cell][0].innermost[1])
+    ]
     same = libraries is not None and with_same_cause(libraries.signatures, exception, message)
     return ScriptReport(
         text=text,
@@ -151,18 +163,7 @@ def _report_of(
         blame=blame,
         lock=lock_state(SHIPPED, onset.cell),
         known=causes_in(onset.cell, "", message),
-        perhaps=[
-            *(
-                cause
-                for cause in causes_of_script(text, blame.stage, torch)
-                if not any(cause in causes_of_script(text, blame.stage, one) for one in right)
-            ),
-            *(
-                cause
-                for cell in onset.between
-                for cause in causes_in(cell, "", onset.outcomes[cell][0].innermost[1])
-            ),
-        ],
+        perhaps=tuple(dict.fromkeys([*likely, *earlier])),
         alike=[
             f"{', '.join(one.libraries)}: the same message ({libraries.where(one.records)})"
             for one in same or ()

@@ -249,8 +249,8 @@ def _releases(report: ScriptReport) -> Iterator[str]:
         outcome, word = onset.outcomes[cell]
         if word == "absent":
             continue
-        text = _shown(onset, outcome) if onset.symptom.count else _last_line(outcome)
-        yield f"| {cell.torch} | {_word(onset, cell)} | `{_code(shortened(text, _CELL))}` |"
+        text = _code(shortened(_shown(onset, outcome), _CELL))
+        yield f"| {cell.torch} | {_word(onset, cell)} | `{text}` |"
     yield "\nEach release has an environment of its own, locked by hashes. The search left out the"
     yield "releases that are not here."
 
@@ -263,10 +263,11 @@ def _word(onset: Onset, cell: CellSpec) -> str:
 
 
 def _shown(onset: Onset, outcome: ScriptOutcome) -> str:
-    """Return the count that is sought; of a script that ends otherwise, how it ends."""
-    if onset.symptom.count and outcome.ending == onset.symptom.seen.ending:
-        return _counted(onset.symptom, outcome)
-    return _ending(outcome)
+    """Return the count that is sought; of other scripts how they end, or what they print last."""
+    if not onset.symptom.count:
+        return _last_line(outcome)
+    is_counted = outcome.ending == onset.symptom.seen.ending
+    return _counted(onset.symptom, outcome) if is_counted else _ending(outcome)
 
 
 def _stage(blame: ScriptBlame) -> Iterator[str]:

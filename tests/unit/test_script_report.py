@@ -43,6 +43,7 @@ _SETATTR = (
     "Attempted setattr on a user-defined object that does not have an AttributeMutation "
     "mutation_type"
 )
+_SETS = replace(OTHER, message=_SETATTR)
 ENDS = {
     "shows": (BAD, RIGHT),
     "right": (RIGHT, RIGHT),
@@ -121,6 +122,11 @@ def test_wrong_values_without_a_graph_are_none_of_the_compiler() -> None:
     assert symptom.of(refused) == "other"
     assert symptom.of(replace(refused, graphs=1)) == "shows"
     assert symptom.of(replace(refused, graphs=None)) == "shows"
+    cells = [CellSpec("3.12", "2.2.2"), CellSpec("3.12", "2.4.1")]
+    onset = Onset(symptom=symptom, cell=cells[1], first=cells[1], before=cells[0])
+    onset.outcomes |= {cells[0]: (refused, "other"), cells[1]: (symptom.seen, "shows")}
+    text = "2.2.2 ends in another way (`Dynamo is not supported on Python 3.12+`)"
+    assert text in since(onset)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +138,7 @@ def test_wrong_values_without_a_graph_are_none_of_the_compiler() -> None:
         # A release before the first has the message of a known cause.
         (
             "f(x)",
-            {"2.8.0": RIGHT, "2.9.1": replace(OTHER, message=_SETATTR), "2.12.1": BAD},
+            {"2.8.0": RIGHT, "2.9.1": _SETS, "2.10.0": _SETS, "2.12.1": BAD},
             "pytorch/pytorch#171590",
         ),
     ],
