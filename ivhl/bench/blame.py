@@ -72,8 +72,8 @@ SETTINGS: Final[dict[Stage, tuple[tuple[str, str, Any], ...]]] = {
 }
 # With these, every compilation for a CPU fails: "CUDA not available".
 _OF_GPUS: Final = ("functionalize_rng_ops",)
-# Of scripts nobody says on what device they run.
-SETTINGS_OF_SCRIPTS: Final = {
+# Those that a CPU takes, and so a script of which nobody says where it runs.
+SETTINGS_OF_CPUS: Final = {
     stage: tuple(one for one in listed if one[1] not in _OF_GPUS)
     for stage, listed in SETTINGS.items()
 }
@@ -452,10 +452,8 @@ def _settings(asked: Suspicion, stage: Stage | None) -> Iterator[dict[str, Any]]
     if asked.symptom == "graph-break":
         wanted = ["eager"]
     for one in wanted:
-        listed = SETTINGS[one]
-        if asked.effort.device == "cpu":
-            listed = tuple(setting for setting in listed if setting[1] not in _OF_GPUS)
-        elif one == "inductor":
+        listed = (SETTINGS_OF_CPUS if asked.effort.device == "cpu" else SETTINGS)[one]
+        if asked.effort.device != "cpu" and one == "inductor":
             listed += _settings_in(_LISTED["inductor_on_gpu"])
         for module, key, value in listed:
             name = f"{module}.{key}={value!r}".removeprefix("torch.")

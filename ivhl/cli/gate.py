@@ -421,7 +421,7 @@ def _signature(one: Comparison) -> tuple[str, str]:
     """Return what makes a result fail, and of which workload a wrong one is; else the reason."""
     failure = one.after.failure if one.after else None
     if failure is None or not (one.is_expected or one.kind in ("fails", "new")):
-        # What a missing result was before is not why it is missing.
+        # Missing results are alike, whatever they were before.
         return one.reason.partition("; before: ")[0], ""
     text = f"{failure.phase}, {failure.failure_class}: {text_of(failure)}"
     return text, one.case.workload if failure.failure_class == "wrong" else ""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from packaging.version import Version
 
-from ivhl.bench.blame import SETTINGS_OF_SCRIPTS
+from ivhl.bench.blame import SETTINGS_OF_CPUS
 from ivhl.cli import app, options
 from ivhl.cli.blame import blame_case
 from ivhl.cli.declared import given
@@ -143,19 +143,6 @@ def _report_of(
 ) -> ScriptReport:
     """Return what is known of a script, with reports and libraries that show the same."""
     exception, message = onset.symptom.seen.innermost
-    # A cause whose range holds a release that is right is another one.
-    of_right = {
-        cause
-        for cell in onset.cells("right")
-        for cause in causes_of_script(text, blame.stage, cell.torch)
-    }
-    of_stage = causes_of_script(text, blame.stage, onset.cell.torch)
-    likely = [cause for cause in of_stage if cause not in of_right]
-    earlier = [
-        cause
-        for cell in onset.between
-        for cause in causes_in(cell, "", onset.outcomes[cell][0].innermost[1])
-    ]
     same = libraries is not None and with_same_cause(libraries.signatures, exception, message)
     return ScriptReport(
         text=text,
@@ -163,7 +150,7 @@ def _report_of(
         blame=blame,
         lock=lock_state(SHIPPED, onset.cell),
         known=causes_in(onset.cell, "", message),
-        perhaps=tuple(dict.fromkeys([*likely, *earlier])),
+        perhaps=_perhaps(text, onset, blame.stage),
         alike=[
             f"{', '.join(one.libraries)}: the same message ({libraries.where(one.records)})"
             for one in same or ()
@@ -171,6 +158,25 @@ def _report_of(
         ],
         command=command,
     )
+
+
+def _perhaps(text: str, onset: Onset, stage: str) -> tuple[KnownCause, ...]:
+    """Return the causes that a script like this one shows, and those of the releases between.
+
+    A cause whose range holds a release that is right is another one.
+    """
+
+    def likely_in(cell: CellSpec) -> tuple[KnownCause, ...]:
+        return causes_of_script(text, stage, cell.torch)
+
+    of_right = {cause for cell in onset.cells("right") for cause in likely_in(cell)}
+    likely = [cause for cause in likely_in(onset.cell) if cause not in of_right]
+    earlier = [
+        cause
+        for cell in onset.between
+        for cause in causes_in(cell, "", onset.outcomes[cell][0].innermost[1])
+    ]
+    return tuple(dict.fromkeys([*likely, *earlier]))
 
 
 def _of_project(
@@ -225,7 +231,7 @@ def _investigate(
             blame_script,
             lambda change: run(onset.cell, change),
             tuple(map(str, STAGES)),
-            SETTINGS_OF_SCRIPTS,
+            SETTINGS_OF_CPUS,
             onset.symptom,
             every=False,
         )

@@ -126,7 +126,7 @@ def blame_file(
         ResultsError: If the cell cannot exist.
         typer.Exit: With 7 if a stage does.
     """
-    from ivhl.bench.blame import SETTINGS_OF_SCRIPTS  # noqa: PLC0415  (`ivhl run` needs nothing of it)
+    from ivhl.bench.blame import SETTINGS_OF_CPUS  # noqa: PLC0415  (`ivhl run` needs nothing of it)
     from ivhl.tracker.causes.blame import STAGES  # noqa: PLC0415
 
     if others:
@@ -148,7 +148,7 @@ def blame_file(
 
     try:
         with needs.cell_in_use(cell) as folder:
-            found = blame_script(run, tuple(stages), SETTINGS_OF_SCRIPTS)
+            found = blame_script(run, tuple(stages), SETTINGS_OF_CPUS)
     except UnavailableError as error:
         raise ResultsError(f"{cell.id}: {error}", hint="name another --torch") from error
     if not found.stage:

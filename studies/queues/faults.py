@@ -83,11 +83,6 @@ def _hang(fleet: Fleet, chance: random.Random) -> None:
     fleet.wait(chance.uniform(0.5, 1.5))
 
 
-def _wrong_clocks(fleet: Fleet, chance: random.Random) -> None:
-    """Kill workers while the clocks of two are five minutes off."""
-    _kill_worker(fleet, chance)
-
-
 def _drain(fleet: Fleet, chance: random.Random) -> None:
     if name := fleet.measuring():
         fleet.end(name)
@@ -96,6 +91,7 @@ def _drain(fleet: Fleet, chance: random.Random) -> None:
     fleet.wait(chance.uniform(0.5, 1.5))
 
 
+# Workers are killed while the clocks of two are five minutes off.
 CLOCKS: Final = {"worker-0": "+300s", "worker-3": "-300s"}
 FAULTS: Final = {
     "none": FaultPlan(_nothing, times=1, jobs=500, ms=10),
@@ -105,7 +101,7 @@ FAULTS: Final = {
     "connections cut by the server": FaultPlan(_cut, times=10, jobs=200, ms=100),
     "link drops": FaultPlan(_drop, times=10, jobs=200, ms=100, linked=True),
     "link hangs beyond the lease": FaultPlan(_hang, times=2, jobs=200, ms=100, linked=True),
-    "clocks 5 minutes off": FaultPlan(_wrong_clocks, times=4, jobs=150, ms=100),
+    "clocks 5 minutes off": FaultPlan(_kill_worker, times=4, jobs=150, ms=100),
     "poisoned jobs": FaultPlan(_nothing, times=1, jobs=100, ms=20, poison=3),
     "SIGTERM": FaultPlan(_drain, times=8, jobs=200, ms=100),
     "three coordinators": FaultPlan(_nothing, times=1, jobs=100, ms=20, coordinators=3),

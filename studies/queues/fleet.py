@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -105,11 +106,9 @@ class Fleet:
         """Wait until no job is unfinished, at most some seconds."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            try:
+            with suppress(psycopg.OperationalError):  # a fault may have ended the database
                 if not self.cases("todo", "doing"):
                     return
-            except psycopg.OperationalError:
-                pass  # the fault ended the database
             self.wait(0.1)
 
     def end(self, name: str) -> None:

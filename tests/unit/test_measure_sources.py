@@ -162,7 +162,7 @@ class Demo:
         return _in_new_process(dedent(code))
 
 
-# What a new process costs is to import ivhl and to read the names of all installed files.
+# A new process spends its time on the imports of ivhl and the names of all installed files.
 _FORKS = f"""
 import json, os, sys, traceback
 sys.path.insert(0, {str(ROOT)!r})
