@@ -193,7 +193,7 @@ def _forks() -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", _FORKS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    atexit.register(process.kill)
+    atexit.register(process.communicate)  # closes its input, which ends it
     return process
 
 
