@@ -29,6 +29,7 @@ from ivhl.observatory.observing import Observatory
 from ivhl.observatory.record import read_observed
 from ivhl.observatory.rows import read_rows
 from ivhl.script.cells import SHIPPED
+from studies.schemas import SCHEMAS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -503,7 +504,10 @@ def test_the_commands_of_who_coordinates(
             queue.end(worker, claimed, None, "[bold]no[/bold]")
     shown = told("status")
     assert "einops in py3.13-torch2.15.0, set aside\n  lab-1: [bold]no[/bold]\n" in shown
-    assert json.loads(told("status", "--json"))["cells"][0]["failed"] == 1
+    as_json = told("status", "--json")
+    SCHEMAS["fleet-status"].validate_json(as_json)
+    assert json.loads(as_json)["cells"][0]["failed"] == 1
+    SCHEMAS["fleet-plan"].validate_json(told("plan", *where, "--json"))
     assert told("retry", "einops") == "1 job put back\n"
 
 
