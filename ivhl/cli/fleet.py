@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ivhl.matrix.spec import CellSpec
 
 # A cell with its libraries has to fit, and what a case writes.
-_ROOM_GB = 15
+_ROOM_GB = 10
 _MEMORY = 8 * GIB
 
 fleet = typer.Typer(no_args_is_help=True)
@@ -207,7 +207,7 @@ def _has_python(python: str) -> bool:
 
 def _busy(folder: Path) -> str:
     free = shutil.disk_usage(folder).free / 1e9
-    return "" if free > _ROOM_GB else f"{free:.0f} GB are free on disk, {_ROOM_GB} are needed"
+    return "" if free > _ROOM_GB else f"{free:.1f} GB are free on disk, {_ROOM_GB} are needed"
 
 
 @fleet.command("status")
