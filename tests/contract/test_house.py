@@ -20,7 +20,7 @@ LIMITS: Final = {
     "functions over 50 lines, in percent": 0.9,
     "rows of the glossary": 35,
     "words of README": 500,
-    "words of the documents": 35_160,
+    "words of the documents": 34_950,
 }
 
 
