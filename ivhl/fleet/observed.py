@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ivhl.observatory.rows import Library
 
 # Of these, a control repeats a record each: what works, and what does not.
-_CONTROLS: Final = ("works", "wrong", "failed")
+_CONTROLS: Final = {"works": "works", "wrong": "is wrong", "failed": "fails"}
 _LIBRARIES: Final = 10_000  # more than a table has
 
 
@@ -138,11 +138,15 @@ def control(
     served = {one.id for one in cells if Version(one.torch) == newest}
     observatory = Observatory(folder, tell, machine)
     rows = {one.name: one for one in read_rows(folder)}
-    for status in _CONTROLS:
-        for known in sorted(observatory.known.values(), key=lambda one: (one.cpu_s, one.key)):
+    for status, word in _CONTROLS.items():
+        for known in sorted(
+            observatory.known.values(),
+            # What another machine has found tells more.
+            key=lambda one: (one.machine == machine, one.cpu_s, one.key),
+        ):
             if (known.status, known.instrument) != (status, str(INSTRUMENT)):
                 continue
-            if known.cell not in served or known.machine == machine or known.library not in rows:
+            if known.cell not in served or known.library not in rows:
                 continue
             try:
                 differs = _differs(observatory, known, rows[known.library])
@@ -152,6 +156,8 @@ def control(
             if differs:
                 return differs
             break
+        else:
+            tell(f"control: no known record of what {word}")
     return ""
 
 

@@ -46,7 +46,14 @@ _MINE: Final = (
 _CLAIM: Final = (
     "SELECT id, args FROM procrastinate_fetch_job_v2(%(queues)s::varchar[], %(worker)s)"
 )
-_WAITING: Final = "SELECT DISTINCT queue_name FROM procrastinate_jobs WHERE status = 'todo'"
+# All names of queues, by as many steps in their index: a DISTINCT would read each of 60,000 jobs.
+_QUEUES: Final = """
+    WITH RECURSIVE names AS (
+        SELECT min(queue_name) AS name FROM procrastinate_jobs
+        UNION ALL
+        SELECT (SELECT min(queue_name) FROM procrastinate_jobs WHERE queue_name > names.name)
+        FROM names WHERE names.name IS NOT NULL)
+    SELECT name FROM names WHERE name IS NOT NULL"""
 _TRY: Final = "INSERT INTO ivhl_tries (job) VALUES (%(job)s) RETURNING id"
 _OPEN_TRY: Final = """
     SELECT id FROM ivhl_tries
@@ -151,10 +158,10 @@ class FleetQueue(FleetDatabase):
                     values | {"served": [*served]},
                 ).fetchone()
                 queues = []
-                for row in connection.execute(_WAITING).fetchall():
-                    base, _, refused = row["queue_name"].partition(EXCEPT)
+                for row in connection.execute(_QUEUES).fetchall():
+                    base, _, refused = row["name"].partition(EXCEPT)
                     if base in served and (refused != self.machine or others is None):
-                        queues.append(row["queue_name"])
+                        queues.append(row["name"])
                 found = connection.execute(_CLAIM, values | {"queues": queues}).fetchone()
             if found is None or found["id"] is None:
                 return None
