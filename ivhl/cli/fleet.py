@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from io import StringIO
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +14,7 @@ from rich.text import Text
 from ivhl.cli import app, options
 from ivhl.cli.names import all_named
 from ivhl.cli.run import cells_of
-from ivhl.cli.screen import print_json, screen
+from ivhl.cli.screen import check_suffix, print_json, screen
 from ivhl.errors import InterpreterError, SpecError
 from ivhl.fleet import coordinate
 from ivhl.fleet.keys import sign
@@ -27,6 +28,7 @@ from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import find_root
 from ivhl.observatory.observing import EFFORT, Observatory
 from ivhl.observatory.rows import read_rows
+from ivhl.records.files import replaced_whole
 from ivhl.script.cells import SHIPPED, cells_folder, shipped_matrix
 from ivhl.tracker.terminal import Columns, Terminal
 from ivhl.tracker.views.project import LIBRARIES
@@ -213,33 +215,37 @@ def _busy(folder: Path) -> str:
 @fleet.command("status")
 def status_command(
     queue: options.Queue = "",
+    output: options.Output = None,
     *,
     every: options.Every = False,
     as_json: options.Json = False,
 ) -> None:
-    """Show workers, jobs by cell, what remains, and what was set aside, with its reason."""
+    """Show workers, jobs by cell, what remains, and what was set aside, with its reason.
+
+    --output writes .html.
+    """
+    check_suffix(output, ".html")
     with FleetQueue(_given(queue), _tell) as opened:
         opened.check()
-        workers, cells, aside = (
-            coordinate.workers(opened),
-            coordinate.cells(opened),
-            coordinate.set_aside_jobs(opened),
-        )
+        workers, cells = coordinate.workers(opened), coordinate.cells(opened)
+        aside = coordinate.set_aside_jobs(opened)
     if as_json:
         print_json("ivhl.fleet-status/1", workers=workers, cells=cells, aside=aside)
-        return
-    with screen(every=every) as console:
-        _print(console, workers, cells)
-        for one in aside:
-            console.print(Text(f"{one['library']} in {one['cell']}, set aside", "red"))
-            for said in one["said"]:
-                console.print(Text(f"  {said}"))
-        if aside:
-            console.print("next: ivhl fleet retry")
+    elif output is not None:
+        page = Terminal(record=True, file=StringIO(), width=120)
+        _print(page, workers, cells, aside)
+        with replaced_whole(output) as unfinished:
+            unfinished.write_text(page.export_html(), encoding="utf-8")
+    else:
+        with screen(every=every) as console:
+            _print(console, workers, cells, aside)
 
 
 def _print(
-    console: Terminal, workers: Sequence[dict[str, Any]], cells: Sequence[dict[str, Any]]
+    console: Terminal,
+    workers: Sequence[dict[str, Any]],
+    cells: Sequence[dict[str, Any]],
+    aside: Sequence[dict[str, Any]],
 ) -> None:
     table = Columns("worker", "machine", "cells", "beat", "now")
     for one in workers:
@@ -248,6 +254,7 @@ def _print(
         table.add_row(str(one["id"]), one["machine"], serves, beat, one["now"] or "-")
     if workers:
         console.print(table)
+        console.print()
     table = Columns("cell", "waiting", "running", "done", "imported", "set aside", "of a core")
     for one in cells:
         numbers = [str(one[name]) for name in ("todo", "doing", "done", "imported", "failed")]
@@ -261,6 +268,12 @@ def _print(
     console.print(rest)
     if results := sum(one["done"] - one["imported"] for one in cells):
         console.print(f"next: ivhl import takes {counted(results, 'result')} home")
+    for one in aside:
+        console.print(Text(f"{one['library']} in {one['cell']}, set aside", "red"))
+        for said in one["said"]:
+            console.print(f"  {said}")
+    if aside:
+        console.print("next: ivhl fleet retry")
 
 
 @fleet.command("retry")
