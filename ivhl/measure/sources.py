@@ -282,7 +282,8 @@ def _files_in(folder: Path) -> Iterator[Path]:
         # The data of a subpackage belongs to that package.
         if path.is_dir() and not (path / "__init__.py").is_file():
             yield from _files_in(path)
-        elif path.is_file() and path.suffix not in {".py", ".pyc"}:
+        # What type checkers alone read changes nothing that runs.
+        elif path.is_file() and path.suffix not in {".py", ".pyc"} and path.name != "py.typed":
             yield path
 
 

@@ -602,9 +602,11 @@ def test_invalid_python_is_hashed_by_its_bytes(demo: Demo) -> None:
     assert changes(demo, lambda: demo.change("demo/broken.py", "= = 1", "= = 2"))
 
 
-def test_bytecode_and_hidden_files_are_no_data(demo: Demo) -> None:
+def test_bytecode_hidden_files_and_markers_for_type_checkers_are_no_data(demo: Demo) -> None:
     def compile_it() -> None:
         demo.write("demo/ops/__pycache__/a.cpython-312.pyc", "bytes")
+        demo.write("demo/py.typed", "")
+        demo.write("demo/ops/py.typed", "")
         demo.write("demo/ops/.a.py.swp", "bytes")
 
     assert not changes(demo, compile_it)
