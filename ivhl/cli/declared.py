@@ -14,6 +14,7 @@ from ivhl.matrix.interpreter import Interpreter, find_interpreter
 from ivhl.matrix.locks import LockState, ensure_lock
 from ivhl.matrix.project import MATRIX, find_root, load_project
 from ivhl.matrix.spec import CellSpec, Matrix, load_matrix
+from ivhl.shipped import shipped_records
 from ivhl.tracker.changes.confirmations import load_confirmations
 from ivhl.tracker.changes.incidents import KnownCauses
 from ivhl.tracker.store.index import Index, open_index
@@ -176,9 +177,16 @@ def stored(results: Path | None, *, every: bool = False) -> tuple[Path, Path, In
 def stored_state(results: Path | None) -> tuple[Path, Path, State]:
     """Return the root, the folder of the results, and the state with the newest of each case.
 
-    What cannot be read is named; there may be no record.
+    What cannot be read is named; there may be no record. Without a project, the records that ship
+    with ivhl answer.
     """
-    root = find_root()
+    try:
+        root = find_root()
+    except SpecError:
+        root = shipped_records()
+        if not (root / MATRIX).is_file():
+            raise
+        warn(["no project here: these are the records that ship with ivhl"])
     folder = results_folder(results, root)
     state = load_state(root, folder, history=False)
     warn_unread(state.problems, results)

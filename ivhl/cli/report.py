@@ -23,7 +23,6 @@ from ivhl.errors import SpecError
 from ivhl.matrix.locks import lock_state
 from ivhl.measure.effort import DEADLINE_S, Effort
 from ivhl.observatory.plain import script_of_case
-from ivhl.observatory.ready import SHIPPED as OBSERVATORY
 from ivhl.observatory.signatures import with_same_cause
 from ivhl.observatory.views import load_libraries
 from ivhl.records.files import replaced_whole
@@ -36,6 +35,7 @@ from ivhl.script.report import ScriptReport, as_markdown, without_secrets
 from ivhl.script.requirements import needs_of
 from ivhl.script.running import Script
 from ivhl.script.symptom import Count, Onset, find_first, find_symptom
+from ivhl.shipped import shipped_records
 from ivhl.tracker.causes.blame import STAGES
 from ivhl.tracker.support.known import causes_in, causes_of_script
 from ivhl.tracker.terminal import Terminal
@@ -87,7 +87,7 @@ def report_command(
     Exit code 5 if there is no failure to report.
     """
     console = Terminal(stderr=True, highlight=False, soft_wrap=True)
-    libraries, _ = load_libraries(OBSERVATORY)
+    libraries, _ = load_libraries(shipped_records())
     known = {one.name for one in libraries.rows} if libraries else set()
     if not case.endswith(".py") and case.partition("/")[0] not in known:
         effort = Effort(deadline_s=deadline)

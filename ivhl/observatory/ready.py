@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from packaging.specifiers import SpecifierSet
@@ -14,18 +13,19 @@ from ivhl.errors import ResultsError, SpecError
 from ivhl.matrix.spec import explain, read_plain
 from ivhl.observatory.record import Python, Release  # noqa: TC001  (pydantic reads them)
 from ivhl.observatory.views import BAD_WORDS, RIGHT_WORDS, VERDICTS, WORDS, key_of, load_libraries
+from ivhl.shipped import shipped_records
 from ivhl.tracker.support.compat import is_prerelease, python_key, release_key
 from ivhl.tracker.support.spans import spans, spans_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from ivhl.observatory.dependencies import Dependencies
 
 NOT_RUN: Final = VERDICTS["not_run"][0]
 _NOT_INSTALLED: Final = {VERDICTS[key][0] for key in ("nowheel", "unavailable")}
 # The checkout that this ivhl is run from.
-SHIPPED: Final = Path(__file__).parents[2]
 _HINT: Final = "--records FILE reads the observatory.json of a site"
 _LARGEST: Final = 256 << 20
 
@@ -301,7 +301,7 @@ def read_observatory(path: Path | None) -> dict[str, dict[TriedCell, list[CaseVe
     """
     found: dict[str, dict[TriedCell, list[CaseVerdict]]] = defaultdict(lambda: defaultdict(list))
     if path is None:
-        libraries, _ = load_libraries(SHIPPED)
+        libraries, _ = load_libraries(shipped_records())
         if libraries is None:
             raise ResultsError("this ivhl was installed without the observatory", hint=_HINT)
         for one in libraries.newest:

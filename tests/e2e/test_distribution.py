@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 import uv
+
+from ivhl.shipped import PACKED
 
 ROOT = Path(__file__).parents[2]
 PYPROJECT = """\
@@ -35,10 +39,41 @@ def run(*words: str, cwd: Path, expect: int = 0) -> str:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the source distribution, and the wheel that is built from it."""
     folder = tmp_path_factory.mktemp("dist")
-    # By way of the source distribution, as `python -m build` does: it must hold all of the wheel.
-    command = [uv.find_uv_bin(), "build", "--python", sys.executable]
-    run(*command, "--out-dir", str(folder), str(ROOT), cwd=folder)
+    tree = folder / "tree"
+    names = run("git", "ls-files", "-z", cwd=ROOT).split("\0")
+    for name in filter(None, names):
+        if (ROOT / name).is_file():  # a link to a folder is made below
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, tree / name, follow_symlinks=False)
+        else:
+            (tree / name).symlink_to((ROOT / name).readlink())
+    packed = tree / PACKED.relative_to(ROOT)
+    run(sys.executable, "-m", "studies.shipped", str(packed), cwd=ROOT)
+    build(tree, folder)
     return folder
+
+
+def build(tree: Path, folder: Path) -> None:
+    # By way of the source distribution, as `python -m build` does: it must hold all of the wheel.
+    command = [uv.find_uv_bin(), "build", "--python", sys.executable, "--out-dir", str(folder)]
+    run("env", "SOURCE_DATE_EPOCH=1780000000", *command, str(tree), cwd=tree)
+
+
+def test_two_builds_have_the_same_bytes_and_say_what_they_are(built: Path, tmp_path: Path) -> None:
+    again = tmp_path / PACKED.name
+    run(sys.executable, "-m", "studies.shipped", str(again), cwd=ROOT)
+    assert again.read_bytes() == (built / "tree" / PACKED.relative_to(ROOT)).read_bytes()
+    build(built / "tree", tmp_path)
+    (wheel,), (other,) = built.glob("*.whl"), tmp_path.glob("*.whl")
+    assert wheel.read_bytes() == other.read_bytes()
+    assert wheel.stat().st_size < 8e6
+    with ZipFile(wheel) as opened:
+        names = opened.namelist()
+        (metadata,) = (name for name in names if name.endswith("/METADATA"))
+        about = opened.read(metadata).decode()
+    assert {"ivhl/py.typed", "ivhl/shipped/ivhl-records.tar.xz"} < set(names)
+    for line in ("License-Expression: MIT", "Classifier: Typing :: Typed", "Project-URL: Issues"):
+        assert f"\n{line}" in about
 
 
 @pytest.mark.parametrize("kind", ["*.whl", "*.tar.gz"])
@@ -57,6 +92,15 @@ def test_it_installs_into_an_empty_environment_and_init_runs_there(
     run("git", "init", "--quiet", "-b", "main", cwd=project)
     # Isolated: this checkout is on the path of the tests.
     ivhl = [str(python), "-I", "-m", "ivhl"]
+    nothing = tmp_path / "nothing"
+    nothing.mkdir()
+    # The records that ship answer where there is no project; a second process finds them unpacked.
+    ivhl = ["env", f"XDG_CACHE_HOME={tmp_path / 'cache'}", *ivhl]
+    for _ in range(2):
+        assert "the records that ship with ivhl" in run(*ivhl, "advise", cwd=nothing)
+    assert len(list((tmp_path / "cache" / "ivhl").glob("records-*"))) == 1
+    (nothing / "requirements.txt").write_text("einops\n")
+    assert "Newest on which all compile" in run(*ivhl, "ready", "requirements.txt", cwd=nothing)
     command = ["init", "--python", "3.12", "--torch", "2.6.0"]
     # An archive does not tell its commit, to which a workflow pins ivhl's actions.
     refused = run(*ivhl, *command, "--format", "github", cwd=project, expect=2)

@@ -21,6 +21,7 @@ from ivhl.measure.job import Job  # noqa: E402
 from ivhl.measure.journal import Journal  # noqa: E402
 from ivhl.measure.launcher import read_journal  # noqa: E402
 from ivhl.measure.sources import reached_sources  # noqa: E402
+from ivhl.shipped import PACKED  # noqa: E402
 from ivhl.workload import load_workloads, select_cases  # noqa: E402
 
 if TYPE_CHECKING:
@@ -212,3 +213,22 @@ def test_the_sources_of_a_case_have_hot_paths_in_them() -> None:
     chosen = select_cases(WORKLOADS, names=["hotpath.norm_gelu"])
     naive, hot = (reached_sources(one, "benchmarks", "ivhl", ran=False) for one in chosen)
     assert naive.project != hot.project
+
+
+def test_no_packaging_file_changes_the_sources_of_a_case() -> None:
+    """A release has the packed records and the marker of types; a cell may have neither."""
+    chosen = select_cases(WORKLOADS)[::5]
+
+    def hashes() -> list[Any]:
+        return [reached_sources(one, "benchmarks", "ivhl", ran=False) for one in chosen]
+
+    before = hashes()
+    files = [PACKED, PACKED.with_name("py.typed")]
+    files = [path for path in files if not path.exists()]
+    try:
+        for path in files:
+            path.write_bytes(b"packed")
+        assert hashes() == before
+    finally:
+        for path in files:
+            path.unlink()

@@ -19,7 +19,6 @@ from ivhl.errors import ResultsError, UnknownNameError
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.spec import CellSpec
 from ivhl.observatory.plain import script_of_case
-from ivhl.observatory.ready import SHIPPED as OBSERVATORY
 from ivhl.observatory.signatures import CAUSE_KINDS, fault_of, with_same_cause
 from ivhl.observatory.views import Libraries, load_libraries
 from ivhl.script.blaming import ScriptBlame
@@ -28,6 +27,7 @@ from ivhl.script.matrix import Wanted
 from ivhl.script.outcome import ScriptOutcome, not_run
 from ivhl.script.report import ScriptReport, as_markdown, scrubbed, since, without_secrets
 from ivhl.script.symptom import OFF, Onset, Symptom, find_first, find_symptom
+from ivhl.shipped import shipped_records
 from studies.house import ROOT
 from tests.builders.observatory import VERDICTS, make_observed, make_row
 from tests.unit.test_signatures import SHOWN
@@ -52,7 +52,7 @@ ENDS = {
     "eager": (BAD, BAD),
     "absent": (not_run("no wheel"), not_run("no wheel")),
 }
-LIBRARIES, _ = load_libraries(OBSERVATORY)
+LIBRARIES, _ = load_libraries(shipped_records())
 
 
 def _run_of(

@@ -1,0 +1,50 @@
+"""Pack the records that ship with a release: ``python -m studies.shipped [FILE]``.
+
+The same commit gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import lzma
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Final
+
+from ivhl.shipped import PACKED
+
+_ROOT: Final = Path(__file__).parents[1]
+# What commands read that show records. Scripts that checked the observatory are not among it.
+_WHAT: Final = ("benchmarks", "envs", "observatory", "pyproject.toml", "results")
+_NOT: Final = "observatory/checked/"
+
+
+def pack(path: Path) -> None:
+    """Write the committed files of the records as a compressed archive."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", *_WHAT], cwd=_ROOT, check=True, capture_output=True
+    )
+    names = sorted(name for name in listed.stdout.decode().split("\0") if name)
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name in names:
+            if name.startswith(_NOT):
+                continue
+            data = (_ROOT / name).read_bytes()
+            about = tarfile.TarInfo(name)
+            about.size, about.mode = len(data), 0o644
+            tar.addfile(about, io.BytesIO(data))
+    path.write_bytes(lzma.compress(archive.getvalue(), preset=9 | lzma.PRESET_EXTREME))
+
+
+def main() -> None:
+    """Run the command line."""
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else PACKED
+    pack(path)
+    print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()
