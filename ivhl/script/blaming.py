@@ -24,11 +24,13 @@ class ScriptBlame(NamedTuple):
         why: Why it cannot be said.
         cures: Settings with which the script ends as without the compiler; several in one text do
             so together, and none of them alone.
+        others: The backends before it with which the script ends in another way, and how.
     """
 
     stage: str
     why: str = ""
     cures: tuple[str, ...] = ()
+    others: tuple[tuple[str, ScriptOutcome], ...] = ()
 
 
 def blame_script(
@@ -58,14 +60,23 @@ def blame_script(
     if symptom.of(symptom.seen) == "right":
         return ScriptBlame("", "the script ends alike without the compiler")
     stage = stages[-1]
+    others = []
     for backend in stages[:-1]:
         found = run({"backend": backend})
         if not found.has_run:
             return ScriptBlame("", found.ending)
-        if symptom.of(found) == "shows":
+        shown = symptom.of(found)
+        if shown == "shows":
             stage = backend
             break
-    return ScriptBlame(stage, cures=tuple(_cures(run, settings[stage], symptom, every=every)))
+        if shown == "other":
+            others.append((backend, found))
+    cures: list[str] = []
+    # What an earlier stage hands on may be what the stage cannot do.
+    for one in reversed(stages[: stages.index(stage) + 1]):
+        if every or not cures:
+            cures += _cures(run, settings[one], symptom, every=every)
+    return ScriptBlame(stage, cures=tuple(cures), others=tuple(others))
 
 
 def _cures(run: Run, settings: Sequence[Setting], symptom: Symptom, *, every: bool) -> list[str]:

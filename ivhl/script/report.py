@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import os
 import re
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Final
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
 _OTHER_VALUES: Final = "other values than eager code"
 _TITLE: Final = 150  # characters
+_OPERATIONS: Final = 4  # in a title
 _CELL: Final = 100
 _LINES: Final = 40  # of an output
 _BESIDE: Final = 3
@@ -60,6 +60,8 @@ _WARNED: Final = re.compile(r"^\S+:\d+: \w*Warning: .*\n?(?:[ \t].*\n?)?", re.MU
 _TRACEBACK: Final = re.compile(
     r"(?P<title>^Traceback \(most recent call last\):\n)(?P<frames>(?:[ \t].*\n)+)", re.MULTILINE
 )
+# The exception in which PyTorch wraps that of a backend.
+_WRAPPER: Final = re.compile(r"^(?:\w+\.)*BackendCompilerFailed: backend='\w+' raised:\s*")
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # A folder of this machine; of an installed package, what is below its environment stays.
 _SYSTEM: Final = r"(?!(?:usr|opt|lib|lib64|etc|dev|proc|sys|s?bin)/)"
@@ -105,21 +107,70 @@ class ScriptReport:
         """Its title, as issues of PyTorch have them."""
         symptom = self.onset.symptom
         part = _PARTS.get(self.blame.stage, "torch.compile")
+        about = _subject(self.text)
         if symptom.count:
             reasons = lines_of(" ".join(symptom.reasons))
             text = ": ".join([_counted(symptom, symptom.seen), *reasons[:1]])
         elif symptom.is_wrong:
-            text = ": ".join([_OTHER_VALUES, *_docstring(self.text)[:1]])
+            text = ": ".join([_OTHER_VALUES, *about])
+        elif not symptom.seen.exception:
+            text = ": ".join([_ending(symptom.seen), *about])
+        elif _is_raised_by(self.text, symptom.seen):
+            text = f"a check of the script fails: {symptom.seen.first_line}"
         else:
             text = _ending(symptom.seen)
         return shortened(f"[{part}] {printable(scrubbed(text)).rstrip(': ')}", _TITLE)
 
 
-def _docstring(text: str) -> list[str]:
-    """Return the lines of the docstring of a script, if it has any."""
-    with suppress(SyntaxError, ValueError):
-        return (ast.get_docstring(ast.parse(text)) or "").splitlines()
-    return []
+def _subject(text: str) -> list[str]:
+    """Return what a script is about: the first line of its docstring, or what it compiles calls."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return []
+    if docstring := ast.get_docstring(tree):
+        return docstring.splitlines()[:1]
+    bodies = [*_compiled(tree)]
+    calls = [node for body in bodies for node in ast.walk(body) if isinstance(node, ast.Call)]
+    calls.sort(key=lambda node: (node.end_lineno or 0, node.end_col_offset or 0))
+    names = dict.fromkeys(
+        node.func.attr
+        for node in calls
+        if isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) != "self"
+    )
+    return [", ".join([*names][:_OPERATIONS])] if names else []
+
+
+def _compiled(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield what a script gives to `compile`: lambdas, and the bodies of functions and classes."""
+    nodes = [*ast.walk(tree)]
+    calls = [node for node in nodes if isinstance(node, ast.Call) and _compiles(node.func)]
+    given = [part for call in calls for one in call.args[:1] for part in ast.walk(one)]
+    yield from (part for part in given if isinstance(part, ast.Lambda))
+    named = {part.id for part in given if isinstance(part, ast.Name)}
+    made = [n for n in nodes if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call)]
+    for one in made:  # of a model, its class
+        if named & {target.id for target in one.targets if isinstance(target, ast.Name)}:
+            named.add(ast.unparse(one.value).partition("(")[0])
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and (
+            node.name in named or any(map(_compiles, node.decorator_list))
+        ):
+            yield from (part for part in node.body if getattr(part, "name", "") != "__init__")
+
+
+def _compiles(function: ast.expr) -> bool:
+    return ast.unparse(function).partition("(")[0].rpartition(".")[2] == "compile"
+
+
+def _is_raised_by(text: str, outcome: ScriptOutcome) -> bool:
+    """Return whether a statement of the script itself raised what ended it."""
+    if not outcome.frames:
+        return False
+    file, line, _ = outcome.frames[-1]
+    lines = text.splitlines()
+    in_script = "site-packages" not in file and 0 < line <= len(lines)
+    return in_script and lines[line - 1].lstrip().startswith("raise ")
 
 
 def as_markdown(report: ScriptReport) -> str:
@@ -155,6 +206,8 @@ def _lines(report: ScriptReport) -> Iterator[str]:
     onset, symptom = report.onset, report.onset.symptom
     cell = onset.cell
     yield f"# {_inline(report.title)}\n"
+    if onset.fixed is not None and onset.outcomes[max(onset.outcomes, key=_release)][1] == "right":
+        yield f"> No new issue: PyTorch {onset.fixed.torch} and later are right.\n"
     yield f"{_summary(report)}\n"
     yield "## Script\n"
     yield f"{_fenced(without_secrets(report.text), 'python')}\n"
@@ -196,6 +249,8 @@ def _summary(report: ScriptReport) -> str:
     text = f"PyTorch {cell.torch} on Python {cell.python}: the script below {seen}"
     if symptom.count:
         text += "."
+    elif symptom.expected is None and not (_fails(symptom.seen) or _fails(symptom.without)):
+        text += " than without the compiler."
     elif symptom.expected is not None:
         wanted = [symptom.expected.ending, *symptom.expected.lines]
         text += f", where {' and '.join(f'`{_code(one)}`' for one in wanted if one)} is expected."
@@ -218,20 +273,37 @@ def since(onset: Onset) -> str:
         elif SUPPORT_GATE.search(outcome.message):
             text += f", the oldest that compiles on Python {onset.cell.python}"
         elif onset.right:
-            since_then = (
-                f", as releases since {onset.between[0].torch} do"
-                if len(onset.between) > 1
-                else ""
-            )
-            text += f"; {before} {shown}{since_then}; {onset.right.torch} is right"
+            text += f"; {before} {shown}{_before_that(onset, outcome)}"
+            text += f"; {onset.right.torch} is right"
         else:
             text += f"; {before} {shown}"
     else:
         text += ", the oldest that can be tried"
-    newest = max(onset.outcomes, key=lambda one: Version(one.torch))
+    newest = max(onset.outcomes, key=_release)
     last = "the newest shows it, too" if newest == onset.cell else "no later one can be tried"
     last = f"{onset.fixed.torch} is right again" if onset.fixed else last
     return f"{text}; {last}."
+
+
+def _before_that(onset: Onset, outcome: ScriptOutcome) -> str:
+    """Return how the releases end between the newest that is right and the one before the first.
+
+    Args:
+        onset: Of the script.
+        outcome: Of the release before the first that shows it.
+    """
+    unlike = [
+        cell for cell in onset.between if onset.outcomes[cell][0].exception != outcome.exception
+    ]
+    if not unlike:
+        several = len(onset.between) > 1
+        return f", as releases since {onset.between[0].torch} do" if several else ""
+    last = unlike[-1]
+    return f"; {last.torch} in yet another (`{_code(_shown(onset, onset.outcomes[last][0]))}`)"
+
+
+def _release(cell: CellSpec) -> Version:
+    return Version(cell.torch)
 
 
 def _known(cause: KnownCause) -> str:
@@ -245,7 +317,7 @@ def _releases(report: ScriptReport) -> Iterator[str]:
     onset = report.onset
     yield "| PyTorch | | ends with |"
     yield "|---|---|---|"
-    for cell in sorted(onset.outcomes, key=lambda one: Version(one.torch)):
+    for cell in sorted(onset.outcomes, key=_release):
         outcome, word = onset.outcomes[cell]
         if word == "absent":
             continue
@@ -276,6 +348,8 @@ def _stage(blame: ScriptBlame) -> Iterator[str]:
         return
     meaning = {str(name): text for name, text in STAGES.items()}[blame.stage]
     yield f"`{blame.stage}`: {meaning}."
+    for backend, outcome in blame.others:
+        yield f"\nWith `{backend}` it ends in another way: `{_code(_ending(outcome))}`."
     if blame.cures:
         cures = ", or ".join(f"`{_code(one)}`" for one in blame.cures)
         yield f"\nCured by {cures}."
@@ -307,7 +381,9 @@ def _counted(symptom: Symptom, outcome: ScriptOutcome) -> str:
 
 def _ending(outcome: ScriptOutcome) -> str:
     """Return how a script ended, on one line; first what its exception was raised from."""
-    text = ending(outcome)
+    text = _WRAPPER.sub("", ending(outcome))
+    if error := COMPILER_ERROR.search(outcome.message):
+        text = f"{text}: {error['text'].splitlines()[0]}"
     if outcome.inner[0]:
         kind, message = outcome.inner
         text = f"{ending(replace(outcome, exception=kind, message=message))}, as {text}"

@@ -21,7 +21,7 @@ from ivhl.matrix.spec import CellSpec
 from ivhl.observatory.plain import script_of_case
 from ivhl.observatory.signatures import CAUSE_KINDS, fault_of, with_same_cause
 from ivhl.observatory.views import Libraries, load_libraries
-from ivhl.script.blaming import ScriptBlame
+from ivhl.script.blaming import ScriptBlame, blame_script
 from ivhl.script.cells import SHIPPED
 from ivhl.script.matrix import Wanted
 from ivhl.script.outcome import ScriptOutcome, not_run
@@ -582,6 +582,121 @@ def test_a_report_says_since_when_where_and_what_cures() -> None:
         "The first release that shows it is 2.6.0, the oldest that can be tried; 2.7.1 is right "
         "again."
     )
+
+
+WRONG = replace(RIGHT, output="2.0\n")
+_MODEL = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+    def forward(self, x):
+        return torch.argmin(self.layer(x).transpose(0, 1) + 1, dim=0)
+net = Net()
+print(torch.compile(net)(torch.randn(2, 2)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "seen", "title"),
+    [
+        (
+            "@torch.compile\ndef f(x):\n    return torch.sin(x.atan())\nprint(f(torch.ones(3)))",
+            WRONG,
+            "other values than eager code: atan, sin",
+        ),
+        (
+            "def f(x):\n    return torch.ldexp(x, x)\nf2 = torch.compile(f, backend='inductor')",
+            replace(RIGHT, ending="exit 1"),
+            "exit 1: ldexp",
+        ),
+        ("def f(x):\n    return x + 1\ntorch.compile(f)", WRONG, "other values than eager code"),
+        ("torch.compile(lambda x: x.abs())", WRONG, "other values than eager code: abs"),
+        (_MODEL, WRONG, "other values than eager code: transpose, argmin"),
+        (
+            _MODEL.replace("compile(net)", "compile(Net())"),
+            WRONG,
+            "other values than eager code: transpose, argmin",
+        ),
+        (f'"""A sum is off."""\n{_MODEL}', WRONG, "other values than eager code: A sum is off."),
+        ("not Python", WRONG, "other values than eager code"),
+        (
+            "x = 1\nraise RuntimeError('the wrong row')",
+            replace(
+                BAD,
+                exception="RuntimeError",
+                message="the wrong row",
+                frames=(("x.py", 2, "<module>"),),
+            ),
+            "a check of the script fails: the wrong row",
+        ),
+        (
+            "",
+            replace(
+                BAD,
+                exception="torch._dynamo.exc.BackendCompilerFailed",
+                message="backend='inductor' raised:\nRuntimeError: no alias",
+            ),
+            "RuntimeError: no alias",
+        ),
+        (
+            "",
+            replace(
+                BAD,
+                exception="torch._inductor.exc.CppCompileError",
+                message="C++ compile error\n\nx.cpp:3:4: error: no match",
+            ),
+            "CppCompileError: C++ compile error: no match",
+        ),
+    ],
+)
+def test_a_title_says_what_the_script_is_about(text: str, seen: ScriptOutcome, title: str) -> None:
+    assert _report(text=text, seen=seen).title == f"[inductor] {title}"
+
+
+def test_a_report_on_what_is_mended_says_so_first() -> None:
+    report = _report()
+    assert "No new issue" not in as_markdown(report)
+    later = CellSpec("3.12", "2.7.1")
+    outcomes: Any = report.onset.outcomes | {later: (RIGHT, "right")}
+    fixed = replace(report, onset=replace(report.onset, outcomes=outcomes, fixed=later))
+    assert "\n\n> No new issue: PyTorch 2.7.1 and later are right.\n" in as_markdown(fixed)
+    outcomes |= {CellSpec("3.12", "2.8.0"): (BAD, "shows")}
+    again = replace(report, onset=replace(report.onset, outcomes=outcomes, fixed=later))
+    assert "No new issue" not in as_markdown(again)
+
+
+def test_other_values_are_said_beside_those_without_the_compiler() -> None:
+    text = as_markdown(_report(seen=WRONG, without=RIGHT))
+    assert "prints other values than without the compiler. The first release" in text
+
+
+def test_releases_that_end_otherwise_again_are_not_said_to_end_alike() -> None:
+    releases = ("2.6.0", "2.7.1", "2.8.0", "2.9.1")
+    right, old, older, first = (CellSpec("3.12", release) for release in releases)
+    unlike = replace(OTHER, ending="exit 1", exception="ValueError", message="aliasing")
+    outcomes: Any = {right: (RIGHT, "right"), old: (unlike, "other"), older: (OTHER, "other")}
+    onset = replace(_report().onset, outcomes=outcomes, first=first, before=older, right=right)
+    assert since(onset).startswith(
+        "The first release that shows it is 2.9.1; 2.8.0 ends in another way (`SIGSEGV`); 2.7.1 in "
+        "yet another (`ValueError: aliasing`); 2.6.0 is right; "
+    )
+
+
+def test_a_cure_may_be_a_setting_of_an_earlier_stage_and_other_endings_are_kept() -> None:
+    def run(change: Any) -> ScriptOutcome:  # noqa: ANN401
+        if change == {"backend": "eager"}:
+            return OTHER
+        settings = (change or {}).get("settings", ())
+        return RIGHT if any(one["field"] == "shapes" for one in settings) else BAD
+
+    settings = {"eager": [("m", "shapes", 1)], "aot": [("m", "cse", 0)], "inductor": []}
+    blame = blame_script(run, ("eager", "aot", "inductor"), settings, _report().onset.symptom)
+    assert (blame.stage, blame.cures) == ("aot", ("m.shapes=1",))
+    assert blame.others == (("eager", OTHER),)
+    text = as_markdown(_report(blame=ScriptBlame("inductor", others=(("aot_eager", OTHER),))))
+    assert "With `aot_eager` it ends in another way: `SIGSEGV`." in text
 
 
 def test_libraries_with_the_same_message_are_found_whatever_raised_it() -> None:
