@@ -96,8 +96,7 @@ class FleetWorker:
             self._ended.wait(1.0)
 
     def _serve(self, queue: FleetQueue) -> None:
-        done, waits = 0, ""
-        controlled = -1
+        done, controlled_at, waits = 0, 0, ""
         while not self._stop.is_set():
             if self._forgotten.is_set():  # asleep for a day
                 self._worker = queue.register(self._needs)
@@ -109,9 +108,9 @@ class FleetWorker:
                     self._tell(f"waiting: {why}")
                 waits = why
                 if free and not why:
-                    if controlled < 0 or done - controlled >= _CONTROLLED_AFTER:
+                    if done >= controlled_at:
                         self._check_itself(queue)
-                        controlled = done
+                        controlled_at = done + _CONTROLLED_AFTER
                     claimed = queue.claim(self._worker, self._needs)
                 if claimed is not None:
                     self._do(queue, claimed)

@@ -138,7 +138,13 @@ def _subject(text: str) -> list[str]:
         for node in calls
         if isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) != "self"
     )
-    return [", ".join([*names][:_OPERATIONS])] if names else []
+    if names:
+        return [", ".join([*names][:_OPERATIONS])]
+    results = [
+        node.value for body in bodies for node in ast.walk(body) if isinstance(node, ast.Return)
+    ]
+    results += [body.body for body in bodies if isinstance(body, ast.Lambda)]
+    return [ast.unparse(one) for one in results[-1:] if one is not None]
 
 
 def _compiled(tree: ast.Module) -> Iterator[ast.AST]:
@@ -349,7 +355,7 @@ def _stage(blame: ScriptBlame) -> Iterator[str]:
     meaning = {str(name): text for name, text in STAGES.items()}[blame.stage]
     yield f"`{blame.stage}`: {meaning}."
     for backend, outcome in blame.others:
-        yield f"\nWith `{backend}` it ends in another way: `{_code(_ending(outcome))}`."
+        yield f"\nWith `{backend}` it ends in another way: `{_code(_ending(outcome)).rstrip('.')}`."
     if blame.cures:
         cures = ", or ".join(f"`{_code(one)}`" for one in blame.cures)
         yield f"\nCured by {cures}."

@@ -611,7 +611,12 @@ print(torch.compile(net)(torch.randn(2, 2)))
             replace(RIGHT, ending="exit 1"),
             "exit 1: ldexp",
         ),
-        ("def f(x):\n    return x + 1\ntorch.compile(f)", WRONG, "other values than eager code"),
+        (
+            "def f(x):\n    return x[-1] + 1\ntorch.compile(f)",
+            replace(RIGHT, ending="SIGSEGV"),
+            "SIGSEGV: x[-1] + 1",
+        ),
+        ("def f(x):\n    x += 1\ntorch.compile(f)", WRONG, "other values than eager code"),
         ("torch.compile(lambda x: x.abs())", WRONG, "other values than eager code: abs"),
         (_MODEL, WRONG, "other values than eager code: transpose, argmin"),
         (
