@@ -53,7 +53,7 @@ KINDS: Final = {
 
 
 @dataclass
-class Fleet:
+class FleetHistory:
     """What happened."""
 
     done_s: dict[int, float] = field(default_factory=dict)  # cell -> when its last job was done
@@ -93,7 +93,7 @@ class Simulation:
         self._away: set[int] = set()
         self._events: list[tuple[float, int, str, int, int]] = []
         self._number = 0
-        self.fleet = Fleet()
+        self.fleet = FleetHistory()
 
     def _push(self, when: float, what: str, place: int, job: int = 0) -> None:
         self._number += 1
@@ -102,7 +102,7 @@ class Simulation:
     def _after(self, hours: float) -> float:
         return self._chance.expovariate(1 / (hours * _HOUR))
 
-    def run(self) -> Fleet:
+    def run(self) -> FleetHistory:
         """Let it happen until every job is done or set aside."""
         for place, kind in enumerate(self._places):
             self._push(0.0, "free", place)
