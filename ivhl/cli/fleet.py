@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from io import StringIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,7 +37,6 @@ from ivhl.tracker.wording import counted, seconds, some
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from ivhl.fleet.queue import ObserveJob
     from ivhl.matrix.spec import CellSpec
@@ -141,6 +141,7 @@ def work_command(
     One process does one job at a time: start as many as this machine has cores. Nothing is written
     into the checkout.
     """
+    address = _given(queue)
     if (EFFORT.memory_limit or 0) < _MEMORY:
         raise SpecError(
             f"a case may take {_MEMORY // GIB} GiB, this machine has {memory_limit() / GIB:.1f}",
@@ -149,7 +150,7 @@ def work_command(
     folder = find_root() / LIBRARIES.parent
     read_rows(folder)
     cells = _served(python)
-    with FleetQueue(_given(queue), _tell) as opened:
+    with FleetQueue(address, _tell) as opened:
         opened.check()
         machine = checked_name(opened.machine)
     if key is not None:
@@ -157,7 +158,7 @@ def work_command(
     places = cells_folder().parent / "fleet"
     places.mkdir(parents=True, exist_ok=True)
     worker = FleetWorker(
-        queue,
+        address,
         [need_of(cell) for cell in cells],
         measure=lambda job, attempt: measure(folder, job, attempt, machine, _tell),
         sign=lambda text: sign(text, key) if key else None,
@@ -168,9 +169,10 @@ def work_command(
     )
 
     def drain(*_: object) -> None:
-        _tell("ending after this job; Ctrl-C again ends at once, and another worker does the job")
+        _tell("ending after this job; a second one ends at once, and another worker does the job")
         worker.stop()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.default_int_handler)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, drain)
@@ -201,7 +203,7 @@ def _given(queue: str) -> str:
 
 def _has_python(python: str) -> bool:
     try:
-        find_interpreter(cells_folder(), python)
+        find_interpreter(Path.home(), python, install=False)
     except InterpreterError:
         return False
     return True

@@ -62,7 +62,8 @@ _SET_ASIDE: Final = """
 # Of each job its newest try; the controls of its machine before and after it.
 _RESULTS: Final = """
     WITH home AS (
-        SELECT DISTINCT ON (job) try.id, job, machine, found, signature
+        SELECT DISTINCT ON (job) try.id, job, machine, left(found, 33554432) AS found, signature,
+            args
         FROM ivhl_tries AS try JOIN procrastinate_jobs AS queued ON queued.id = job
         WHERE found IS NOT NULL AND imported IS NULL AND status = 'succeeded'
         ORDER BY job, try.id DESC),

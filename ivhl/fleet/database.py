@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from urllib.parse import urlsplit
 
 from ivhl.errors import SpecError
 from ivhl.records.text import printable
@@ -26,7 +27,13 @@ LEASE_S: Final = 120.0
 # Any number that the database uses for nothing else: who holds it looks and queues alone.
 COORDINATORS: Final = 53
 _EXTRA: Final = "python -m pip install 'ivhl[fleet]'"
+_ADDRESS: Final = (
+    "it is postgresql://MACHINE:TOKEN@HOST/DATABASE, in IVHL_QUEUE, with %XX for signs that an "
+    "address does not have; docs/fleet.md tells how its owner adds a machine"
+)
 _VERSION: Final = 1
+# Before it, whoever may connect may make functions in the schema of the tables.
+_OLDEST: Final = 15
 # Functions of procrastinate that are used here: an older or newer schema has others.
 _FUNCTIONS: Final = (
     "procrastinate_defer_jobs_v1(procrastinate_job_to_defer_v1[])",
@@ -49,19 +56,31 @@ _TABLES: Final = f"""
         said text NOT NULL DEFAULT '', found text, signature text, imported timestamptz);
     CREATE INDEX ON ivhl_tries (job);
     CREATE INDEX ON ivhl_tries (machine, id) WHERE job IS NULL;
-    CREATE FUNCTION ivhl_own() RETURNS trigger LANGUAGE plpgsql AS
-        $$ BEGIN NEW.machine := session_user; RETURN NEW; END $$;
-    CREATE TRIGGER own BEFORE INSERT OR UPDATE OF machine, found ON ivhl_tries
-        FOR EACH ROW EXECUTE FUNCTION ivhl_own();
+    CREATE FUNCTION ivhl_own() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN NEW.machine := session_user; RETURN NEW; END $$;
+    CREATE FUNCTION ivhl_kept() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            IF OLD.ended IS NOT NULL AND NOT pg_has_role(session_user,
+                (SELECT relowner FROM pg_class WHERE oid = TG_RELID), 'USAGE') THEN
+                RAISE insufficient_privilege USING MESSAGE = 'a try that has ended stays as it is';
+            ELSIF NEW.found IS NOT NULL AND OLD.machine <> session_user AND OLD.found IS NULL THEN
+                RAISE insufficient_privilege USING MESSAGE = 'this try is another machine''s';
+            END IF;
+            RETURN NEW;
+        END $$;
+    CREATE TRIGGER own BEFORE INSERT ON ivhl_tries FOR EACH ROW EXECUTE FUNCTION ivhl_own();
+    CREATE TRIGGER kept BEFORE UPDATE ON ivhl_tries FOR EACH ROW EXECUTE FUNCTION ivhl_kept();
     CREATE TRIGGER own BEFORE INSERT OR UPDATE ON ivhl_workers
         FOR EACH ROW EXECUTE FUNCTION ivhl_own();
     GRANT SELECT ON ivhl_schema TO PUBLIC;
     GRANT SELECT, INSERT, UPDATE, DELETE ON ivhl_workers, procrastinate_workers TO PUBLIC;
-    GRANT SELECT, INSERT, UPDATE ON ivhl_tries TO PUBLIC;
-    GRANT SELECT, UPDATE ON procrastinate_jobs TO PUBLIC;
+    GRANT SELECT, INSERT (job, ended, said), UPDATE (ended, said, found, signature)
+        ON ivhl_tries TO PUBLIC;
+    GRANT SELECT, UPDATE (status, worker_id, attempts, abort_requested, scheduled_at, priority,
+        queue_name, lock) ON procrastinate_jobs TO PUBLIC;
     GRANT SELECT, INSERT ON procrastinate_events TO PUBLIC;
     GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO PUBLIC;
-"""
+"""  # noqa: S608  (a constant)
 
 
 class FleetDatabase:
@@ -89,12 +108,19 @@ class FleetDatabase:
             raise SpecError(f"a queue needs the package psycopg: {error}", hint=_EXTRA) from error
         self._psycopg = psycopg
         try:
+            # What a malformed address has is no part of a message: it may be the token.
+            psycopg.conninfo.conninfo_to_dict(address)
+            is_address = urlsplit(address).scheme in ("postgresql", "postgres")
+        except (ValueError, psycopg.Error):
+            is_address = False
+        if not is_address:
+            raise SpecError("the address of the queue is malformed", hint=_ADDRESS)
+        try:
             self._connection = self._connect()
         except psycopg.Error as error:
             raise SpecError(
                 f"the queue cannot be reached: {_reason(error)}",
-                hint="the address is postgresql://MACHINE:TOKEN@HOST/DATABASE, in IVHL_QUEUE; "
-                "docs/fleet.md tells how its owner adds a machine",
+                hint=_ADDRESS,
             ) from error
         self.machine = str(self.one("SELECT session_user AS name")["name"])
 
@@ -145,6 +171,11 @@ class FleetDatabase:
                 with suppress(self._psycopg.Error):
                     self._connection.close()
                     self._connection = self._connect()
+            except self._psycopg.Error as error:
+                raise SpecError(
+                    f"the database refuses: {_reason(error)}",
+                    hint="use a database of its own, in UTF-8; docs/fleet.md makes one",
+                ) from error
             else:
                 if lost:
                     self._tell("the queue answers again")
@@ -166,12 +197,21 @@ class FleetDatabase:
         """Return whether the database has tables of ivhl."""
         return self.one("SELECT to_regclass('ivhl_schema') AS name")["name"] is not None
 
+    def _check_server(self) -> None:
+        number = int(self.one("SELECT current_setting('server_version_num') AS it")["it"])
+        if number < _OLDEST * 10_000:
+            raise SpecError(
+                f"the queue needs PostgreSQL {_OLDEST} or newer (got {number // 10_000})",
+                hint="use a newer server: an older one lets machines make functions for its owner",
+            )
+
     def check(self) -> None:
         """Check that the database has the tables of this ivhl.
 
         Raises:
             SpecError: If it has none, or those of another version.
         """
+        self._check_server()
         if not self.is_installed():
             raise SpecError(
                 "this database has no queue of ivhl",
@@ -196,7 +236,11 @@ class FleetDatabase:
         Raises:
             SpecError: As ``check``, and if this role may not make them.
         """
-        from procrastinate.schema import SchemaManager  # noqa: PLC0415  (an extra)
+        try:
+            from procrastinate.schema import SchemaManager  # noqa: PLC0415  (an extra)
+        except ImportError as error:
+            raise SpecError(f"a queue needs procrastinate: {error}", hint=_EXTRA) from error
+        self._check_server()
 
         def make(connection: Connection[dict[str, Any]]) -> None:
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (COORDINATORS,))
@@ -205,13 +249,7 @@ class FleetDatabase:
                 connection.execute(SchemaManager.get_schema())
                 connection.execute(_TABLES)
 
-        try:
-            self.patiently(make)
-        except self._psycopg.errors.DuplicateObject as error:
-            raise SpecError(
-                f"the database has tables of procrastinate: {_reason(error)}",
-                hint="use a database of its own",
-            ) from error
+        self.patiently(make)
         self.check()
 
 

@@ -68,7 +68,7 @@ def _ssh_keygen(text: str, *words: str, place: str) -> str:
         ) from error
     if done.returncode:
         raise SpecError(
-            f"{place}: {printable(done.stderr.strip())}",
+            f"{place}: {printable((done.stderr or done.stdout).strip())}",
             hint="give a private key without passphrase",
         )
     return done.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,19 +34,23 @@ from ivhl.observatory.observing import (
 from ivhl.observatory.record import Observed, append, to_line
 from ivhl.observatory.rows import read_rows
 from ivhl.records.age import is_in_future
+from ivhl.records.bounds import shown
 from ivhl.records.files import write_whole
+from ivhl.records.text import printable
 from ivhl.script.cells import SHIPPED
 from ivhl.tracker.views.project import LIBRARIES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ivhl.fleet.queue import FleetQueue
     from ivhl.observatory.rows import Library
 
 # Of these, a control repeats a record each: what works, and what does not.
-_CONTROLS: Final = {"works": "works", "wrong": "is wrong", "failed": "fails"}
+_CONTROLS: Final = ("works", "wrong", "failed")
 _LIBRARIES: Final = 10_000  # more than a table has
+_PIN: Final = re.compile(r"[A-Za-z0-9][\w.-]*==[\w.!+-]+(?: --hash=sha256:[0-9a-f]{64})+")
+_LARGEST: Final = 1 << 20  # bytes of the lock of what a library adds
 
 
 def need_of(cell: CellSpec) -> Need:
@@ -95,7 +100,7 @@ def measure(
         SpecError: If row or lock differ here.
         ResultsError: If a question has no answer.
     """
-    cell = CellSpec(*job.need.cell.removeprefix("py").split("-torch"))
+    cell = _cell_of(job.need)
     row = next((one for one in read_rows(folder) if one.name == job.library), None)
     questions = tuple(one for one in row.questions if one.row in job.rows) if row else ()
     if row is None or len(questions) != len(job.rows):
@@ -133,31 +138,40 @@ def control(
         cells: What this machine serves.
         machine: Name of this machine.
         tell: Called with each line for the person who waits.
+
+    Raises:
+        LockError: If none can be repeated now.
     """
-    newest = max((Version(one.torch) for one in cells), default=Version("0"))
-    served = {one.id for one in cells if Version(one.torch) == newest}
+    served = {one.id for one in cells}
     observatory = Observatory(folder, tell, machine)
     rows = {one.name: one for one in read_rows(folder)}
-    for status, word in _CONTROLS.items():
-        for known in sorted(
-            observatory.known.values(),
-            # What another machine has found tells more.
-            key=lambda one: (one.machine == machine, one.cpu_s, one.key),
-        ):
-            if (known.status, known.instrument) != (status, str(INSTRUMENT)):
-                continue
-            if known.cell not in served or known.library not in rows:
+    known = [
+        one
+        for one in observatory.known.values()
+        if one.cell in served and one.instrument == str(INSTRUMENT) and one.library in rows
+    ]
+    newest = max((Version(one.torch) for one in known), default=None)
+    # What another machine has found tells more.
+    known.sort(key=lambda one: (one.machine == machine, one.cpu_s, one.key))
+    repeated = 0
+    for status in _CONTROLS:
+        for one in known:
+            if one.status != status or Version(one.torch) != newest:
                 continue
             try:
-                differs = _differs(observatory, known, rows[known.library])
-            except (SpecError, LockError):  # its row or its lock has changed since
+                differs = _differs(observatory, one, rows[one.library])
+            except SpecError:  # its row or its lock has changed since
                 continue
-            tell(f"control {known.cell} {known.library} {known.case}: {differs or 'the same'}")
+            tell(f"control {one.cell} {one.library} {one.case}: {differs or 'the same'}")
             if differs:
                 return differs
+            repeated += 1
             break
-        else:
-            tell(f"control: no known record of what {word}")
+    if not repeated:
+        raise LockError(
+            "no record of the cells that this machine serves can be repeated",
+            hint="observe some libraries in one of them, and commit the records",
+        )
     return ""
 
 
@@ -167,7 +181,7 @@ def _differs(observatory: Observatory, known: Observed, row: Library) -> str:
     for _ in range(2):
         again = observatory.again(known, row)
         if again is None:
-            raise SpecError(f"{known.library}: not run")
+            raise LockError(f"{known.library} did not run", hint="see the line before")
         judged = repetition_of(known, again)
         if judged.kind == "unchanged":
             return ""
@@ -197,18 +211,28 @@ def import_queue(root: Path, queue: FleetQueue) -> Imported:
     refused = []
     with only_run_here(root):
         observatory = Observatory(folder, lambda _: None)
-        rows = {q.row: one.name for one in read_rows(folder) for q in one.questions}
+        rows = {
+            q.row: (one.name, q.case, q.ask, q.text)
+            for one in read_rows(folder)
+            for q in one.questions
+        }
         here = set(observatory.known.values())
         for result in results(queue):
+            place = f"result {result['id']} of {result['machine']}"
             try:
                 if signers.is_file():
                     check_signature(result, signers)
+                _check_checkout(result["args"], rows)
+            except ValueError as error:
+                hint = "mend this checkout, and import again: the queue keeps the result"
+                refused.append(Refused(place, str(error), hint))
+                continue
+            try:
                 records = _records_of(result, rows)
             except ValueError as error:
-                place = f"result {result['id']} of {result['machine']}"
                 hint = "ivhl fleet retry puts its job back, for any machine"
-                refused.append(Refused(place, str(error), hint))
-                set_aside(queue, result["id"], f"refused: {error}")
+                refused.append(Refused(place, printable(str(error)), hint))
+                set_aside(queue, result["id"], printable(f"refused: {error}"))
                 continue
             for record, lock in records:
                 batch = Batch(record.machine, "cpu", "", record.cell, existing=False)
@@ -224,8 +248,27 @@ def import_queue(root: Path, queue: FleetQueue) -> Imported:
     return Imported(new, had, tuple(refused))
 
 
+def _check_checkout(args: dict[str, Any], rows: Mapping[str, tuple[str, ...]]) -> None:
+    """Check that this checkout has the rows and the lock of a job.
+
+    Raises:
+        ValueError: If not; the result may be right in another one.
+    """
+    need, library = Need(*args["need"]), args["library"]
+    if any(rows.get(row, ("",))[0] != library for row in args["rows"]):
+        raise ValueError(f"the row of {library} is another in this checkout")
+    if lock_state(SHIPPED, _cell_of(need)).sha256 != args["lock"]:
+        raise ValueError(f"the lock of {need.cell} is another here")
+    if need.instrument != str(INSTRUMENT):
+        raise ValueError(f"instrument: must be {INSTRUMENT} (got {need.instrument})")
+
+
+def _cell_of(need: Need) -> CellSpec:
+    return CellSpec(*need.cell.removeprefix("py").split("-torch"))
+
+
 def _records_of(
-    result: dict[str, Any], rows: dict[str, str]
+    result: dict[str, Any], rows: Mapping[str, tuple[str, ...]]
 ) -> list[tuple[Observed, bytes | None]]:
     """Return the records of a result, with the lock of what the library adds, if there is one.
 
@@ -240,26 +283,36 @@ def _records_of(
         found = json.loads(result["found"])
         locks = {str(name): str(text).encode() for name, text in found["locks"].items()}
         records = [Observed.model_validate(json.loads(line)) for line in found["records"]]
-        attempt = int(found["attempt"])
+        attempt = found["attempt"]
     except ValidationError as error:
         raise ValueError(explain(error, Observed)[0]) from error
     except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
         raise ValueError("must be records in JSON, as a worker writes them") from error
     if attempt != result["id"]:
-        raise ValueError(f"attempt: must be this try, {result['id']} (got {attempt})")
+        raise ValueError(f"attempt: must be this try, {result['id']} (got {shown(attempt)})")
+    args = result["args"]
+    if sorted(one.row for one in records) != sorted(args["rows"]):
+        raise ValueError(f"records: must be one of each of {len(args['rows'])} questions")
     known = [(one, locks.get(one.overlay or "")) for one in records]
     for record, lock in known:
-        state = lock_state(SHIPPED, CellSpec(record.python, record.torch))
         for rule, holds in {
             f"machine: must be {result['machine']}": record.machine == result["machine"],
-            "library: must have this row": rows.get(record.row) == record.library,
-            f"lock: must be that of {record.cell}": state.kind != "missing"
-            and record.lock == state.sha256,
+            "library, case, ask, target: must be those of the row": rows[record.row]
+            == (record.library, record.case, record.ask, record.target),
+            f"cell: must be {args['need'][0]}": record.cell == args["need"][0],
+            "lock: must be that of the job": record.lock == args["lock"],
             f"instrument: must be {INSTRUMENT}": record.instrument == str(INSTRUMENT),
             "at: must not be in the future": not is_in_future(record.at),
             "overlay: must come with its lock": record.overlay is None
             or (lock is not None and name_of(lock) == record.overlay),
+            "overlay: must pin packages of an index, by hashes": lock is None or _is_pins(lock),
         }.items():
             if not holds:
                 raise ValueError(f"{rule} (got {record.library} in {record.cell})")
     return known
+
+
+def _is_pins(lock: bytes) -> bool:
+    """Return whether a lock has versions with hashes alone: a path or an address would be run."""
+    lines = lock.decode(errors="replace").splitlines()
+    return len(lock) <= _LARGEST and all(map(_PIN.fullmatch, lines))

@@ -12,7 +12,7 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from ivhl.errors import IvhlError, ResultsError, SpecError
+from ivhl.errors import IvhlError, LockError, ResultsError, SpecError
 from ivhl.fleet.database import LEASE_S
 from ivhl.fleet.queue import FleetQueue
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # Jobs between two controls of a machine.
 _CONTROLLED_AFTER: Final = 25
+_LONGEST_PAUSE_S: Final = 600.0
 
 
 class FleetWorker:
@@ -34,7 +35,8 @@ class FleetWorker:
         needs: What this machine serves.
         measure: Returns what a job found in a try of this number, as a text.
         sign: Returns a signature of such a text, or ``None``.
-        control: Repeats known records and returns where they differ; empty if they do not.
+        control: Repeats known records and returns where they differ; empty if they do not. A
+            ``LockError`` says why none can be repeated now.
         busy: Returns why this machine can take no job now; empty if it can.
         places: A file for each job that this machine may do at a time.
         tell: Called with each line for the person who waits.
@@ -96,38 +98,45 @@ class FleetWorker:
             self._ended.wait(1.0)
 
     def _serve(self, queue: FleetQueue) -> None:
-        done, controlled_at, waits = 0, 0, ""
+        done, controlled_at, waits, failed = 0, 0, "", 0
         while not self._stop.is_set():
             if self._forgotten.is_set():  # asleep for a day
                 self._worker = queue.register(self._needs)
                 self._forgotten.clear()
             claimed = None
             with self._place() as free:
-                why = self._busy() if free else ""
+                why = self._busy() if free else "all places of this machine are taken"
+                if not why and done >= controlled_at:
+                    why = self._check_itself(queue)
+                    controlled_at = controlled_at if why else done + _CONTROLLED_AFTER
                 if why and why != waits:
                     self._tell(f"waiting: {why}")
                 waits = why
-                if free and not why:
-                    if done >= controlled_at:
-                        self._check_itself(queue)
-                        controlled_at = done + _CONTROLLED_AFTER
+                if not why and not self._stop.is_set():
                     claimed = queue.claim(self._worker, self._needs)
                 if claimed is not None:
-                    self._do(queue, claimed)
+                    failed = 0 if self._do(queue, claimed) else failed + 1
                     done += 1
-            if claimed is None:
-                self._stop.wait(self._pause_s)
+            if claimed is None or failed:
+                # A machine on which nothing runs shall not set all jobs aside.
+                self._stop.wait(min(self._pause_s * 2**failed, _LONGEST_PAUSE_S))
 
-    def _check_itself(self, queue: FleetQueue) -> None:
-        differs = self._control()
+    def _check_itself(self, queue: FleetQueue) -> str:
+        """Return why known records could not be repeated now; empty if they were."""
+        try:
+            differs = self._control()
+        except LockError as error:
+            return f"{error}; {error.hint}"
         queue.control(differs)
         if differs:
             raise ResultsError(
                 f"{queue.machine} does not repeat known records: {differs}",
                 hint="ivhl doctor; its results since the last control are not imported",
             )
+        return ""
 
-    def _do(self, queue: FleetQueue, claimed: Claimed) -> None:
+    def _do(self, queue: FleetQueue, claimed: Claimed) -> bool:
+        """Measure a job; return whether this machine could."""
         found, signature, said = None, None, ""
         try:
             text = self._measure(claimed.observe, claimed.attempt)
@@ -142,6 +151,7 @@ class FleetWorker:
             self._tell(f"{name}: ended after its lease, another worker has it")
         elif found is None:
             self._tell(f"{name}: not run: {said}")
+        return found is not None
 
     @contextmanager
     def _place(self) -> Iterator[bool]:

@@ -5,6 +5,7 @@ Questions with a record are not asked again, so a run that was killed goes on wh
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -65,6 +66,7 @@ _OVERLAY_GB: Final = 0.02
 # Load for each CPU at which a time limit says more of the machine than of the case: a CPU may be one
 # of two threads of a core, and a step of ultralytics that compiled in the end was called failed.
 _BUSY: Final = 0.75
+_FULL: Final = os.strerror(errno.ENOSPC)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -364,10 +366,12 @@ def repetition_of(recorded: Observed, again: Observed) -> Repetition:
 
 
 def _undecided(tried: TargetTried) -> str:
-    """Return why a case says nothing of its library: others used its machine, or ended it."""
+    """Return why a case says nothing of its library: its machine was used, full, or ended it."""
     failure = tried.found.get("failure") or {}
     load, cpus = os.getloadavg()[0], os.cpu_count() or 1
     is_late = failure.get("failure_class") == "timeout" and load > _BUSY * cpus
+    if _FULL in (message := str(failure.get("message"))):
+        return tidy(message, LONGEST_MESSAGE)
     if not is_late and failure.get("exception") != "SIGKILL":
         return ""
     return f"{failure['message']}, at a load of {load:.1f} on {cpus} CPUs"

