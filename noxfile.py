@@ -95,7 +95,7 @@ def install_cell(session: nox.Session, release: str, project: str = ".") -> None
 # run in parallel, the longest come first.
 IN_TESTS = (
     *("lint", "types", "faults", "e2e", "browser", "docker-tests", "founding-tests", "slurm"),
-    *("unit", f"contract(torch={OLDEST_TORCH!r})"),
+    *("fleet", "unit", f"contract(torch={OLDEST_TORCH!r})"),
 )
 ONLY_IN_FULL = (
     *(f"contract(torch={release!r})" for release in TESTED if release != OLDEST_TORCH),
@@ -106,7 +106,6 @@ ONLY_IN_FULL = (
     *(f"cheats(torch={release!r})" for release in TESTED),
     *(f"hotpath(torch={release!r})" for release in WITH_HOT_PATHS),
     "fuzz",
-    "fleet",
 )
 
 
@@ -202,10 +201,10 @@ def e2e(session: nox.Session) -> None:
 
 @nox.session(name="e2e-full", venv_backend="uv", python=OLDEST_PYTHON, tags=FULL)
 def e2e_full(session: nox.Session) -> None:
-    """Run what `e2e`, `faults`, `docker-tests`, `slurm` and `browser` leave out."""
-    install_cell(session, OLDEST_TORCH)
-    others = ("tests/e2e/test_faults.py", "tests/docker", "tests/slurm", "tests/browser")
-    run_tests(session, *END_TO_END, *others, "-m", "full")
+    """Run what `e2e`, `faults`, `docker-tests`, `slurm`, `fleet` and `browser` leave out."""
+    install_cell(session, OLDEST_TORCH, ".[fleet]")
+    others = ("tests/e2e/test_faults.py", "tests/docker", "tests/slurm", "tests/fleet")
+    run_tests(session, *END_TO_END, *others, "tests/browser", "-m", "full")
 
 
 @nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=CHECK, allow_parallel=True)
@@ -263,11 +262,11 @@ def slurm(session: nox.Session) -> None:
     run_tests(session, "tests/slurm", "-m", "not full")
 
 
-@nox.session(venv_backend="uv", tags=FULL, allow_parallel=True)
+@nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)
 def fleet(session: nox.Session) -> None:
-    """Run the study of queues on a PostgreSQL started for the tests; skip if it is missing."""
+    """Run a fleet on a PostgreSQL started for the tests; skip if it is missing."""
     session.install("--group", "test", "-e", ".[fleet]")
-    run_tests(session, "tests/fleet")
+    run_tests(session, "tests/fleet", "-m", "not full")
 
 
 @nox.session(name="docker-tests", venv_backend="uv", tags=CHECK, allow_parallel=True)

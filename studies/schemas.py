@@ -81,6 +81,11 @@ _OBJECTS: Final = {
     "Observed": "check level seen hint",
     "Batch": "machine device commit cell; existing: bool; new had: int",
     "RefusedRecord": "place rule hint",
+    # ``jobs`` are libraries; ``workers`` serve the cell.
+    "PlannedCell": "cell; jobs workers: int; core_s: float",
+    "FleetMember": "machine; id beat_s: int; serves: list[str]; now: str | None",
+    "QueuedCell": "cell; todo doing done imported failed core_s: int",
+    "JobSetAside": "library cell; said: list[str]",
     "NotMeasured": "machine device; cases: int",
     "ConfirmedCase": "cell case verdict text; rounds: int",
     "Between": "place reason",
@@ -117,6 +122,9 @@ _ANSWERS: Final = {
     "check": "problems notes unused_notes: list[str]; expected: list[KnownFailure]; "
     "not_expected: list[UnexpectedCase]",
     "import": "batches: list[Batch]; refused: list[RefusedRecord]",
+    "fleet-plan": "cells: list[PlannedCell]",
+    "fleet-status": "workers: list[FleetMember]; cells: list[QueuedCell]; "
+    "aside: list[JobSetAside]",
     "gate": "headline base head; findings: list[dict[str, Any]]; not_measured: list[NotMeasured]; "
     "corrected_over: int; confirmed: list[ConfirmedCase]",
     "attribution": "first last: dict[str, Any]; factors: list[str]; "

@@ -34,6 +34,7 @@ _PANELS = {
         "bench": "Measure cells, publish the site and print the table.",
         "publish": "Build the static site.",
         "import": "Import records from other machines. Checks each record and skips duplicates.",
+        "fleet": "Share the work of the observatory among machines, by a queue.",
     },
     "Read": {
         "compat": "Show which cases work in which cell, from the newest record of each case.",
@@ -59,7 +60,7 @@ _PANELS = {
     },
 }
 # Command to the module that registers it on ``app``, where their names differ.
-_MODULES = {"try": "tryout", "import": "fleet", "bisect": "bisection"}
+_MODULES = {"try": "tryout", "import": "imports", "bisect": "bisection"}
 # Command to its module, its panel, and the first sentence of its help.
 COMMANDS = {
     name: (_MODULES.get(name, name.replace("-", "_")), panel, text)

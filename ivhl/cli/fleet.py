@@ -1,99 +1,284 @@
-"""``ivhl import``: import records of other machines."""
+"""``ivhl fleet``: libraries of the observatory, shared among machines by a queue."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated, ClassVar
+import os
+import shutil
+import signal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
 from ivhl.cli import app, options
-from ivhl.cli.declared import folder_to_write
-from ivhl.cli.screen import print_json
-from ivhl.errors import ResultsError, SpecError
-from ivhl.fleet.bring import Imported, import_records
-from ivhl.fleet.signed import load_attestations
+from ivhl.cli.names import all_named
+from ivhl.cli.run import cells_of
+from ivhl.cli.screen import print_json, screen
+from ivhl.errors import InterpreterError, SpecError
+from ivhl.fleet import coordinate
+from ivhl.fleet.keys import sign
+from ivhl.fleet.observed import control, jobs_of, measure, need_of
+from ivhl.fleet.queue import FleetQueue
+from ivhl.fleet.worker import FleetWorker
+from ivhl.machine.identity import checked_name
+from ivhl.machine.memory import GIB, memory_limit
+from ivhl.matrix.interpreter import find_interpreter
+from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import find_root
+from ivhl.observatory.observing import EFFORT, Observatory
+from ivhl.observatory.rows import read_rows
+from ivhl.script.cells import SHIPPED, cells_folder, shipped_matrix
 from ivhl.tracker.terminal import Columns, Terminal
-from ivhl.tracker.wording import counted
+from ivhl.tracker.views.project import LIBRARIES
+from ivhl.tracker.wording import counted, seconds, some
 
-_PLACES_SHOWN = 3
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ivhl.fleet.queue import ObserveJob
+    from ivhl.matrix.spec import CellSpec
+
+# A cell with its libraries has to fit, and what a case writes.
+_ROOM_GB = 15
+_MEMORY = 8 * GIB
+
+fleet = typer.Typer(no_args_is_help=True)
+Libraries = Annotated[
+    list[str] | None, typer.Argument(help="Rows of observatory/libraries.toml (default: all).")
+]
 
 
-class RefusedError(ResultsError):
-    """At least one record was refused; all others were imported."""
+@fleet.callback()
+def fleet_command() -> None:
+    """Share the work of the observatory among machines, by a queue.
 
-    exit_code: ClassVar[int] = 6
+    docs/fleet.md sets one up: a PostgreSQL, one command on each machine.
+    """
 
 
-@app.command("import")
-def import_command(
-    records: Annotated[
-        list[Path], typer.Argument(help="Record files, or folders with such files.")
-    ],
-    results: options.Results = None,
-    attestation: options.Attestation = None,
-    signer: options.Signer = None,
+@fleet.command("plan")
+def plan_command(
+    library: Libraries = None,
+    torch: options.Releases = None,
+    python: options.Pythons = None,
+    queue: options.Queue = "",
     *,
     as_json: options.Json = False,
 ) -> None:
-    """Import records from other machines. Checks each record and skips duplicates.
+    """Show what has no record yet: cells, jobs, hours, and the workers that could do them.
 
-    Exit code 6 if a record was refused; the others are imported. Running the same command again
-    imports only what is missing.
+    A job is a library in a cell. Workers are those of the queue, if one is given.
     """
-    root = find_root()
-    if (attestation is None) != (signer is None):
-        raise SpecError(
-            "--attestation and --signer: give both or neither",
-            hint="--signer names the repository whose workflow you trust, as OWNER/NAME",
-        )
-    attested = load_attestations(attestation, signer) if attestation and signer else ()
-    folder = folder_to_write(results or root / "results")
-    imported = import_records(root, records, folder, attested=attested)
+    jobs = _jobs(library, torch, python)
+    workers: list[dict[str, Any]] = []
+    if queue:
+        with FleetQueue(queue, _tell) as opened:
+            workers = coordinate.workers(opened) if opened.is_installed() else []
+    cells: dict[str, dict[str, Any]] = {}
+    for one in jobs:
+        cell = cells.setdefault(one.need.cell, {"jobs": 0, "core_s": 0.0})
+        cell["jobs"] += 1
+        cell["core_s"] += one.core_s
+        cell["workers"] = sum(str(one.need) in worker["serves"] for worker in workers)
     if as_json:
         print_json(
-            "ivhl.import/1",
-            batches=[
-                {**batch._asdict(), "new": new, "had": imported.had[batch]}
-                for batch, new in imported.new.items()
-            ],
-            refused=[asdict(one) for one in imported.refused],
+            "ivhl.fleet-plan/1", cells=[{"cell": name, **cell} for name, cell in cells.items()]
         )
-    else:
-        _print(imported)
-    if imported.refused:
-        raise RefusedError(
-            f"{len(imported.refused)} refused; "
-            f"{'all others were' if imported.new else 'nothing was'} imported",
-            hint="fix what each reason names, then run the same command again",
-        )
-
-
-def _print(imported: Imported) -> None:
-    console = Terminal(highlight=False, soft_wrap=True)
-    table = Columns("machine", "device", "commit", "cell", "new", "here")
-    for batch in imported.new:
-        cell = Text(batch.cell)
-        if batch.existing:
-            cell.append(" existing environment", "yellow")
-        counts = (str(imported.new[batch]), str(imported.had[batch]))
-        table.add_row(Text(batch.machine), batch.device, batch.commit[:8], cell, *counts)
-    if imported.new:
+        return
+    if not cells:
+        typer.echo("nothing to run: every case has a record")
+        return
+    with screen(every=False, more="--json has all") as console:
+        table = Columns("cell", "jobs", "of a core", "workers")
+        for name, cell in cells.items():
+            table.add_row(name, str(cell["jobs"]), seconds(cell["core_s"]), str(cell["workers"]))
         console.print(table)
-    new, had = imported.new.total(), imported.had.total()
-    console.print(f"{counted(new, 'new record')}, {had} already present")
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for one in imported.refused:
-        reasons.setdefault((one.rule, one.hint), []).append(one.place)
-    for (rule, hint), places in reasons.items():
-        console.print(f"refused: {rule}", style="red")
-        for place in places[:_PLACES_SHOWN]:
-            console.print(f"  {place}")
-        if len(places) > _PLACES_SHOWN:
-            console.print(f"  and {len(places) - _PLACES_SHOWN} more")
-        console.print(f"  next: {hint}")
-    if new:
-        console.print("next: ivhl publish")
+        unable = [name for name, cell in cells.items() if not cell["workers"]]
+        if unable:
+            console.print(f"no worker can run {counted(len(unable), 'cell')}: {some(unable, 3)}")
+
+
+def _jobs(
+    library: Sequence[str] | None, torch: Sequence[str] | None, python: Sequence[str] | None
+) -> list[ObserveJob]:
+    folder = find_root() / LIBRARIES.parent
+    rows = read_rows(folder)
+    names = all_named("library", library, [one.name for one in rows])
+    chosen = [one for one in rows if not library or one.name in names]
+    cells = cells_of(shipped_matrix(), torch or ["default"], python or ())
+    return jobs_of(Observatory(folder, _tell, of_fleet=True), chosen, cells)
+
+
+@fleet.command("submit")
+def submit_command(
+    library: Libraries = None,
+    torch: options.Releases = None,
+    python: options.Pythons = None,
+    queue: options.Queue = "",
+) -> None:
+    """Queue what `ivhl fleet plan` shows. The first call makes the tables of the queue.
+
+    What the queue has is not queued again, so several coordinators may submit the same.
+    """
+    jobs = _jobs(library, torch, python)
+    with FleetQueue(_given(queue), _tell) as opened:
+        opened.install()
+        new = coordinate.submit(opened, jobs)
+    typer.echo(f"{counted(new, 'new job')}, {len(jobs) - new} already in the queue")
+
+
+@fleet.command("work")
+def work_command(
+    python: options.Pythons = None,
+    queue: options.Queue = "",
+    key: options.Key = None,
+) -> None:
+    """Work for a queue until Ctrl-C or SIGTERM; then the job that runs is finished first.
+
+    One process does one job at a time: start as many as this machine has cores. Nothing is written
+    into the checkout.
+    """
+    if (EFFORT.memory_limit or 0) < _MEMORY:
+        raise SpecError(
+            f"a case may take {_MEMORY // GIB} GiB, this machine has {memory_limit() / GIB:.1f}",
+            hint="use a machine with more memory",
+        )
+    folder = find_root() / LIBRARIES.parent
+    read_rows(folder)
+    cells = _served(python)
+    with FleetQueue(_given(queue), _tell) as opened:
+        opened.check()
+        machine = checked_name(opened.machine)
+    if key is not None:
+        sign("", key)  # before anything is measured
+    places = cells_folder().parent / "fleet"
+    places.mkdir(parents=True, exist_ok=True)
+    worker = FleetWorker(
+        queue,
+        [need_of(cell) for cell in cells],
+        measure=lambda job, attempt: measure(folder, job, attempt, machine, _tell),
+        sign=lambda text: sign(text, key) if key else None,
+        control=lambda: control(folder, cells, machine, _tell),
+        busy=lambda: _busy(places),
+        places=[places / f"{number}.lock" for number in range(os.cpu_count() or 1)],
+        tell=_tell,
+    )
+
+    def drain(*_: object) -> None:
+        _tell("ending after this job; Ctrl-C again ends at once, and another worker does the job")
+        worker.stop()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, drain)
+    _tell(f"{machine} serves {counted(len(cells), 'cell')}")
+    worker.work()
+
+
+def _served(python: Sequence[str] | None) -> list[CellSpec]:
+    """Return the cells whose Python is here, and those that cannot exist."""
+    matrix = shipped_matrix()
+    cells = [
+        cell
+        for cell in cells_of(matrix, ["all"], python or matrix.pythons_of("extended"))
+        if lock_state(SHIPPED, cell).kind == "unavailable" or _has_python(cell.python)
+    ]
+    if not cells:
+        raise InterpreterError("no Python of the matrix is here", hint="ivhl doctor names them")
+    return cells
+
+
+def _given(queue: str) -> str:
+    if not queue:
+        raise SpecError(
+            "no queue is given", hint="IVHL_QUEUE=postgresql://MACHINE:TOKEN@HOST/DATABASE"
+        )
+    return queue
+
+
+def _has_python(python: str) -> bool:
+    try:
+        find_interpreter(cells_folder(), python)
+    except InterpreterError:
+        return False
+    return True
+
+
+def _busy(folder: Path) -> str:
+    free = shutil.disk_usage(folder).free / 1e9
+    return "" if free > _ROOM_GB else f"{free:.0f} GB are free on disk, {_ROOM_GB} are needed"
+
+
+@fleet.command("status")
+def status_command(
+    queue: options.Queue = "",
+    *,
+    every: options.Every = False,
+    as_json: options.Json = False,
+) -> None:
+    """Show workers, jobs by cell, what remains, and what was set aside, with its reason."""
+    with FleetQueue(_given(queue), _tell) as opened:
+        opened.check()
+        workers, cells, aside = (
+            coordinate.workers(opened),
+            coordinate.cells(opened),
+            coordinate.set_aside_jobs(opened),
+        )
+    if as_json:
+        print_json("ivhl.fleet-status/1", workers=workers, cells=cells, aside=aside)
+        return
+    with screen(every=every) as console:
+        _print(console, workers, cells)
+        for one in aside:
+            console.print(Text(f"{one['library']} in {one['cell']}, set aside", "red"))
+            for said in one["said"]:
+                console.print(Text(f"  {said}"))
+        if aside:
+            console.print("next: ivhl fleet retry")
+
+
+def _print(
+    console: Terminal, workers: Sequence[dict[str, Any]], cells: Sequence[dict[str, Any]]
+) -> None:
+    table = Columns("worker", "machine", "cells", "beat", "now")
+    for one in workers:
+        beat = f"{seconds(one['beat_s'])} ago"
+        serves = str(len(one["serves"]))
+        table.add_row(str(one["id"]), one["machine"], serves, beat, one["now"] or "-")
+    if workers:
+        console.print(table)
+    table = Columns("cell", "waiting", "running", "done", "imported", "set aside", "of a core")
+    for one in cells:
+        numbers = [str(one[name]) for name in ("todo", "doing", "done", "imported", "failed")]
+        table.add_row(one["cell"], *numbers, seconds(one["core_s"]) if one["core_s"] else "-")
+    if cells:
+        console.print(table)
+    core_s = sum(one["core_s"] for one in cells)
+    rest = f"{seconds(core_s)} of a core remain" if core_s else "nothing waits"
+    if core_s and workers:
+        rest += f", {seconds(core_s / len(workers))} for {counted(len(workers), 'worker')}"
+    console.print(rest)
+    if results := sum(one["done"] - one["imported"] for one in cells):
+        console.print(f"next: ivhl import takes {counted(results, 'result')} home")
+
+
+@fleet.command("retry")
+def retry_command(
+    library: Annotated[
+        list[str] | None,
+        typer.Argument(help="Libraries whose jobs were set aside (default: all)."),
+    ] = None,
+    queue: options.Queue = "",
+) -> None:
+    """Put back the jobs that were set aside, for any machine."""
+    with FleetQueue(_given(queue), _tell) as opened:
+        opened.check()
+        typer.echo(f"{counted(coordinate.retry(opened, library or ()), 'job')} put back")
+
+
+def _tell(line: object) -> None:
+    Terminal(stderr=True, highlight=False, soft_wrap=True).print(line)
+
+
+app.add_typer(fleet, name="fleet")

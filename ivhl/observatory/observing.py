@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any, Final
@@ -97,15 +98,27 @@ class Observatory:
     Args:
         folder: ``observatory`` of a checkout.
         tell: Called with each line for the person who waits.
+        machine: Name of this machine in its records, by default made of its processor.
+        of_fleet: Whether a record of any machine answers a question, and a cell whose Python this
+            machine lacks can be tried.
 
     Attributes:
         known: The newest record of each case in each cell, by each machine.
     """
 
-    def __init__(self, folder: Path, tell: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tell: Callable[[str], object],
+        machine: str = BY_PROCESSOR,
+        *,
+        of_fleet: bool = False,
+    ) -> None:
         self._folder, self._tell = folder, tell
-        self._machine = this_machine(BY_PROCESSOR).name
+        self._machine = this_machine(machine).name
         self.known = read_observed(folder / RECORDS, tell)
+        self._of_fleet = of_fleet
+        self._answering = {key.machine for key in self.known} if of_fleet else {self._machine}
 
     def work(
         self, libraries: Iterable[Library], cells: Sequence[CellSpec], *, force: bool = False
@@ -140,7 +153,7 @@ class Observatory:
             lock, why = lock_state(SHIPPED, cell), ""
             if lock.kind == "missing":
                 why = "ivhl ships no lock for it"
-            elif lock.kind == "locked":
+            elif lock.kind == "locked" and not self._of_fleet:
                 try:
                     find_interpreter(Path.home(), cell.python)
                 except InterpreterError as error:
@@ -153,13 +166,13 @@ class Observatory:
     def _is_answered(
         self, library: Library, question: AskedCase, cell: CellSpec, lock: str | None
     ) -> bool:
-        key = Key(library.name, question.case, question.ask, cell.id, self._machine)
-        record = self.known.get(key)
-        return (
-            record is not None
-            and (record.row, record.lock, record.instrument)
-            == (question.row, lock, str(INSTRUMENT))
+        about = (library.name, question.case, question.ask, cell.id)
+        keys = (Key(*about, machine) for machine in self._answering)
+        return any(
+            (record.row, record.lock, record.instrument) == (question.row, lock, str(INSTRUMENT))
             and (record.overlay is None or self._lock_file(record.overlay).is_file())
+            for record in map(self.known.get, keys)
+            if record is not None
         )
 
     def _lock_file(self, name: str) -> Path:
@@ -194,21 +207,27 @@ class Observatory:
 
     def estimate(self, work: Sequence[LibraryInCell]) -> RunCost:
         """Return what a run of the work takes, by earlier records of the same cases."""
-        took = defaultdict(list)
-        for record in self.known.values():
-            took[record.library, record.case, record.ask].append(record.cpu_s)
-        seconds = [
-            mean(took.get((one.library.name, question.case, question.ask), (_USUAL_S,)))
-            for one in work
-            for question in one.questions
-        ]
         there = {mark.parent.name.rpartition("-")[0] for mark in cells_folder().glob(f"*/{MARK}")}
         missing = {one.cell.id for one in work if one.lock is not None} - there
         return RunCost(
-            runs=len(seconds),
-            core_s=sum(seconds),
+            runs=sum(len(one.questions) for one in work),
+            core_s=sum(map(self.core_s, work)),
             gigabytes=len(missing) * _CELL_GB + len(work) * _OVERLAY_GB,
         )
+
+    def core_s(self, work: LibraryInCell) -> float:
+        """Return the CPU seconds of some questions, by earlier records of the same cases."""
+        name = work.library.name
+        return sum(
+            mean(self._took.get((name, one.case, one.ask), (_USUAL_S,))) for one in work.questions
+        )
+
+    @cached_property
+    def _took(self) -> Mapping[tuple[str, str, str], list[float]]:
+        took = defaultdict[tuple[str, str, str], list[float]](list)
+        for record in self.known.values():
+            took[record.library, record.case, record.ask].append(record.cpu_s)
+        return took
 
     def run(
         self, work: Sequence[LibraryInCell], *, network: bool = False, effort: Effort = EFFORT
@@ -254,7 +273,7 @@ class Observatory:
             return None
         path = self._lock_file(record.overlay)
         data = path.read_bytes() if path.is_file() else b""
-        if _name_of(data) != record.overlay:
+        if name_of(data) != record.overlay:
             raise LockError(
                 f"locks/{path.name}: is gone, or not what was written",
                 hint="git checkout observatory/locks",
@@ -269,7 +288,7 @@ class Observatory:
         if not lock.is_file():
             return {"version": version}
         data = lock.read_bytes()
-        name = _name_of(data)
+        name = name_of(data)
         if work.repeats is None:
             write_whole(self._lock_file(name), data, self._folder)
         return {"version": version, "overlay": name}
@@ -321,7 +340,8 @@ def _tried(
             yield question, trials.run(question.target, effort.deadline_s * shared)
 
 
-def _name_of(lock: bytes) -> str:
+def name_of(lock: bytes) -> str:
+    """Return the name of the lock of what a library adds to a cell."""
     return hashlib.sha256(lock).hexdigest()[:16]
 
 

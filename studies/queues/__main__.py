@@ -23,7 +23,7 @@ from studies.queues.worker import POISON
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LIBRARIES: Final = ("procrastinate", "pgqueuer")
+LIBRARIES: Final = ("ivhl", "pgqueuer")
 AS_THEY_COME: Final = ("procrastinate_as_it_comes", "pgqueuer_as_it_comes")
 _PATIENCE_S: Final = 40
 _SEED: Final = 53
@@ -72,15 +72,16 @@ def run(library: str, fault: str, database: Database, folder: Path) -> dict[str,
         link.close()
     waiting, claimed, aside = map(fleet.cases, ("todo", "doing", "failed"))
     records = fleet.records()
-    kept = import_all(records)
-    distinct = {record["case"] for record in records}
+    own = getattr(module, "imported", None)
+    kept = own(database.url()) if own else import_all(records)
+    distinct = {record["case"] for record in kept}
     return {
         "fault": fault,
         "library": library.replace("_", " "),
         "jobs": len(cases),
         "times": fleet.faults,
         "lost": len({*cases} - distinct - aside - waiting - claimed),
-        "twice": len(records) - len(distinct),
+        "twice": len(records) - len({record["case"] for record in records}),
         "imported": len(kept) - len(distinct),
         "overlapping": overlapping(records),
         "claimed": len(claimed),

@@ -51,13 +51,13 @@ class Worker:
             yield
             lock.truncate(0)
 
-    def measure(self, case: str, attempt: int) -> None:
-        """Sleep in place of a measurement, and append its record."""
+    def measure(self, case: str, attempt: int) -> dict[str, str | int | float]:
+        """Sleep in place of a measurement, append its record and return it."""
         start = time.monotonic()
         select.select([], [], [], self.ms / 1e3)  # faketime breaks time.sleep
         if case.startswith(POISON):
             os.kill(os.getpid(), signal.SIGKILL)
-        record = {
+        record: dict[str, str | int | float] = {
             "case": case,
             "attempt": attempt,
             "worker": self.name,
@@ -69,6 +69,7 @@ class Worker:
         }
         with (self.folder / f"{self.name}.jsonl").open("a") as records:
             records.write(json.dumps(record) + "\n")
+        return record
 
     def log(self, error: BaseException) -> None:
         """Append an error that the worker survives."""

@@ -16,6 +16,7 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 from ivhl.cli import COMMANDS, app
+from ivhl.cli.fleet import fleet
 from ivhl.cli.screen import LINES, screen
 from ivhl.errors import SpecError
 from ivhl.matrix.spec import CellSpec
@@ -64,8 +65,10 @@ def _options() -> Iterator[tuple[str, str]]:
                 yield path.relative_to(ROOT).as_posix(), name
 
 
-def test_there_are_at_most_26_commands_each_in_a_panel_and_none_has_commands_below() -> None:
-    assert len(COMMANDS) <= 26
+def test_there_are_at_most_27_commands_each_in_a_panel_and_fleet_alone_has_commands_below() -> None:
+    assert len(COMMANDS) <= 27
+    assert [one.name for one in app.registered_groups] == ["fleet"]
+    assert len(fleet.registered_commands) == 5
     assert list(dict.fromkeys(panel for _, panel, _ in COMMANDS.values())) == [*PANELS]
     help_text = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).output
     places = [help_text.index(f"─ {panel} ─") for panel in PANELS]

@@ -12,30 +12,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+
+    from studies.queues.database import Database
 
 pytest.importorskip("procrastinate", reason="the extra `fleet` is not installed")
 from studies.queues import __main__ as study
-from studies.queues.database import Database, program
 from studies.queues.faults import FAULTS
 from studies.queues.fleet import import_all, overlapping
 
 KILL = "kill -9 of a worker"
-
-
-@pytest.fixture(scope="module")
-def database() -> Iterator[Database]:
-    """Start a PostgreSQL of our own."""
-    missing = [name for name in ("initdb", "postgres") if program(name) is None]
-    if missing:
-        pytest.skip(f"no PostgreSQL on this machine: {', '.join(missing)} not found")
-    server = Database()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +34,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_job_has_one_record_after_a_worker_was_killed(
     database: Database, tmp_path: Path
 ) -> None:
-    row = study.run("procrastinate", KILL, database, tmp_path / "filled")
+    row = study.run("ivhl", KILL, database, tmp_path / "ivhl")
     assert row["times"] == 1
     wrong = ("lost", "imported", "overlapping", "claimed", "aside", "hands")
     assert {name: row[name] for name in wrong} == dict.fromkeys(wrong, 0)

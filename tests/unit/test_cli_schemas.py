@@ -49,6 +49,7 @@ def test_every_schema_is_compared_with_what_its_command_prints() -> None:
     # In the tests of these commands, some of which measure.
     elsewhere = {
         *("attribution", "bisection", "blame", "estimate", "gate", "import", "releases"),
+        *("fleet-plan", "fleet-status"),  # tests/fleet
         *("observatory", "repetition", "script", "try"),
     }
     assert {*COMMANDS} | elsewhere == set(SCHEMAS)

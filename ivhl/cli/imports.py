@@ -1,0 +1,128 @@
+"""``ivhl import``: import records of other machines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import typer
+from rich.text import Text
+
+from ivhl.cli import app, options
+from ivhl.cli.declared import folder_to_write
+from ivhl.cli.screen import print_json
+from ivhl.errors import ResultsError, SpecError
+from ivhl.fleet.bring import Imported, import_records
+from ivhl.fleet.observed import import_queue
+from ivhl.fleet.queue import FleetQueue
+from ivhl.fleet.signed import load_attestations
+from ivhl.matrix.project import find_root
+from ivhl.tracker.terminal import Columns, Terminal
+from ivhl.tracker.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ivhl.fleet.signed import Attested
+
+_PLACES_SHOWN = 3
+
+
+class RefusedError(ResultsError):
+    """At least one record was refused; all others were imported."""
+
+    exit_code: ClassVar[int] = 6
+
+
+@app.command("import")
+def import_command(
+    records: Annotated[
+        list[str],
+        typer.Argument(
+            help="Record files, folders with such files, or the queue of a fleet "
+            "(postgresql://OWNER:PASSWORD@HOST/DATABASE)."
+        ),
+    ],
+    results: options.Results = None,
+    attestation: options.Attestation = None,
+    signer: options.Signer = None,
+    *,
+    as_json: options.Json = False,
+) -> None:
+    """Import records from other machines. Checks each record and skips duplicates.
+
+    Exit code 6 if a record was refused; the others are imported. Running the same command again
+    imports only what is missing.
+    """
+    root = find_root()
+    if (attestation is None) != (signer is None):
+        raise SpecError(
+            "--attestation and --signer: give both or neither",
+            hint="--signer names the repository whose workflow you trust, as OWNER/NAME",
+        )
+    attested = load_attestations(attestation, signer) if attestation and signer else ()
+    imported = _imported(root, records, results, attested)
+    if as_json:
+        print_json(
+            "ivhl.import/1",
+            batches=[
+                {**batch._asdict(), "new": new, "had": imported.had[batch]}
+                for batch, new in imported.new.items()
+            ],
+            refused=[asdict(one) for one in imported.refused],
+        )
+    else:
+        _print(imported)
+    if imported.refused:
+        raise RefusedError(
+            f"{len(imported.refused)} refused; "
+            f"{'all others were' if imported.new else 'nothing was'} imported",
+            hint="fix what each reason names, then run the same command again",
+        )
+
+
+def _imported(
+    root: Path, records: list[str], results: Path | None, attested: Sequence[Attested]
+) -> Imported:
+    queues = [one for one in records if one.startswith(("postgresql://", "postgres://"))]
+    files = [Path(one) for one in records if one not in queues]
+    imported = Imported(Counter(), Counter(), ())
+    if files:
+        folder = folder_to_write(results or root / "results")
+        imported = import_records(root, files, folder, attested=attested)
+    for address in queues:
+        with FleetQueue(address, Terminal(stderr=True).print) as queue:
+            home = import_queue(root, queue)
+        imported = Imported(
+            imported.new + home.new, imported.had + home.had, imported.refused + home.refused
+        )
+    return imported
+
+
+def _print(imported: Imported) -> None:
+    console = Terminal(highlight=False, soft_wrap=True)
+    table = Columns("machine", "device", "commit", "cell", "new", "here")
+    for batch in imported.new:
+        cell = Text(batch.cell)
+        if batch.existing:
+            cell.append(" existing environment", "yellow")
+        counts = (str(imported.new[batch]), str(imported.had[batch]))
+        table.add_row(Text(batch.machine), batch.device, batch.commit[:8], cell, *counts)
+    if imported.new:
+        console.print(table)
+    new, had = imported.new.total(), imported.had.total()
+    console.print(f"{counted(new, 'new record')}, {had} already present")
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for one in imported.refused:
+        reasons.setdefault((one.rule, one.hint), []).append(one.place)
+    for (rule, hint), places in reasons.items():
+        console.print(f"refused: {rule}", style="red")
+        for place in places[:_PLACES_SHOWN]:
+            console.print(f"  {place}")
+        if len(places) > _PLACES_SHOWN:
+            console.print(f"  and {len(places) - _PLACES_SHOWN} more")
+        console.print(f"  next: {hint}")
+    if new:
+        console.print("next: ivhl publish")

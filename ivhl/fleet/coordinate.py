@@ -1,0 +1,142 @@
+"""The queue of a fleet, as who coordinates sees it: queue jobs, look, take results home."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from ivhl.fleet.database import COORDINATORS, Rows
+from ivhl.fleet.queue import BEATS, EXCEPT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from psycopg import Connection
+
+    from ivhl.fleet.queue import FleetQueue, ObserveJob
+
+_TASK: Final = "ivhl.observe"
+_SUBMIT: Final = """
+    SELECT procrastinate_defer_jobs_v1(array_agg(
+        (queue, %(task)s, priority, NULL, key, args::jsonb, NULL)::procrastinate_job_to_defer_v1
+        ORDER BY priority DESC)) AS ids
+    FROM unnest(%(queues)s::text[], %(priorities)s::int[], %(keys)s::text[], %(args)s::text[])
+        AS new (queue, priority, key, args)
+    WHERE NOT EXISTS (SELECT FROM procrastinate_jobs WHERE queueing_lock = key)"""
+_AGAIN: Final = f"""
+    WITH again AS (
+        SELECT id, queue_name FROM procrastinate_jobs
+        WHERE status = 'failed' AND (%(all)s OR args->>'library' = ANY(%(names)s)) FOR UPDATE),
+    forgotten AS (DELETE FROM ivhl_tries USING again WHERE job = again.id)
+    SELECT procrastinate_retry_job_v2(
+        id, NULL, NULL, split_part(queue_name, '{EXCEPT}', 1), NULL) FROM again"""  # noqa: S608
+_WORKERS: Final = f"""
+    WITH here AS (
+        SELECT *, extract(epoch FROM now() - last_heartbeat)::int AS beat_s
+        FROM ivhl_workers JOIN procrastinate_workers USING (id) WHERE {BEATS})
+    SELECT id, machine, serves, beat_s,
+        (SELECT args->>'library' || ' in ' || (args->'need'->>0) FROM procrastinate_jobs
+         WHERE worker_id = here.id AND status = 'doing' LIMIT 1) AS now
+    FROM here ORDER BY id"""  # noqa: S608
+_CELLS: Final = """
+    SELECT args->'need'->>0 AS cell,
+        count(*) FILTER (WHERE status = 'todo') AS todo,
+        count(*) FILTER (WHERE status = 'doing') AS doing,
+        count(*) FILTER (WHERE status = 'succeeded') AS done,
+        count(*) FILTER (WHERE status = 'succeeded' AND EXISTS (
+            SELECT FROM ivhl_tries WHERE job = procrastinate_jobs.id AND imported IS NOT NULL)
+        ) AS imported,
+        count(*) FILTER (WHERE status = 'failed') AS failed,
+        coalesce(sum((args->>'core_s')::float)
+            FILTER (WHERE status IN ('todo', 'doing')), 0)::int AS core_s
+    FROM procrastinate_jobs GROUP BY 1 ORDER BY max(priority) DESC, 1"""
+_ASIDE: Final = """
+    SELECT args->>'library' AS library, args->'need'->>0 AS cell,
+        array(SELECT machine || ': ' || said FROM ivhl_tries
+              WHERE job = procrastinate_jobs.id ORDER BY id) AS said
+    FROM procrastinate_jobs WHERE status = 'failed' ORDER BY id"""
+_SET_ASIDE: Final = """
+    WITH refused AS (UPDATE ivhl_tries SET said = %(said)s WHERE id = %(id)s RETURNING job)
+    UPDATE procrastinate_jobs SET status = 'failed' FROM refused WHERE id = job"""
+# Of each job its newest try; the controls of its machine before and after it.
+_RESULTS: Final = """
+    WITH home AS (
+        SELECT DISTINCT ON (job) try.id, job, machine, found, signature
+        FROM ivhl_tries AS try JOIN procrastinate_jobs AS queued ON queued.id = job
+        WHERE found IS NOT NULL AND imported IS NULL AND status = 'succeeded'
+        ORDER BY job, try.id DESC),
+    control AS (SELECT id, machine, said FROM ivhl_tries WHERE job IS NULL)
+    SELECT *,
+        (SELECT said FROM control WHERE machine = home.machine AND id < home.id
+         ORDER BY id DESC LIMIT 1) AS before,
+        (SELECT said FROM control WHERE machine = home.machine AND id > home.id
+         ORDER BY id LIMIT 1) AS after
+    FROM home"""
+
+
+def submit(queue: FleetQueue, jobs: Iterable[ObserveJob]) -> int:
+    """Queue the jobs that the queue has in no state; return how many.
+
+    Raises:
+        SpecError: If this role may not queue.
+    """
+    waiting = [*jobs]
+    values = {
+        "task": _TASK,
+        "queues": [str(one.need) for one in waiting],
+        "priorities": [one.worth for one in waiting],
+        "keys": [one.key for one in waiting],
+        "args": [json.dumps(asdict(one)) for one in waiting],
+    }
+
+    def ask(connection: Connection[dict[str, Any]]) -> int:
+        # One coordinator looks at a time: the library's own lock covers waiting jobs only.
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (COORDINATORS,))
+        made = connection.execute(_SUBMIT, values).fetchone()
+        return len(made["ids"] or ()) if made else 0
+
+    return queue.patiently(ask)
+
+
+def retry(queue: FleetQueue, libraries: Iterable[str]) -> int:
+    """Put back the jobs that were set aside, for any machine; return how many.
+
+    Raises:
+        SpecError: If this role may not do so.
+    """
+    names = [*libraries]
+    return len(queue.rows(_AGAIN, all=not names, names=names))
+
+
+def workers(queue: FleetQueue) -> Rows:
+    """Return the workers that beat: number, machine, what they serve, and what they do now."""
+    return queue.rows(_WORKERS, lease_s=queue.lease_s)
+
+
+def cells(queue: FleetQueue) -> Rows:
+    """Return for each cell how many jobs wait, run, are done, imported or set aside."""
+    return queue.rows(_CELLS)
+
+
+def set_aside_jobs(queue: FleetQueue) -> Rows:
+    """Return library and cell of each job that was set aside, and what its tries said."""
+    return queue.rows(_ASIDE)
+
+
+def results(queue: FleetQueue) -> Rows:
+    """Return the results to import: number, job, machine, text, and what controls said.
+
+    ``before`` is ``None`` if no control came before it; ``after`` is the next control's.
+    """
+    return queue.rows(_RESULTS)
+
+
+def take_home(queue: FleetQueue, result: int) -> None:
+    """Write down that a result is imported."""
+    queue.do("UPDATE ivhl_tries SET imported = now() WHERE id = %(id)s", id=result)
+
+
+def set_aside(queue: FleetQueue, result: int, said: str) -> None:
+    """Set the job of a result aside that is refused, and write down why."""
+    queue.do(_SET_ASIDE, id=result, said=said)

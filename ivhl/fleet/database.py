@@ -1,0 +1,221 @@
+"""The database of a fleet: a connection that is patient, and the tables.
+
+Tables and functions of procrastinate hold the jobs and who has claimed which (docs/adr/0048); the
+tables here hold each try, under the name of the machine that made it. Each question is a
+transaction of its own and is asked until the database answers. All times are the database's.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from ivhl.errors import SpecError
+from ivhl.records.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from psycopg import Connection
+
+T = TypeVar("T")
+Rows = list[dict[str, Any]]
+# After so many seconds a worker that does not beat loses its job.
+LEASE_S: Final = 120.0
+# Any number that the database uses for nothing else: who holds it looks and queues alone.
+COORDINATORS: Final = 53
+_EXTRA: Final = "python -m pip install 'ivhl[fleet]'"
+_VERSION: Final = 1
+# Functions of procrastinate that are used here: an older or newer schema has others.
+_FUNCTIONS: Final = (
+    "procrastinate_defer_jobs_v1(procrastinate_job_to_defer_v1[])",
+    "procrastinate_fetch_job_v2(character varying[],bigint)",
+    "procrastinate_finish_job_v1(bigint,procrastinate_job_status,boolean)",
+    "procrastinate_retry_job_v2(bigint,timestamptz,integer,character varying,character varying)",
+    "procrastinate_register_worker_v1()",
+    "procrastinate_update_heartbeat_v1(bigint)",
+)
+# A role is a machine: what it writes is under its own name, whatever it says. Everybody who may
+# connect to the database may work; its owner alone may queue.
+_TABLES: Final = f"""
+    CREATE TABLE ivhl_schema AS SELECT {_VERSION} AS version;
+    CREATE TABLE ivhl_workers (
+        id bigint PRIMARY KEY REFERENCES procrastinate_workers ON DELETE CASCADE,
+        machine text NOT NULL, serves text[] NOT NULL, since timestamptz NOT NULL DEFAULT now());
+    CREATE TABLE ivhl_tries (
+        id bigserial PRIMARY KEY, job bigint REFERENCES procrastinate_jobs ON DELETE CASCADE,
+        machine text NOT NULL, began timestamptz NOT NULL DEFAULT now(), ended timestamptz,
+        said text NOT NULL DEFAULT '', found text, signature text, imported timestamptz);
+    CREATE INDEX ON ivhl_tries (job);
+    CREATE INDEX ON ivhl_tries (machine, id) WHERE job IS NULL;
+    CREATE FUNCTION ivhl_own() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN NEW.machine := session_user; RETURN NEW; END $$;
+    CREATE TRIGGER own BEFORE INSERT OR UPDATE OF machine, found ON ivhl_tries
+        FOR EACH ROW EXECUTE FUNCTION ivhl_own();
+    CREATE TRIGGER own BEFORE INSERT OR UPDATE ON ivhl_workers
+        FOR EACH ROW EXECUTE FUNCTION ivhl_own();
+    GRANT SELECT ON ivhl_schema TO PUBLIC;
+    GRANT SELECT, INSERT, UPDATE, DELETE ON ivhl_workers, procrastinate_workers TO PUBLIC;
+    GRANT SELECT, INSERT, UPDATE ON ivhl_tries TO PUBLIC;
+    GRANT SELECT, UPDATE ON procrastinate_jobs TO PUBLIC;
+    GRANT SELECT, INSERT ON procrastinate_events TO PUBLIC;
+    GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO PUBLIC;
+"""
+
+
+class FleetDatabase:
+    """A connection to the database; not for several threads.
+
+    Args:
+        address: ``postgresql://MACHINE:TOKEN@HOST/DATABASE``.
+        tell: Called with each line for the person who waits.
+        lease_s: Likewise ``LEASE_S``, shorter in tests.
+
+    Attributes:
+        machine: The role, the name of this machine in the fleet.
+
+    Raises:
+        SpecError: If the database cannot be reached; later, if the role may not do what is asked.
+    """
+
+    def __init__(
+        self, address: str, tell: Callable[[str], object], lease_s: float = LEASE_S
+    ) -> None:
+        self._address, self._tell, self.lease_s = address, tell, lease_s
+        try:
+            import psycopg  # noqa: PLC0415  (an extra)
+        except ImportError as error:
+            raise SpecError(f"a queue needs the package psycopg: {error}", hint=_EXTRA) from error
+        self._psycopg = psycopg
+        try:
+            self._connection = self._connect()
+        except psycopg.Error as error:
+            raise SpecError(
+                f"the queue cannot be reached: {_reason(error)}",
+                hint="the address is postgresql://MACHINE:TOKEN@HOST/DATABASE, in IVHL_QUEUE; "
+                "docs/fleet.md tells how its owner adds a machine",
+            ) from error
+        self.machine = str(self.one("SELECT session_user AS name")["name"])
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the connection."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def _connect(self) -> Connection[dict[str, Any]]:
+        """Connect, with limits within which a link that passes nothing on is noticed."""
+        from psycopg.rows import dict_row  # noqa: PLC0415  (an extra)
+
+        return self._psycopg.connect(
+            self._address,
+            connect_timeout=10,
+            tcp_user_timeout=int(250 * self.lease_s),
+            keepalives_idle=max(1, int(self.lease_s / 8)),
+            keepalives_interval=max(1, int(self.lease_s / 16)),
+            application_name="ivhl",
+            row_factory=dict_row,
+        )
+
+    def patiently(self, question: Callable[[Connection[dict[str, Any]]], T]) -> T:
+        """Ask in a transaction, and again with a new connection until the database has answered."""
+        pause, lost = 0.1, False
+        while True:
+            try:
+                with self._connection.transaction():
+                    found = question(self._connection)
+            except self._psycopg.errors.InsufficientPrivilege as error:
+                raise SpecError(
+                    f"{self.machine} may not do that: {_reason(error)}",
+                    hint="use the address of the database's owner",
+                ) from error
+            except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
+                if not lost:
+                    self._tell(f"no answer of the queue, asking on: {_reason(error)}")
+                lost = True
+                time.sleep(pause)
+                pause = min(2 * pause, 5.0)
+                with suppress(self._psycopg.Error):
+                    self._connection.close()
+                    self._connection = self._connect()
+            else:
+                if lost:
+                    self._tell("the queue answers again")
+                return found
+
+    def rows(self, query: str, **values: object) -> list[dict[str, Any]]:
+        """Return the rows of a question."""
+        return self.patiently(lambda it: it.execute(query, values).fetchall())
+
+    def do(self, query: str, **values: object) -> None:
+        """Do what has no rows."""
+        self.patiently(lambda it: it.execute(query, values))
+
+    def one(self, query: str, **values: object) -> dict[str, Any]:
+        """Return the only row of a question."""
+        return self.rows(query, **values)[0]
+
+    def is_installed(self) -> bool:
+        """Return whether the database has tables of ivhl."""
+        return self.one("SELECT to_regclass('ivhl_schema') AS name")["name"] is not None
+
+    def check(self) -> None:
+        """Check that the database has the tables of this ivhl.
+
+        Raises:
+            SpecError: If it has none, or those of another version.
+        """
+        if not self.is_installed():
+            raise SpecError(
+                "this database has no queue of ivhl",
+                hint="its owner makes the tables: `ivhl fleet submit`",
+            )
+        version = self.one("SELECT max(version) AS number FROM ivhl_schema")["number"]
+        if version != _VERSION:
+            raise SpecError(
+                f"the queue has tables of version {version}, this ivhl needs {_VERSION}",
+                hint="install the ivhl of the fleet, or use a new database",
+            )
+        for name in _FUNCTIONS:
+            if self.one("SELECT to_regprocedure(%(name)s) AS it", name=name)["it"] is None:
+                raise SpecError(
+                    f"the queue lacks procrastinate's function {name.partition('(')[0]}",
+                    hint="apply procrastinate's migrations to the database, or use a new one",
+                )
+
+    def install(self) -> None:
+        """Make the tables if there are none.
+
+        Raises:
+            SpecError: As ``check``, and if this role may not make them.
+        """
+        from procrastinate.schema import SchemaManager  # noqa: PLC0415  (an extra)
+
+        def make(connection: Connection[dict[str, Any]]) -> None:
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (COORDINATORS,))
+            found = connection.execute("SELECT to_regclass('ivhl_schema') AS name").fetchone()
+            if found is not None and found["name"] is None:
+                connection.execute(SchemaManager.get_schema())
+                connection.execute(_TABLES)
+
+        try:
+            self.patiently(make)
+        except self._psycopg.errors.DuplicateObject as error:
+            raise SpecError(
+                f"the database has tables of procrastinate: {_reason(error)}",
+                hint="use a database of its own",
+            ) from error
+        self.check()
+
+
+def _reason(error: Any) -> str:  # noqa: ANN401  (psycopg's, which is an extra)
+    """Return what the database says, in a line."""
+    text = str(error.diag.message_primary or error)
+    return printable(" ".join(text.split()))

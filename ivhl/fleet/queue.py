@@ -1,0 +1,232 @@
+"""The queue of a fleet, as a worker sees it: claim a job, beat, hand in what was found."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ivhl.fleet.database import FleetDatabase
+from ivhl.records.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from psycopg import Connection
+
+# A job that ends two workers, on two machines if there are two, is set aside.
+MOST_TRIES: Final = 2
+_LONGEST: Final = 4000
+EXCEPT: Final = " not "
+BEATS: Final = "last_heartbeat > now() - make_interval(secs => %(lease_s)s)"
+# Only a worker that beats keeps its job; nobody could beat before the database had started. The
+# row's lock lets one of many put it back.
+_REAP: Final = f"""
+    WITH stalled AS (
+        SELECT job.id, job.queue_name, tried.times, tried.last, tried.machine
+        FROM procrastinate_jobs AS job, LATERAL (
+            SELECT count(*) AS times, max(id) AS last,
+                (array_agg(machine ORDER BY id DESC))[1] AS machine
+            FROM ivhl_tries WHERE ivhl_tries.job = job.id) AS tried
+        WHERE job.status = 'doing' AND NOT EXISTS (
+            SELECT FROM procrastinate_workers WHERE id = job.worker_id AND {BEATS})
+        AND pg_postmaster_start_time() < now() - make_interval(secs => %(lease_s)s)
+        FOR UPDATE OF job SKIP LOCKED),
+    told AS (
+        UPDATE ivhl_tries SET ended = now(), said = 'its worker ended, or lost its connection'
+        FROM stalled WHERE ivhl_tries.id = stalled.last AND ended IS NULL)
+    SELECT CASE WHEN times >= {MOST_TRIES} THEN procrastinate_finish_job_v1(id, 'failed', false)
+        ELSE procrastinate_retry_job_v2(id, NULL, NULL,
+            split_part(queue_name, '{EXCEPT}', 1) || '{EXCEPT}' || machine, NULL) END
+    FROM stalled"""  # noqa: S608  (constants, here and below)
+# A claim whose answer got lost is found again.
+_MINE: Final = (
+    "SELECT id, args FROM procrastinate_jobs WHERE worker_id = %(worker)s AND status = 'doing'"
+)
+_CLAIM: Final = (
+    "SELECT id, args FROM procrastinate_fetch_job_v2(%(queues)s::varchar[], %(worker)s)"
+)
+_WAITING: Final = "SELECT DISTINCT queue_name FROM procrastinate_jobs WHERE status = 'todo'"
+_TRY: Final = "INSERT INTO ivhl_tries (job) VALUES (%(job)s) RETURNING id"
+_OPEN_TRY: Final = """
+    SELECT id FROM ivhl_tries
+    WHERE job = %(job)s AND machine = session_user AND ended IS NULL ORDER BY id DESC LIMIT 1"""
+_END: Final = """
+    UPDATE ivhl_tries
+    SET ended = now(), said = %(said)s, found = %(found)s, signature = %(signature)s
+    WHERE id = %(id)s AND ended IS NULL"""
+
+
+class Need(NamedTuple):
+    """What a job needs of a machine; as a text it is the name of a queue."""
+
+    cell: str
+    device: str
+    architecture: str
+    instrument: str
+
+    def __str__(self) -> str:
+        """Return its words."""
+        return " ".join(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ObserveJob:
+    """The questions to a library in a cell, as they are queued.
+
+    Attributes:
+        rows: Each question's SHA-256 of all that its row says.
+        lock: SHA-256 of the cell's lock.
+        core_s: CPU seconds that it takes by earlier records.
+        worth: Jobs of a larger number come first.
+    """
+
+    need: Need
+    library: str
+    rows: tuple[str, ...]
+    lock: str | None
+    core_s: float
+    worth: int
+
+    @property
+    def key(self) -> str:
+        """What the queue has once, as a SHA-256."""
+        words = (*self.need, self.library, str(self.lock), *self.rows)
+        return hashlib.sha256(" ".join(words).encode()).hexdigest()
+
+
+class Claimed(NamedTuple):
+    """A job that this worker has claimed, and the number of its try, larger for each later one."""
+
+    job: int
+    attempt: int
+    observe: ObserveJob
+
+
+class FleetQueue(FleetDatabase):
+    """The queue; see ``FleetDatabase``."""
+
+    def register(self, needs: Iterable[Need]) -> int:
+        """Return the number of a new worker that serves these needs."""
+
+        def add(connection: Connection[dict[str, Any]]) -> int:
+            new = connection.execute("SELECT procrastinate_register_worker_v1() AS id").fetchone()
+            number = int(new["id"] if new else 0)
+            about = (number, [str(one) for one in needs])
+            connection.execute("INSERT INTO ivhl_workers (id, serves) VALUES (%s, %s)", about)
+            return number
+
+        return self.patiently(add)
+
+    def leave(self, worker: int) -> None:
+        """Forget a worker that has no job."""
+        self.do("DELETE FROM procrastinate_workers WHERE id = %(id)s", id=worker)
+
+    def beat(self, worker: int) -> bool:
+        """Keep a worker's job, put back those of dead workers; return whether it is registered."""
+
+        def beat(connection: Connection[dict[str, Any]]) -> bool:
+            connection.execute("SELECT procrastinate_update_heartbeat_v1(%s)", (worker,))
+            known = connection.execute(
+                "SELECT FROM procrastinate_workers WHERE id = %s", (worker,)
+            ).fetchone()
+            connection.execute(_REAP, {"lease_s": self.lease_s})
+            # Rows of workers that were killed; the claims that they had are put back above.
+            connection.execute("SELECT procrastinate_prune_stalled_workers_v1(86400)")
+            return known is not None
+
+        return self.patiently(beat)
+
+    def claim(self, worker: int, needs: Iterable[Need]) -> Claimed | None:
+        """Claim the first job of these needs, and begin a try; ``None`` without one."""
+        served = {str(one) for one in needs}
+
+        def claim(connection: Connection[dict[str, Any]]) -> Claimed | None:
+            values: dict[str, object] = {"worker": worker, "lease_s": self.lease_s}
+            found = connection.execute(_MINE, values).fetchone()
+            if found is None:
+                others = connection.execute(
+                    "SELECT FROM ivhl_workers JOIN procrastinate_workers USING (id)"
+                    f" WHERE machine <> session_user AND serves && %(served)s AND {BEATS}",
+                    values | {"served": [*served]},
+                ).fetchone()
+                queues = []
+                for row in connection.execute(_WAITING).fetchall():
+                    base, _, refused = row["queue_name"].partition(EXCEPT)
+                    if base in served and (refused != self.machine or others is None):
+                        queues.append(row["queue_name"])
+                found = connection.execute(_CLAIM, values | {"queues": queues}).fetchone()
+            if found is None or found["id"] is None:
+                return None
+            job = {"job": found["id"]}
+            begun = connection.execute(_OPEN_TRY, job).fetchone()
+            begun = begun or connection.execute(_TRY, job).fetchone()
+            args = dict(found["args"])
+            args |= {"need": Need(*args["need"]), "rows": (*args["rows"],)}
+            return Claimed(found["id"], begun["id"] if begun else 0, ObserveJob(**args))
+
+        return self.patiently(claim)
+
+    def end(
+        self,
+        worker: int,
+        claimed: Claimed,
+        found: str | None,
+        said: str = "",
+        signature: str | None = None,
+    ) -> bool:
+        """End a try with what it found, or without; return whether the job was still its own.
+
+        What a worker finds after its lease is not kept: the job is another one's.
+
+        Args:
+            worker: Who claimed it.
+            claimed: What it claimed.
+            found: Records; ``None`` puts the job back for another machine, or sets it aside.
+            said: Why nothing was found.
+            signature: Of what was found.
+        """
+
+        def end(connection: Connection[dict[str, Any]]) -> bool:
+            held = connection.execute(
+                "SELECT queue_name FROM procrastinate_jobs"
+                " WHERE id = %s AND worker_id = %s AND status = 'doing' FOR UPDATE",
+                (claimed.job, worker),
+            ).fetchone()
+            about: dict[str, object] = {"id": claimed.attempt, "signature": signature}
+            if held is None:
+                late = {"found": None, "said": "superseded: it ended after its lease"}
+                connection.execute(_END, about | late)
+                done = connection.execute(
+                    "SELECT found FROM ivhl_tries WHERE id = %s", (claimed.attempt,)
+                ).fetchone()
+                # An answer that got lost: this transaction was done before.
+                return done is not None and done["found"] is not None
+            told = printable(said)[:_LONGEST]
+            connection.execute(_END, about | {"found": found, "said": told})
+            if found is not None:
+                how = "SELECT procrastinate_finish_job_v1(%(job)s, 'succeeded', false)"
+            elif self._tries(connection, claimed.job) >= MOST_TRIES:
+                how = "SELECT procrastinate_finish_job_v1(%(job)s, 'failed', false)"
+            else:
+                how = "SELECT procrastinate_retry_job_v2(%(job)s, NULL, NULL, %(queue)s, NULL)"
+            queue = f"{claimed.observe.need}{EXCEPT}{self.machine}"
+            connection.execute(how, {"job": claimed.job, "queue": queue})
+            return True
+
+        return self.patiently(end)
+
+    @staticmethod
+    def _tries(connection: Connection[dict[str, Any]], job: int) -> int:
+        """Return how often a job was tried since it was queued, or put back by hand."""
+        row = connection.execute(
+            "SELECT count(*) AS times FROM ivhl_tries WHERE job = %s", (job,)
+        ).fetchone()
+        return int(row["times"]) if row else 0
+
+    def control(self, said: str) -> None:
+        """Write down that this machine repeated known records, and where they differ, if they do."""
+        self.do(
+            "INSERT INTO ivhl_tries (ended, said) VALUES (now(), %(said)s)",
+            said=printable(said)[:_LONGEST],
+        )

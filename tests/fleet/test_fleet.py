@@ -1,0 +1,568 @@
+"""The queue of a fleet: who may do what, whose result counts, and what an import refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ivhl.cli import app
+from ivhl.errors import IvhlError, ResultsError, SpecError
+from ivhl.fleet.coordinate import cells, results, retry, set_aside_jobs, submit, workers
+from ivhl.fleet.keys import SIGNERS, sign
+from ivhl.fleet.observed import import_queue, jobs_of, need_of
+from ivhl.fleet.queue import FleetQueue, Need, ObserveJob
+from ivhl.fleet.worker import FleetWorker
+from ivhl.matrix.locks import lock_state
+from ivhl.matrix.spec import CellSpec
+from ivhl.observatory.observing import Observatory
+from ivhl.observatory.record import read_observed
+from ivhl.observatory.rows import read_rows
+from ivhl.script.cells import SHIPPED
+from studies.schemas import SCHEMAS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from studies.queues.database import Database
+
+pytest.importorskip("psycopg", reason="the extra `fleet` is not installed")
+
+ROOT = Path(__file__).parents[2]
+NEED = Need("py3.12-torch2.15.0", "cpu", "x86_64", "6")
+LEASE_S = 2.0
+
+
+def job(name: str, **more: Any) -> ObserveJob:  # noqa: ANN401
+    return replace(ObserveJob(NEED, name, (), None, 5.0, 0), **more)
+
+
+@pytest.fixture
+def address(database: Database) -> Callable[[str], str]:
+    """Return the address of a machine, to an empty database."""
+    database.renew()
+    return lambda role: database.url().replace("//postgres@", f"//{role}@")
+
+
+@pytest.fixture
+def queue(address: Callable[[str], str]) -> Iterator[FleetQueue]:
+    with FleetQueue(address("postgres"), print, LEASE_S) as opened:
+        opened.install()
+        yield opened
+
+
+class Machine:
+    """A machine that asks the queue by hand."""
+
+    def __init__(self, address: str) -> None:
+        self.queue = FleetQueue(address, print, LEASE_S)
+        self.worker = self.queue.register([NEED])
+
+    def claim(self, *needs: Need) -> Any:  # noqa: ANN401
+        """Claim a job."""
+        return self.queue.claim(self.worker, needs or [NEED])
+
+    def end(self, claimed: Any, found: str | None = "{}", said: str = "") -> bool:  # noqa: ANN401
+        """End a try."""
+        return self.queue.end(self.worker, claimed, found, said)
+
+
+@pytest.fixture
+def machines(
+    queue: FleetQueue, address: Callable[[str], str]
+) -> Iterator[tuple[Machine, Machine]]:
+    del queue
+    both = Machine(address("lab-1")), Machine(address("lab-2"))
+    yield both
+    for one in both:
+        one.queue.close()
+
+
+def test_each_job_is_queued_once_and_comes_in_the_order_of_worth(
+    queue: FleetQueue, machines: tuple[Machine, Machine]
+) -> None:
+    jobs = [job("second", worth=1), job("third"), job("first", worth=2)]
+    assert submit(queue, jobs) == 3
+    assert submit(queue, [*jobs, job("fourth", worth=-1)]) == 1
+    seen = []
+    while claimed := machines[0].claim():
+        seen.append(claimed.observe.library)
+        assert machines[0].end(claimed)
+    assert seen == ["first", "second", "third", "fourth"]
+    assert submit(queue, jobs) == 0, "what is done is not queued again"
+    assert cells(queue) == [
+        {
+            "cell": NEED.cell,
+            "todo": 0,
+            "doing": 0,
+            "done": 4,
+            "imported": 0,
+            "failed": 0,
+            "core_s": 0,
+        }
+    ]
+
+
+def test_a_job_waits_for_a_machine_that_serves_its_need(
+    queue: FleetQueue, machines: tuple[Machine, Machine]
+) -> None:
+    submit(queue, [job("one", need=NEED._replace(instrument="7"))])
+    assert machines[0].claim() is None
+    assert machines[0].claim(NEED, NEED._replace(instrument="7")) is not None
+
+
+def test_a_machine_writes_under_its_own_name_alone(
+    queue: FleetQueue, machines: tuple[Machine, Machine]
+) -> None:
+    submit(queue, [job("one")])
+    claimed = machines[0].claim()
+    forged = "INSERT INTO ivhl_tries (job, machine) VALUES (%(job)s, 'lab-2') RETURNING machine"
+    assert machines[0].queue.one(forged, job=claimed.job) == {"machine": "lab-1"}
+    stolen = "UPDATE ivhl_tries SET found = 'x' WHERE id = %(id)s RETURNING machine"
+    assert machines[1].queue.one(stolen, id=claimed.attempt) == {"machine": "lab-2"}
+    with pytest.raises(SpecError, match="lab-1 may not"):
+        submit(machines[0].queue, [job("two")])
+    with pytest.raises(SpecError, match="lab-1 may not"):
+        retry(machines[0].queue, [])
+
+
+def test_who_cannot_connect_is_told_in_a_line(database: Database) -> None:
+    for wrong in (database.url().replace("postgres@", "nobody:old@"), f"{database.url()}x", "x"):
+        with pytest.raises(SpecError, match="cannot be reached") as raised:
+            FleetQueue(wrong, print)
+        assert "\n" not in str(raised.value)
+        assert "old" not in str(raised.value)
+
+
+def test_tables_of_nobody_and_of_another_version_are_named(
+    address: Callable[[str], str], database: Database
+) -> None:
+    with FleetQueue(address("postgres"), print) as queue:
+        with pytest.raises(SpecError, match="no queue of ivhl"):
+            queue.check()
+        queue.install()
+        queue.install()
+        with database.connect() as owner:
+            owner.execute("ALTER FUNCTION procrastinate_retry_job_v2 RENAME TO other")
+        with pytest.raises(SpecError, match="procrastinate_retry_job_v2"):
+            queue.check()
+        queue.rows("UPDATE ivhl_schema SET version = 9 RETURNING version")
+        with pytest.raises(SpecError, match="version 9"):
+            queue.check()
+
+
+def test_a_claim_whose_answer_got_lost_is_the_same_try(
+    queue: FleetQueue, machines: tuple[Machine, Machine]
+) -> None:
+    submit(queue, [job("one")])
+    claimed = machines[0].claim()
+    assert machines[0].claim() == claimed
+    assert machines[1].claim() is None
+    assert machines[0].end(claimed, "found")
+    assert machines[0].end(claimed, "found"), "the answer of the first end got lost"
+
+
+def stop_beating(queue: FleetQueue, machine: Machine) -> None:
+    """Make a worker as old as its lease, and let the database's start be older."""
+    queue.rows(
+        "UPDATE procrastinate_workers SET last_heartbeat = now() - interval '1 hour'"
+        " WHERE id = %(id)s RETURNING id",
+        id=machine.worker,
+    )
+    time.sleep(LEASE_S)
+
+
+def test_a_late_result_is_not_kept(queue: FleetQueue, machines: tuple[Machine, Machine]) -> None:
+    submit(queue, [job("one")])
+    late = machines[0].claim()
+    stop_beating(queue, machines[0])
+    assert machines[1].queue.beat(machines[1].worker)
+    assert machines[0].claim() is None, "another machine is there to try"
+    again = machines[1].claim()
+    assert again.job == late.job
+    assert again.attempt > late.attempt
+    assert not machines[0].end(late, "late")
+    assert machines[1].end(again, "in time")
+    assert [one["found"] for one in results(queue)] == ["in time"]
+
+
+def test_a_job_that_ends_two_machines_is_set_aside_until_somebody_puts_it_back(
+    queue: FleetQueue, machines: tuple[Machine, Machine]
+) -> None:
+    submit(queue, [job("one"), job("two", worth=-1)])
+    machines[0].end(machines[0].claim(), None, "no room\x1b[2J")
+    assert machines[0].claim().observe.library == "two"
+    claimed = machines[1].claim()
+    assert claimed.observe.library == "one"
+    stop_beating(queue, machines[1])
+    machines[0].queue.beat(machines[0].worker)
+    (aside,) = set_aside_jobs(queue)
+    assert aside["said"] == [
+        "lab-1: no room\\x1b[2J",
+        "lab-2: its worker ended, or lost its connection",
+    ]
+    assert retry(queue, ["two"]) == 0
+    assert retry(queue, ["one"]) == 1
+    assert set_aside_jobs(queue) == []
+    machines[0].end(machines[0].claim())  # two
+    assert machines[0].claim().observe.library == "one"
+
+
+def test_the_only_machine_tries_again(
+    queue: FleetQueue, machines: tuple[Machine, Machine]
+) -> None:
+    submit(queue, [job("one")])
+    machines[1].queue.leave(machines[1].worker)
+    machines[0].end(machines[0].claim(), None, "no")
+    assert machines[0].claim().observe.library == "one"
+
+
+def run_worker(address: str, tmp_path: Path, **more: Any) -> FleetWorker:  # noqa: ANN401
+    does: dict[str, Any] = {
+        "measure": lambda job, attempt: f"{job.library} {attempt}",
+        "sign": lambda _: None,
+        "control": lambda: "",
+        "busy": lambda: "",
+        "places": [tmp_path / "place"],
+        "tell": print,
+    }
+    return FleetWorker(address, [NEED], lease_s=LEASE_S, pause_s=0.05, **does | more)
+
+
+def test_a_worker_drains_and_beats_until_its_job_has_ended(
+    queue: FleetQueue, address: Callable[[str], str], tmp_path: Path
+) -> None:
+    began = threading.Event()
+
+    def measure(_: ObserveJob, attempt: int) -> str:
+        began.set()
+        time.sleep(2 * LEASE_S)
+        return str(attempt)
+
+    submit(queue, [job("one"), job("two")])
+    worker = run_worker(address("lab-1"), tmp_path, measure=measure)
+    thread = threading.Thread(target=worker.work)
+    thread.start()
+    assert began.wait(10)
+    worker.stop()
+    other = Machine(address("lab-2"))
+    while thread.is_alive():
+        other.queue.beat(other.worker)  # puts back what is not alive
+        time.sleep(0.2)
+    other.queue.close()
+    assert len(results(queue)) == 1
+    assert [one["machine"] for one in workers(queue)] == ["lab-2"]
+    assert cells(queue)[0]["todo"] == 1
+
+
+def test_an_error_puts_a_job_back_and_a_machine_without_room_takes_none(
+    queue: FleetQueue, address: Callable[[str], str], tmp_path: Path
+) -> None:
+    def measure(job: ObserveJob, _: int) -> str:
+        if job.library == "bad":
+            raise ResultsError("no", hint="try again")
+        worker.stop()
+        return ""
+
+    rooms = iter(["the disk is full"] * 3)
+    told: list[object] = []
+    submit(queue, [job("bad", worth=1), job("good")])
+    worker = run_worker(
+        address("lab-1"),
+        tmp_path,
+        measure=measure,
+        busy=lambda: next(rooms, ""),
+        tell=told.append,
+    )
+    worker.work()
+    assert told.count("waiting: the disk is full") == 1
+    (aside,) = set_aside_jobs(queue)  # twice by the only machine
+    assert aside["said"] == ["lab-1: no; try again"] * 2
+    assert len(results(queue)) == 1
+
+
+def test_workers_of_a_machine_have_as_many_jobs_as_it_has_places(
+    queue: FleetQueue, address: Callable[[str], str], tmp_path: Path
+) -> None:
+    at_once, most = 0, 0
+    lock = threading.Lock()
+
+    def measure(_: ObserveJob, __: int) -> str:
+        nonlocal at_once, most
+        with lock:
+            at_once += 1
+            most = max(most, at_once)
+        time.sleep(0.02)
+        with lock:
+            at_once -= 1
+        return ""
+
+    submit(queue, [job(str(number)) for number in range(20)])
+    three = [run_worker(address("lab-1"), tmp_path, measure=measure) for _ in range(3)]
+    threads = [threading.Thread(target=one.work) for one in three]
+    for thread in threads:
+        thread.start()
+    for _ in range(200):
+        if len(results(queue)) == 20:
+            break
+        time.sleep(0.1)
+    for one in three:
+        one.stop()
+    for thread in threads:
+        thread.join()
+    assert (len(results(queue)), most) == (20, 1)
+
+
+# What comes home, of a real row in a scratch checkout.
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Return a checkout with the table of the observatory and records of one library."""
+    root = tmp_path / "checkout"
+    (root / "observatory" / "records").mkdir(parents=True)
+    for name in ("libraries.toml", "functions", "locks"):
+        source = ROOT / "observatory" / name
+        copy = shutil.copytree if source.is_dir() else shutil.copy
+        copy(source, root / "observatory" / name)
+    return root
+
+
+@pytest.fixture
+def result(checkout: Path) -> dict[str, Any]:
+    """Return what a worker hands in: a committed record under the name of its machine."""
+    records = read_observed(ROOT / "observatory" / "records", print).values()
+    rows = {q.row for one in read_rows(checkout / "observatory") for q in one.questions}
+    found = next(one for one in records if one.library == "einops" and one.row in rows)
+    record = found.model_dump(by_alias=True) | {"machine": "lab-1"}
+    locks = {}
+    if found.overlay:
+        lock = (checkout / "observatory" / "locks" / f"{found.overlay}.txt").read_text()
+        locks[found.overlay] = lock
+    return {"record": record, "locks": locks}
+
+
+def hand_in(
+    queue: FleetQueue,
+    machine: Machine,
+    result: dict[str, Any],
+    *controls: str,
+    key: Path | None = None,
+) -> None:
+    before, *after = controls
+    machine.queue.control(before)
+    submit(queue, [job(f"job {time.monotonic_ns()}")])
+    claimed = machine.claim()
+    text = json.dumps(
+        {
+            "attempt": result.get("attempt", claimed.attempt),
+            "records": [json.dumps(result["record"])],
+            "locks": result["locks"],
+        }
+    )
+    signature = sign(text, key) if key else None
+    assert machine.queue.end(machine.worker, claimed, text, signature=signature)
+    for said in after:
+        machine.queue.control(said)
+
+
+def test_records_come_home_once(
+    queue: FleetQueue, machines: tuple[Machine, Machine], checkout: Path, result: dict[str, Any]
+) -> None:
+    hand_in(queue, machines[0], result, "", "")
+    imported = import_queue(checkout, queue)
+    assert (imported.new.total(), imported.refused) == (1, ())
+    kept = (checkout / "observatory" / "records" / "einops.jsonl").read_text()
+    assert json.loads(kept) == json.loads(json.dumps(result["record"]))
+    assert import_queue(checkout, queue).new.total() == 0
+    # Killed between the record and the note that it is here.
+    queue.rows("UPDATE ivhl_tries SET imported = NULL RETURNING id")
+    assert import_queue(checkout, queue).had.total() == 1
+    assert (checkout / "observatory" / "records" / "einops.jsonl").read_text() == kept
+
+
+WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
+    "of another machine": ({"machine": "lab-2"}, ("",), "machine: must be lab-1"),
+    "of another row": ({"row": "0" * 64}, ("",), "library: must have this row"),
+    "of another library": ({"library": "timm"}, ("",), "library: must have this row"),
+    "of another lock": ({"lock": "0" * 64}, ("",), "lock: must be"),
+    "of another instrument": ({"instrument": "0"}, ("",), "instrument: must be"),
+    "of the future": ({"at": "2099-01-01T00:00:00+00:00"}, ("",), "at: must not"),
+    "without the lock of its overlay": ({"overlay": "0" * 16}, ("",), "overlay: must come"),
+    "no record": ({"status": "fine"}, ("",), "status"),
+    "of a machine that differs": ({}, ("einops: other",), "einops: other"),
+    "of a machine that differs afterwards": ({}, ("", "einops: other"), "einops: other"),
+    "of another try": ({}, ("",), "attempt: must be"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_breaks_a_rule_is_refused_and_its_job_set_aside(
+    name: str,
+    queue: FleetQueue,
+    machines: tuple[Machine, Machine],
+    checkout: Path,
+    result: dict[str, Any],
+) -> None:
+    changed, controls, rule = WRONG[name]
+    result["record"] |= changed
+    if name == "of another try":
+        result["attempt"] = 10_000
+    hand_in(queue, machines[0], result, *controls)
+    imported = import_queue(checkout, queue)
+    assert imported.new.total() == 0
+    (refused,) = imported.refused
+    assert rule in refused.rule
+    assert not list((checkout / "observatory" / "records").iterdir())
+    assert len(set_aside_jobs(queue)) == 1
+    assert retry(queue, []) == 1
+
+
+def test_a_machine_that_was_never_controlled_is_refused(
+    queue: FleetQueue, machines: tuple[Machine, Machine], checkout: Path, result: dict[str, Any]
+) -> None:
+    hand_in(queue, machines[0], result, "")
+    queue.rows("DELETE FROM ivhl_tries WHERE job IS NULL RETURNING id")
+    (refused,) = import_queue(checkout, queue).refused
+    assert "must repeat known records first" in refused.rule
+
+
+def test_a_worker_that_does_not_repeat_known_records_ends(
+    queue: FleetQueue, address: Callable[[str], str], tmp_path: Path
+) -> None:
+    submit(queue, [job("one")])
+    worker = run_worker(address("lab-1"), tmp_path, control=lambda: "einops works no more")
+    with pytest.raises(IvhlError, match="einops works no more"):
+        worker.work()
+    assert cells(queue)[0]["todo"] == 1
+    assert workers(queue) == []
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="no ssh-keygen")
+def test_with_signers_each_result_must_be_signed_by_its_machine(
+    queue: FleetQueue,
+    machines: tuple[Machine, Machine],
+    checkout: Path,
+    result: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    keys = {name: tmp_path / name for name in ("lab-1", "lab-2")}
+    for name, key in keys.items():
+        words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)]
+        subprocess.run(words, check=True)
+        with (checkout / "observatory" / SIGNERS).open("a") as signers:
+            signers.write(f"{name} {key.with_suffix('.pub').read_text()}")
+    for by in (None, keys["lab-2"], keys["lab-1"]):
+        hand_in(queue, machines[0], result, "", key=by)
+    imported = import_queue(checkout, queue)
+    assert imported.new.total() == 1
+    assert [one.rule[:27] for one in imported.refused] == [
+        "must be signed by lab-1, as",
+        "must be signed by lab-1: al",
+    ]
+    with pytest.raises(SpecError, match="no-key"):
+        sign("x", tmp_path / "no-key")
+
+
+def test_the_commands_of_who_coordinates(
+    address: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("IVHL_QUEUE", address("postgres"))
+    monkeypatch.setattr("ivhl.fleet.observed.INSTRUMENT", 0)  # so that nothing has a record
+    monkeypatch.setattr("ivhl.observatory.observing.INSTRUMENT", 0)
+    where = ("einops", "timm", "--torch", "2.15.0", "--python", "3.13")
+
+    def told(*words: str, code: int = 0) -> str:
+        done = CliRunner().invoke(app, ["fleet", *words])
+        assert done.exit_code == code, done.output
+        return done.stdout
+
+    assert "py3.13-torch2.15.0  2" in told("plan", *where)
+    assert isinstance(CliRunner().invoke(app, ["fleet", "status"]).exception, SpecError)
+    assert told("submit", *where) == "2 new jobs, 0 already in the queue\n"
+    assert told("submit", *where) == "0 new jobs, 2 already in the queue\n"
+    with FleetQueue(address("lab-1"), print) as queue:
+        needs = [need_of(CellSpec("3.13", "2.15.0"))]
+        worker = queue.register(needs)
+        assert "no worker can run" not in told("plan", *where)
+        for _ in range(2):
+            claimed = queue.claim(worker, needs)
+            assert claimed is not None
+            assert claimed.observe.library == "einops", "which is downloaded more"
+            assert f"{worker}       lab-1    1 " in told("status")
+            queue.end(worker, claimed, None, "[bold]no[/bold]")
+    shown = told("status")
+    assert "einops in py3.13-torch2.15.0, set aside\n  lab-1: [bold]no[/bold]\n" in shown
+    as_json = told("status", "--json")
+    SCHEMAS["fleet-status"].validate_json(as_json)
+    assert json.loads(as_json)["cells"][0]["failed"] == 1
+    SCHEMAS["fleet-plan"].validate_json(told("plan", *where, "--json"))
+    assert told("retry", "einops") == "1 job put back\n"
+
+
+def test_jobs_are_what_no_machine_has_recorded() -> None:
+    observatory = Observatory(ROOT / "observatory", print, of_fleet=True)
+    rows = [one for one in read_rows(ROOT / "observatory") if one.name in ("einops", "timm")]
+    newest, older = CellSpec("3.12", "2.15.0"), CellSpec("3.12", "2.14.1")
+    assert jobs_of(observatory, rows, [newest]) == []
+    observatory.known.clear()
+    jobs = jobs_of(observatory, rows, [older, newest])
+    assert [(one.need, one.library) for one in jobs] == [
+        (need_of(cell), row.name) for cell in (newest, older) for row in rows
+    ]
+    assert [one.worth for one in jobs] == sorted((one.worth for one in jobs), reverse=True)
+    assert len({one.key for one in jobs}) == len(jobs)
+
+
+@pytest.mark.full
+def test_two_workers_observe_a_cell_and_write_nothing_into_their_checkout(
+    queue: FleetQueue, address: Callable[[str], str], checkout: Path, tmp_path: Path
+) -> None:
+    cell = CellSpec("3.12", "2.15.0")
+    names = ("einops", "pytorch-crf")
+    rows = [one for one in read_rows(checkout / "observatory") if one.name in names]
+    lock = lock_state(SHIPPED, cell).sha256
+    submit(
+        queue,
+        [
+            ObserveJob(need_of(cell), one.name, tuple(q.row for q in one.questions), lock, 9.0, 0)
+            for one in rows
+        ],
+    )
+    before = subprocess.check_output(["git", "status", "--short"], cwd=ROOT)
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-m", "ivhl", "fleet", "work", "--python", "3.12"],
+            cwd=ROOT,
+            env=os.environ | {"IVHL_QUEUE": address(machine)},
+            stderr=(tmp_path / machine).open("w"),
+        )
+        for machine in ("lab-1", "lab-2")
+    ]
+    for _ in range(900):
+        if len(results(queue)) == len(names) or any(one.poll() is not None for one in both):
+            break
+        time.sleep(1)
+    for one in both:
+        one.terminate()
+    assert [one.wait(300) for one in both] == [0, 0], (tmp_path / "lab-1").read_text()
+    imported = import_queue(checkout, queue)
+    assert imported.refused == ()
+    assert subprocess.check_output(["git", "status", "--short"], cwd=ROOT) == before
+    known = read_observed(ROOT / "observatory" / "records", print)
+    home = read_observed(checkout / "observatory" / "records", print)
+    assert len(home) == sum(len(one.questions) for one in rows)
+    for key, record in home.items():
+        (committed,) = {one.status for k, one in known.items() if k[:4] == key[:4]}
+        assert record.status == committed
