@@ -17,10 +17,10 @@ import pytest
 from typer.testing import CliRunner
 
 from ivhl.cli import app
-from ivhl.errors import IvhlError, ResultsError, SpecError
+from ivhl.errors import IvhlError, LockError, ResultsError, SpecError
 from ivhl.fleet.coordinate import cells, results, retry, set_aside_jobs, submit, workers
 from ivhl.fleet.keys import SIGNERS, sign
-from ivhl.fleet.observed import import_queue, jobs_of, need_of
+from ivhl.fleet.observed import control, import_queue, jobs_of, need_of
 from ivhl.fleet.queue import FleetQueue, Need, ObserveJob
 from ivhl.fleet.worker import FleetWorker
 from ivhl.matrix.locks import lock_state
@@ -34,6 +34,8 @@ from studies.schemas import SCHEMAS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from ivhl.observatory.record import Observed
+    from ivhl.observatory.rows import Library
     from studies.queues.database import Database
 
 pytest.importorskip("psycopg", reason="the extra `fleet` is not installed")
@@ -642,3 +644,36 @@ def test_two_workers_observe_a_cell_and_write_nothing_into_their_checkout(
     for key, record in home.items():
         (committed,) = {one.status for k, one in known.items() if k[:4] == key[:4]}
         assert record.status == committed
+
+
+def test_a_control_repeats_what_works_and_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which records, and what it makes of them; what runs them has tests of its own."""
+    asked: list[Observed] = []
+    outcomes: dict[str, Observed | Exception | None] = {}
+
+    def again(_: Observatory, known: Observed, row: Library) -> Observed | None:
+        assert row.name == known.library
+        asked.append(known)
+        found = outcomes.get(known.status, known)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(Observatory, "again", again)
+    known = Observatory(ROOT / "observatory", print).known
+    monkeypatch.setattr("ivhl.observatory.observing.read_observed", lambda *_: known)
+    cells = [CellSpec("3.12", "2.15.0"), CellSpec("3.12", "2.14.1")]
+    folder = ROOT / "observatory"
+    assert control(folder, cells, "lab-1", print) == ""
+    assert [one.status for one in asked] == ["works", "failed"]
+    assert {one.torch for one in asked} == {"2.15.0"}
+    outcomes["failed"] = asked[0]
+    assert asked[1].case in control(folder, cells, "lab-1", print)
+    assert asked[-1] == asked[-2], "a single difference is none"
+    outcomes["failed"] = SpecError("its row has changed")
+    assert control(folder, cells, "lab-1", print) == ""
+    outcomes["works"] = None
+    with pytest.raises(LockError, match="did not run"):
+        control(folder, cells, "lab-1", print)
+    with pytest.raises(LockError, match="no record of the cells"):
+        control(folder, [CellSpec("3.99", "2.15.0")], "lab-1", print)
