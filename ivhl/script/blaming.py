@@ -75,7 +75,7 @@ def blame_script(
     # What an earlier stage hands on may be what the stage cannot do.
     for one in reversed(stages[: stages.index(stage) + 1]):
         if every or not cures:
-            cures += _cures(run, settings[one], symptom, every=every)
+            cures += _cures(run, settings.get(one, ()), symptom, every=every)
     return ScriptBlame(stage, cures=tuple(cures), others=tuple(others))
 
 

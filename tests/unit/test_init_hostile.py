@@ -195,9 +195,12 @@ def test_results_that_became_a_link_after_git_had_their_files_are_named_as_a_lin
 # that the user names. Everything in a project or in results goes through ivhl/records/files.py.
 WRITES = {
     "cli/bisection.py": 1,  # its log in .asv
+    "cli/fleet.py": 2,  # a folder of the user's cache, and --output
     "cli/report.py": 2,  # a script in a temporary folder, and --output
     "cli/screen.py": 1,  # --output
     "fleet/bring.py": 1,  # behind `without_links`
+    "fleet/keys.py": 1,  # a temporary folder
+    "fleet/worker.py": 1,  # locks in the user's cache
     "init/plan.py": 3,  # the temporary folder in which it locks
     "matrix/locks.py": 3,  # temporary folders, and a lock beside the one just written
     "matrix/releases.py": 1,  # temporary folders

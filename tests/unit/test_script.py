@@ -584,8 +584,9 @@ def _blamed(*right: str, usual: str = "wrong", first: str = "wrong") -> ScriptBl
 
 def test_the_first_backend_that_shows_it_is_blamed_and_what_cures_it_is_named() -> None:
     assert _blamed("off", "eager", "b", "c") == ScriptBlame("aot_eager", cures=("m.b=2",))
-    found = _blamed("off", "eager", "aot_eager", "a", "no c")
-    assert found == ScriptBlame("inductor", cures=())
+    assert _blamed("off", "eager", "aot_eager", "no c") == ScriptBlame("inductor", cures=())
+    earlier = _blamed("off", "eager", "aot_eager", "a", "no c")  # a setting of an earlier stage
+    assert earlier == ScriptBlame("inductor", cures=("m.a=1",))
 
 
 def test_what_lowers_a_count_or_compiles_nothing_is_no_cure() -> None:
