@@ -619,15 +619,12 @@ def test_two_workers_observe_a_cell_and_write_nothing_into_their_checkout(
         ],
     )
     before = subprocess.check_output(["git", "status", "--short"], cwd=ROOT)
-    both = [
-        subprocess.Popen(
-            [sys.executable, "-m", "ivhl", "fleet", "work", "--python", "3.12"],
-            cwd=ROOT,
-            env=os.environ | {"IVHL_QUEUE": address(machine)},
-            stderr=(tmp_path / machine).open("w"),
-        )
-        for machine in ("lab-1", "lab-2")
-    ]
+    both = []
+    for machine in ("lab-1", "lab-2"):
+        with (tmp_path / machine).open("w") as told:
+            words = [sys.executable, "-m", "ivhl", "fleet", "work", "--python", "3.12"]
+            environment = os.environ | {"IVHL_QUEUE": address(machine)}
+            both.append(subprocess.Popen(words, cwd=ROOT, env=environment, stderr=told))
     for _ in range(900):
         if len(results(queue)) == len(names) or any(one.poll() is not None for one in both):
             break
