@@ -72,7 +72,7 @@ SETTINGS: Final[dict[Stage, tuple[tuple[str, str, Any], ...]]] = {
 }
 # With these, every compilation for a CPU fails: "CUDA not available".
 _OF_GPUS: Final = ("functionalize_rng_ops",)
-# Those that a CPU takes, and so a script of which nobody says where it runs.
+# A CPU takes these settings; so does a script, since nobody says where a script runs.
 SETTINGS_OF_CPUS: Final = {
     stage: tuple(one for one in listed if one[1] not in _OF_GPUS)
     for stage, listed in SETTINGS.items()

@@ -97,7 +97,7 @@ def plan_command(
             table.add_row(name, str(cell["jobs"]), seconds(cell["core_s"]), str(cell["workers"]))
         console.print(table)
         unable = [name for name, cell in cells.items() if not cell["workers"]]
-        if unable:
+        if queue and unable:
             console.print(f"no worker can run {counted(len(unable), 'cell')}: {some(unable, 3)}")
 
 
@@ -138,8 +138,8 @@ def work_command(
 ) -> None:
     """Work for a queue until Ctrl-C or SIGTERM; then the job that runs is finished first.
 
-    One process does one job at a time: start as many as this machine has cores. Nothing is written
-    into the checkout.
+    A process does one job at a time: start at most one process per core. The checkout stays as it
+    is.
     """
     address = _given(queue)
     if (EFFORT.memory_limit or 0) < _MEMORY:

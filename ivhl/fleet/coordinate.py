@@ -59,7 +59,7 @@ _ASIDE: Final = """
 _SET_ASIDE: Final = """
     WITH refused AS (UPDATE ivhl_tries SET said = %(said)s WHERE id = %(id)s RETURNING job)
     UPDATE procrastinate_jobs SET status = 'failed' FROM refused WHERE id = job"""
-# Of each job its newest try; the controls of its machine before and after it.
+# The newest try of each job, with the controls of its machine before and after that try.
 _RESULTS: Final = """
     WITH home AS (
         SELECT DISTINCT ON (job) try.id, job, machine, left(found, 33554432) AS found, signature,

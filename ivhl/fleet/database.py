@@ -108,7 +108,7 @@ class FleetDatabase:
             raise SpecError(f"a queue needs the package psycopg: {error}", hint=_EXTRA) from error
         self._psycopg = psycopg
         try:
-            # What a malformed address has is no part of a message: it may be the token.
+            # The message leaves a malformed address out: the address may hold the token.
             psycopg.conninfo.conninfo_to_dict(address)
             is_address = urlsplit(address).scheme in ("postgresql", "postgres")
         except (ValueError, psycopg.Error):

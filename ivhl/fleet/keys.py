@@ -22,7 +22,7 @@ def sign(text: str, key: Path) -> str:
     """Return the signature of a text.
 
     Args:
-        text: What is signed.
+        text: The text to sign.
         key: A private key of ssh, or the public key of one that an agent holds.
 
     Raises:

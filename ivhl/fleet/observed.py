@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ivhl.fleet.queue import FleetQueue
     from ivhl.observatory.rows import Library
 
-# Of these, a control repeats a record each: what works, and what does not.
+# A control repeats a record of each of these statuses.
 _CONTROLS: Final = ("works", "wrong", "failed")
 _MISSED: Final = 3
 _LIBRARIES: Final = 10_000  # more than a table has
@@ -88,7 +88,7 @@ def measure(
 ) -> str:
     """Return the records of a job and the locks of what its library adds, as JSON.
 
-    Nothing is written into the folder.
+    The folder stays as it is.
 
     Args:
         folder: ``observatory`` of a checkout.
@@ -152,7 +152,7 @@ def control(
         if one.cell in served and one.instrument == str(INSTRUMENT) and one.library in rows
     ]
     newest = max((Version(one.torch) for one in known), default=None)
-    # What another machine has found tells more.
+    # A record of another machine tells more.
     known.sort(key=lambda one: (one.machine == machine, one.cpu_s, one.key))
     repeated, missed = 0, 0
     for status in _CONTROLS:

@@ -65,7 +65,7 @@ _END: Final = """
 
 
 class Need(NamedTuple):
-    """What a job needs of a machine; as a text it is the name of a queue."""
+    """The needs of a job; their text is the name of a queue."""
 
     cell: str
     device: str
@@ -184,7 +184,7 @@ class FleetQueue(FleetDatabase):
     ) -> bool:
         """End a try with what it found, or without; return whether the job was still its own.
 
-        What a worker finds after its lease is not kept: the job is another one's.
+        A result that comes after the lease is dropped: another worker has the job.
 
         Args:
             worker: Who claimed it.
