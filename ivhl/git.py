@@ -86,6 +86,27 @@ def current_commit(folder: Path) -> str:
     return _output(folder, "rev-parse", "--verify", "--quiet", "HEAD").strip() or "0" * 40
 
 
+def clone_of(root: Path, folder: Path) -> Path:
+    """Return a project in a clone of its repository, at the commit that is checked out.
+
+    The clone has no copy of commits: what the repository fetches later is there as well.
+
+    Args:
+        root: Root of the project.
+        folder: Where the clone is made, or was before.
+
+    Raises:
+        SpecError: If this is not a git repository, or git cannot write there.
+    """
+    top = Path(_text(root, "rev-parse", "--show-toplevel").strip())
+    place = folder / hashlib.sha256(os.fsencode(top)).hexdigest()[:12]
+    if not (place / ".git").is_dir():
+        _text(root, "clone", "--quiet", "--shared", "--no-checkout", str(top), str(place))
+    head = find_commit(root, "HEAD")
+    _text(place, "checkout", "--quiet", "--force", "--detach", head)
+    return place / root.resolve().relative_to(top.resolve())
+
+
 def find_commit(root: Path, name: str) -> str:
     """Return the full hash of a commit.
 

@@ -85,7 +85,7 @@ _OBJECTS: Final = {
     "PlannedCell": "cell; jobs workers: int; core_s: float",
     "FleetMember": "machine; id beat_s: int; serves: list[str]; now: str | None",
     "QueuedCell": "cell; todo doing done imported failed core_s: int",
-    "JobSetAside": "library cell; said: list[str]",
+    "JobSetAside": "name cell; said: list[str]",
     "NotMeasured": "machine device; cases: int",
     "ConfirmedCase": "cell case verdict text; rounds: int",
     "Between": "place reason",

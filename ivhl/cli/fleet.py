@@ -12,21 +12,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from ivhl.bench.request import Selection
 from ivhl.cli import app, options
+from ivhl.cli.declared import declared
 from ivhl.cli.names import all_named
 from ivhl.cli.run import cells_of
 from ivhl.cli.screen import check_suffix, print_json, screen
 from ivhl.errors import InterpreterError, SpecError
 from ivhl.fleet import coordinate
 from ivhl.fleet.keys import sign
-from ivhl.fleet.observed import control, jobs_of, measure, need_of
-from ivhl.fleet.queue import FleetQueue
+from ivhl.fleet.observed import control, jobs_of, measure
+from ivhl.fleet.queue import FleetQueue, Need, need_of
+from ivhl.fleet.timings import time_cases, timing_jobs
 from ivhl.fleet.worker import FleetWorker
+from ivhl.git import find_commit
+from ivhl.machine.cpu import unsteady_clock
+from ivhl.machine.gpu import has_nvidia_driver
 from ivhl.machine.identity import checked_name
 from ivhl.machine.memory import GIB, memory_limit
+from ivhl.machine.system import System
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import lock_state
-from ivhl.matrix.project import find_root
+from ivhl.matrix.project import find_root, load
 from ivhl.observatory.observing import EFFORT, Observatory
 from ivhl.observatory.rows import read_rows
 from ivhl.records.files import replaced_whole
@@ -38,7 +45,7 @@ from ivhl.tracker.wording import counted, seconds, some
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ivhl.fleet.queue import ObserveJob
+    from ivhl.fleet.queue import FleetJob
     from ivhl.matrix.spec import CellSpec
 
 # A cell with its libraries has to fit, and what a case writes.
@@ -64,15 +71,19 @@ def plan_command(
     library: Libraries = None,
     torch: options.Releases = None,
     python: options.Pythons = None,
+    commit: options.Commits = None,
+    device: options.Device = "cpu",
+    machine: options.OneMachine = None,
     queue: options.Queue = "",
     *,
     as_json: options.Json = False,
 ) -> None:
     """Show what has no record yet: cells, jobs, hours, and the workers that could do them.
 
-    A job is a library in a cell. Workers are those of the queue, if one is given.
+    A job is a library in a cell; with --commit, the timings of a cell. --machine: only that
+    machine does them. Workers are those of the queue, if one is given.
     """
-    jobs = _jobs(library, torch, python)
+    jobs = _jobs(library, torch, python, commit, device, machine)
     workers: list[dict[str, Any]] = []
     if queue:
         with FleetQueue(queue, _tell) as opened:
@@ -102,8 +113,25 @@ def plan_command(
 
 
 def _jobs(
-    library: Sequence[str] | None, torch: Sequence[str] | None, python: Sequence[str] | None
-) -> list[ObserveJob]:
+    library: Sequence[str] | None,
+    torch: Sequence[str] | None,
+    python: Sequence[str] | None,
+    commit: Sequence[str] | None,
+    device: str,
+    machine: str | None,
+) -> list[FleetJob]:
+    if commit:
+        if library:
+            raise SpecError(
+                f"--commit {commit[0]}: times the project's cases, not {library[0]}",
+                hint="leave one of both out",
+            )
+        return _timings(commit, torch, python, device, machine)
+    if device != "cpu" or machine:
+        raise SpecError(
+            f"--{'machine' if machine else 'device'}: needs --commit",
+            hint="libraries are tried on the CPU of any machine",
+        )
     folder = find_root() / LIBRARIES.parent
     rows = read_rows(folder)
     names = all_named("library", library, [one.name for one in rows])
@@ -112,18 +140,45 @@ def _jobs(
     return jobs_of(Observatory(folder, _tell, of_fleet=True), chosen, cells)
 
 
+def _timings(
+    commits: Sequence[str],
+    torch: Sequence[str] | None,
+    python: Sequence[str] | None,
+    device: str,
+    machine: str | None,
+) -> list[FleetJob]:
+    root, matrix = load()
+    cells = matrix.cells(all_named("Python", python, matrix.pythons), torch or (), "default")
+    cases = Selection().choose(declared(root), device)
+    return [
+        job
+        for commit in dict.fromkeys(find_commit(root, name) for name in commits)
+        for job in timing_jobs(
+            root,
+            cells,
+            cases,
+            commit=commit,
+            device=device,
+            machine=None if machine is None else checked_name(machine),
+        )
+    ]
+
+
 @fleet.command("submit")
 def submit_command(
     library: Libraries = None,
     torch: options.Releases = None,
     python: options.Pythons = None,
+    commit: options.Commits = None,
+    device: options.Device = "cpu",
+    machine: options.OneMachine = None,
     queue: options.Queue = "",
 ) -> None:
     """Queue what `ivhl fleet plan` shows. The first call makes the tables of the queue.
 
     What the queue has is not queued again, so several coordinators may submit the same.
     """
-    jobs = _jobs(library, torch, python)
+    jobs = _jobs(library, torch, python, commit, device, machine)
     with FleetQueue(_given(queue), _tell) as opened:
         opened.install()
         new = coordinate.submit(opened, jobs)
@@ -142,12 +197,14 @@ def work_command(
     is.
     """
     address = _given(queue)
+    os.environ.pop("IVHL_QUEUE", None)  # its token is not for the cases
     if (EFFORT.memory_limit or 0) < _MEMORY:
         raise SpecError(
             f"a case may take {_MEMORY // GIB} GiB, this machine has {memory_limit() / GIB:.1f}",
             hint="use a machine with more memory",
         )
-    folder = find_root() / LIBRARIES.parent
+    root = find_root()
+    folder = root / LIBRARIES.parent
     read_rows(folder)
     cells = _served(python)
     with FleetQueue(address, _tell) as opened:
@@ -159,12 +216,17 @@ def work_command(
     places.mkdir(parents=True, exist_ok=True)
     worker = FleetWorker(
         address,
-        [need_of(cell) for cell in cells],
-        measure=lambda job, attempt: measure(folder, job, attempt, machine, _tell),
+        _needs(cells, machine),
+        measure=lambda job, attempt: (
+            time_cases(root, job, attempt, machine, Terminal(stderr=True))
+            if job.commit
+            else measure(folder, job, attempt, machine, _tell)
+        ),
         sign=lambda text: sign(text, key) if key else None,
         control=lambda: control(folder, cells, machine, _tell),
         busy=lambda: _busy(places),
         places=[places / f"{number}.lock" for number in range(os.cpu_count() or 1)],
+        turn=places / "turn.lock",
         tell=_tell,
     )
 
@@ -191,6 +253,17 @@ def _served(python: Sequence[str] | None) -> list[CellSpec]:
     if not cells:
         raise InterpreterError("no Python of the matrix is here", hint="ivhl doctor names them")
     return cells
+
+
+def _needs(cells: Sequence[CellSpec], machine: str) -> list[Need]:
+    """Return what this machine serves: libraries, and timings where its clock is steady."""
+    needs = [need_of(cell) for cell in cells]
+    if unsteady := unsteady_clock(System()):
+        _tell(f"no timings here: {unsteady}")
+        return needs
+    devices = ["cpu", *["cuda"] * has_nvidia_driver()]
+    alone = [one._replace(device=device, alone=True) for one in needs for device in devices]
+    return [*needs, *alone, *(one._replace(machine=machine) for one in alone)]
 
 
 def _given(queue: str) -> str:
@@ -271,7 +344,7 @@ def _print(
     if results := sum(one["done"] - one["imported"] for one in cells):
         console.print(f"next: ivhl import takes {counted(results, 'result')} home")
     for one in aside:
-        console.print(Text(f"{one['library']} in {one['cell']}, set aside", "red"))
+        console.print(Text(f"{one['name']} in {one['cell']}, set aside", "red"))
         for said in one["said"]:
             console.print(f"  {said}")
     if aside:
@@ -282,7 +355,7 @@ def _print(
 def retry_command(
     library: Annotated[
         list[str] | None,
-        typer.Argument(help="Libraries whose jobs were set aside (default: all)."),
+        typer.Argument(help="Libraries or commits whose jobs were set aside (default: all)."),
     ] = None,
     queue: options.Queue = "",
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -14,7 +13,7 @@ from ivhl.cli import app, options
 from ivhl.cli.declared import folder_to_write
 from ivhl.cli.screen import print_json
 from ivhl.errors import ResultsError, SpecError
-from ivhl.fleet.bring import Imported, import_records
+from ivhl.fleet.bring import Imported, import_records, joined
 from ivhl.fleet.observed import import_queue
 from ivhl.fleet.queue import FleetQueue
 from ivhl.fleet.signed import load_attestations
@@ -88,17 +87,14 @@ def _imported(
 ) -> Imported:
     queues = [one for one in records if one.startswith(("postgresql://", "postgres://"))]
     files = [Path(one) for one in records if one not in queues]
-    imported = Imported(Counter(), Counter(), ())
+    found = []
     if files:
         folder = folder_to_write(results or root / "results")
-        imported = import_records(root, files, folder, attested=attested)
+        found.append(import_records(root, files, folder, attested=attested))
     for address in queues:
         with FleetQueue(address, Terminal(stderr=True).print) as queue:
-            home = import_queue(root, queue)
-        imported = Imported(
-            imported.new + home.new, imported.had + home.had, imported.refused + home.refused
-        )
-    return imported
+            found.append(import_queue(root, queue))
+    return joined(found)
 
 
 def _print(imported: Imported) -> None:

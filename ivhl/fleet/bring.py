@@ -67,6 +67,16 @@ class Imported:
     refused: tuple[Refused, ...]
 
 
+def joined(outcomes: Iterable[Imported]) -> Imported:
+    """Return the outcome of several imports."""
+    every = [*outcomes]
+    return Imported(
+        sum((one.new for one in every), Counter()),
+        sum((one.had for one in every), Counter()),
+        tuple(refusal for one in every for refusal in one.refused),
+    )
+
+
 def import_records(
     root: Path,
     sources: Sequence[Path],

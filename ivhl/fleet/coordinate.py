@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from psycopg import Connection
 
-    from ivhl.fleet.queue import FleetQueue, ObserveJob
+    from ivhl.fleet.queue import FleetJob, FleetQueue
 
 _TASK: Final = "ivhl.observe"
 _SUBMIT: Final = """
@@ -27,7 +27,7 @@ _SUBMIT: Final = """
 _AGAIN: Final = f"""
     WITH again AS (
         SELECT id, queue_name FROM procrastinate_jobs
-        WHERE status = 'failed' AND (%(all)s OR args->>'library' = ANY(%(names)s)) FOR UPDATE),
+        WHERE status = 'failed' AND (%(all)s OR args->>'name' = ANY(%(names)s)) FOR UPDATE),
     forgotten AS (DELETE FROM ivhl_tries USING again WHERE job = again.id)
     SELECT procrastinate_retry_job_v2(
         id, NULL, NULL, split_part(queue_name, '{EXCEPT}', 1), NULL) FROM again"""  # noqa: S608
@@ -36,7 +36,7 @@ _WORKERS: Final = f"""
         SELECT *, extract(epoch FROM now() - last_heartbeat)::int AS beat_s
         FROM ivhl_workers JOIN procrastinate_workers USING (id) WHERE {BEATS})
     SELECT id, machine, serves, beat_s,
-        (SELECT args->>'library' || ' in ' || (args->'need'->>0) FROM procrastinate_jobs
+        (SELECT args->>'name' || ' in ' || (args->'need'->>0) FROM procrastinate_jobs
          WHERE worker_id = here.id AND status = 'doing' LIMIT 1) AS now
     FROM here ORDER BY id"""  # noqa: S608
 _CELLS: Final = """
@@ -52,7 +52,7 @@ _CELLS: Final = """
             FILTER (WHERE status IN ('todo', 'doing')), 0)::int AS core_s
     FROM procrastinate_jobs GROUP BY 1 ORDER BY max(priority) DESC, 1"""
 _ASIDE: Final = """
-    SELECT args->>'library' AS library, args->'need'->>0 AS cell,
+    SELECT args->>'name' AS name, args->'need'->>0 AS cell,
         array(SELECT machine || ': ' || said FROM ivhl_tries
               WHERE job = procrastinate_jobs.id ORDER BY id) AS said
     FROM procrastinate_jobs WHERE status = 'failed' ORDER BY id"""
@@ -76,7 +76,7 @@ _RESULTS: Final = """
     FROM home"""
 
 
-def submit(queue: FleetQueue, jobs: Iterable[ObserveJob]) -> int:
+def submit(queue: FleetQueue, jobs: Iterable[FleetJob]) -> int:
     """Queue the jobs that the queue has in no state; return how many.
 
     Raises:
@@ -100,14 +100,14 @@ def submit(queue: FleetQueue, jobs: Iterable[ObserveJob]) -> int:
     return queue.patiently(ask)
 
 
-def retry(queue: FleetQueue, libraries: Iterable[str]) -> int:
+def retry(queue: FleetQueue, names: Iterable[str]) -> int:
     """Put back the jobs that were set aside, for any machine; return how many.
 
     Raises:
         SpecError: If this role may not do so.
     """
-    names = [*libraries]
-    return len(queue.rows(_AGAIN, all=not names, names=names))
+    named = [*names]
+    return len(queue.rows(_AGAIN, all=not named, names=named))
 
 
 def workers(queue: FleetQueue) -> Rows:
@@ -121,7 +121,7 @@ def cells(queue: FleetQueue) -> Rows:
 
 
 def set_aside_jobs(queue: FleetQueue) -> Rows:
-    """Return library and cell of each job that was set aside, and what its tries said."""
+    """Return name and cell of each job that was set aside, and what its tries said."""
     return queue.rows(_ASIDE)
 
 

@@ -31,7 +31,7 @@ _ADDRESS: Final = (
     "it is postgresql://MACHINE:TOKEN@HOST/DATABASE, in IVHL_QUEUE, with %XX for signs that an "
     "address does not have; docs/fleet.md tells how its owner adds a machine"
 )
-_VERSION: Final = 1
+_VERSION: Final = 2
 # Before it, whoever may connect may make functions in the schema of the tables.
 _OLDEST: Final = 15
 # Functions of procrastinate that are used here: an older or newer schema has others.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 import re
 from collections import Counter
 from pathlib import Path
@@ -14,14 +13,16 @@ from packaging.version import Version
 from pydantic import ValidationError
 
 from ivhl.errors import LockError, ResultsError, SpecError
-from ivhl.fleet.bring import Batch, Imported
+from ivhl.fleet.bring import Batch, Imported, joined
 from ivhl.fleet.coordinate import results, set_aside, take_home
 from ivhl.fleet.keys import SIGNERS, check_signature
-from ivhl.fleet.queue import Need, ObserveJob
+from ivhl.fleet.queue import FleetJob, Need, cell_of, need_of, worth_of
 from ivhl.fleet.sources import Refused
+from ivhl.fleet.timings import import_timings
+from ivhl.git import find_commit
 from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.locks import lock_state
-from ivhl.matrix.spec import CellSpec, explain
+from ivhl.matrix.spec import explain
 from ivhl.measure.alone import only_run_here
 from ivhl.observatory.observing import (
     LOCKS,
@@ -44,47 +45,36 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ivhl.fleet.queue import FleetQueue
+    from ivhl.matrix.spec import CellSpec
     from ivhl.observatory.rows import Library
 
 # A control repeats a record of each of these statuses.
 _CONTROLS: Final = ("works", "wrong", "failed")
 _MISSED: Final = 3
-_LIBRARIES: Final = 10_000  # more than a table has
 _PIN: Final = re.compile(r"[A-Za-z0-9][\w.-]*==[\w.!+-]+(?: --hash=sha256:[0-9a-f]{64})+")
 _LARGEST: Final = 1 << 20  # bytes of the lock of what a library adds
 
 
-def need_of(cell: CellSpec) -> Need:
-    """Return what a job in a cell needs; a machine with the cell's Python serves it."""
-    return Need(cell.id, "cpu", platform.machine(), str(INSTRUMENT))
-
-
 def jobs_of(
     observatory: Observatory, libraries: Sequence[Library], cells: Sequence[CellSpec]
-) -> list[ObserveJob]:
+) -> list[FleetJob]:
     """Return a job for each library in a cell that lacks a record; the newest release is first."""
     places = {library.name: number for number, library in enumerate(libraries)}
     return [
-        ObserveJob(
+        FleetJob(
             need=need_of(one.cell),
-            library=one.library.name,
+            name=one.library.name,
             rows=tuple(question.row for question in one.questions),
             lock=one.lock,
             core_s=round(observatory.core_s(one), 1),
-            worth=_worth(one.cell) * _LIBRARIES - places[one.library.name],
+            worth=worth_of(one.cell) - places[one.library.name],
         )
         for one in observatory.work(libraries, cells)
     ]
 
 
-def _worth(cell: CellSpec) -> int:
-    """Return the number of a release, larger for a newer one: 21500 of 2.15.0."""
-    major, minor, micro = (*Version(cell.torch).release, 0, 0)[:3]
-    return (major * 100 + minor) * 100 + micro
-
-
 def measure(
-    folder: Path, job: ObserveJob, attempt: int, machine: str, tell: Callable[[str], object]
+    folder: Path, job: FleetJob, attempt: int, machine: str, tell: Callable[[str], object]
 ) -> str:
     """Return the records of a job and the locks of what its library adds, as JSON.
 
@@ -101,12 +91,12 @@ def measure(
         SpecError: If row or lock differ here.
         ResultsError: If a question has no answer.
     """
-    cell = _cell_of(job.need)
-    row = next((one for one in read_rows(folder) if one.name == job.library), None)
+    cell = cell_of(job.need)
+    row = next((one for one in read_rows(folder) if one.name == job.name), None)
     questions = tuple(one for one in row.questions if one.row in job.rows) if row else ()
     if row is None or len(questions) != len(job.rows):
         raise SpecError(
-            f"the row of {job.library} is another in this checkout",
+            f"the row of {job.name} is another in this checkout",
             hint="check out the commit of the coordinator",
         )
     lock = lock_state(SHIPPED, cell).sha256
@@ -196,7 +186,7 @@ def _differs(observatory: Observatory, known: Observed, row: Library) -> str:
 
 
 def import_queue(root: Path, queue: FleetQueue) -> Imported:
-    """Append the records that a queue holds to those of the observatory, and say what is refused.
+    """Append the records that a queue holds to those of the checkout, and say what is refused.
 
     If ``observatory/allowed_signers`` is there, each result must be signed by its machine.
     The job of a refused result is set aside. After a kill the same call completes the import.
@@ -212,65 +202,94 @@ def import_queue(root: Path, queue: FleetQueue) -> Imported:
     queue.check()
     folder = root / LIBRARIES.parent
     signers = folder / SIGNERS
+    rows = {
+        q.row: (one.name, q.case, q.ask, q.text)
+        for one in read_rows(folder)
+        for q in one.questions
+    }
+    here = set(Observatory(folder, lambda _: None).known.values())
+    found = []
+    for result in results(queue):
+        place = f"result {result['id']} of {result['machine']}"
+        try:
+            if signers.is_file():
+                check_signature(result, signers)
+            _check_checkout(root, result["args"], rows)
+        except ValueError as error:
+            hint = "mend this checkout, and import again: the queue keeps the result"
+            found.append(_refused(place, error, hint))
+            continue
+        try:
+            _check_controls(result)
+            if result["args"]["commit"]:
+                home = import_timings(root, result)
+            else:
+                home = _import_observed(root, _records_of(result, rows), here)
+        except ValueError as error:
+            home = _refused(place, error, "ivhl fleet retry puts its job back, for any machine")
+        found.append(home)
+        if home.new or home.had:
+            take_home(queue, result["id"])
+        else:
+            set_aside(queue, result["id"], f"refused: {home.refused[0].rule}")
+    return joined(found)
+
+
+def _refused(place: str, error: ValueError, hint: str) -> Imported:
+    return Imported(Counter(), Counter(), (Refused(place, printable(str(error)), hint),))
+
+
+def _import_observed(
+    root: Path, records: Iterable[tuple[Observed, bytes | None]], here: set[Observed]
+) -> Imported:
+    """Append records that are not here yet, each with the lock of what its library adds."""
+    folder = root / LIBRARIES.parent
     new: Counter[Batch] = Counter()
     had: Counter[Batch] = Counter()
-    refused = []
     with only_run_here(root):
-        observatory = Observatory(folder, lambda _: None)
-        rows = {
-            q.row: (one.name, q.case, q.ask, q.text)
-            for one in read_rows(folder)
-            for q in one.questions
-        }
-        here = set(observatory.known.values())
-        for result in results(queue):
-            place = f"result {result['id']} of {result['machine']}"
-            try:
-                if signers.is_file():
-                    check_signature(result, signers)
-                _check_checkout(result["args"], rows)
-            except ValueError as error:
-                hint = "mend this checkout, and import again: the queue keeps the result"
-                refused.append(Refused(place, str(error), hint))
+        for record, lock in records:
+            batch = Batch(record.machine, "cpu", "", record.cell, existing=False)
+            if record in here:
+                had[batch] += 1
                 continue
-            try:
-                records = _records_of(result, rows)
-            except ValueError as error:
-                hint = "ivhl fleet retry puts its job back, for any machine"
-                refused.append(Refused(place, printable(str(error)), hint))
-                set_aside(queue, result["id"], printable(f"refused: {error}"))
-                continue
-            for record, lock in records:
-                batch = Batch(record.machine, "cpu", "", record.cell, existing=False)
-                if record in here:
-                    had[batch] += 1
-                    continue
-                if lock is not None:
-                    write_whole(folder / LOCKS / f"{record.overlay}.txt", lock, folder)
-                append(folder / RECORDS, record)
-                here.add(record)
-                new[batch] += 1
-            take_home(queue, result["id"])
-    return Imported(new, had, tuple(refused))
+            if lock is not None:
+                write_whole(folder / LOCKS / f"{record.overlay}.txt", lock, folder)
+            append(folder / RECORDS, record)
+            here.add(record)
+            new[batch] += 1
+    return Imported(new, had, ())
 
 
-def _check_checkout(args: dict[str, Any], rows: Mapping[str, tuple[str, ...]]) -> None:
-    """Check that this checkout has the rows and the lock of a job.
+def _check_checkout(root: Path, args: dict[str, Any], rows: Mapping[str, tuple[str, ...]]) -> None:
+    """Check that this checkout has what a job is about, and the lock of its cell.
 
     Raises:
         ValueError: If not; the result may be right in another one.
     """
-    need, library = Need(*args["need"]), args["library"]
-    if any(rows.get(row, ("",))[0] != library for row in args["rows"]):
-        raise ValueError(f"the row of {library} is another in this checkout")
-    if lock_state(SHIPPED, _cell_of(need)).sha256 != args["lock"]:
+    need, name = Need(*args["need"]), args["name"]
+    if args["commit"]:
+        try:
+            find_commit(root, args["commit"])
+        except SpecError as error:
+            raise ValueError(str(error)) from error
+    elif any(rows.get(row, ("",))[0] != name for row in args["rows"]):
+        raise ValueError(f"the row of {name} is another in this checkout")
+    if lock_state(root if args["commit"] else SHIPPED, cell_of(need)).sha256 != args["lock"]:
         raise ValueError(f"the lock of {need.cell} is another here")
     if need.instrument != str(INSTRUMENT):
         raise ValueError(f"instrument: must be {INSTRUMENT} (got {need.instrument})")
 
 
-def _cell_of(need: Need) -> CellSpec:
-    return CellSpec(*need.cell.removeprefix("py").split("-torch"))
+def _check_controls(result: dict[str, Any]) -> None:
+    """Check that the machine of a result repeated known records, before and since.
+
+    Raises:
+        ValueError: If not.
+    """
+    if result["before"] is None:
+        raise ValueError("its machine must repeat known records first, and did not")
+    if differs := result["before"] or result["after"]:
+        raise ValueError(f"its machine must repeat known records ({differs})")
 
 
 def _records_of(
@@ -281,10 +300,6 @@ def _records_of(
     Raises:
         ValueError: The first rule that one of them breaks.
     """
-    if result["before"] is None:
-        raise ValueError("its machine must repeat known records first, and did not")
-    if differs := result["before"] or result["after"]:
-        raise ValueError(f"its machine must repeat known records ({differs})")
     try:
         found = json.loads(result["found"])
         locks = {str(name): str(text).encode() for name, text in found["locks"].items()}

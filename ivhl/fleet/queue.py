@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import platform
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from packaging.version import Version
+
 from ivhl.fleet.database import FleetDatabase
+from ivhl.instrument import INSTRUMENT
+from ivhl.matrix.spec import CellSpec
 from ivhl.records.text import printable
 
 if TYPE_CHECKING:
@@ -17,6 +22,10 @@ if TYPE_CHECKING:
 # A job that ends two workers, on two machines if there are two, is set aside.
 MOST_TRIES: Final = 2
 _LONGEST: Final = 4000
+# Of a queue: procrastinate tells of a new job by a channel of its name, with 23 characters before,
+# and PostgreSQL's names have 63.
+_LONGEST_NAME: Final = 40
+MOST_LIBRARIES: Final = 10_000  # more than a table has
 EXCEPT: Final = " not "
 BEATS: Final = "last_heartbeat > now() - make_interval(secs => %(lease_s)s)"
 # Only a worker that beats keeps its job; nobody could beat before the database had started. The
@@ -54,6 +63,13 @@ _QUEUES: Final = """
         SELECT (SELECT min(queue_name) FROM procrastinate_jobs WHERE queue_name > names.name)
         FROM names WHERE names.name IS NOT NULL)
     SELECT name FROM names WHERE name IS NOT NULL"""
+_OTHERS: Final = f"""
+    SELECT DISTINCT unnest(serves) AS need FROM ivhl_workers JOIN procrastinate_workers USING (id)
+    WHERE machine <> session_user AND {BEATS}"""  # noqa: S608
+_FIRST: Final = """
+    SELECT queue_name FROM procrastinate_jobs
+    WHERE status = 'todo' AND queue_name = ANY(%(queues)s::varchar[])
+    ORDER BY priority DESC, id LIMIT 1"""
 _TRY: Final = "INSERT INTO ivhl_tries (job) VALUES (%(job)s) RETURNING id"
 _OPEN_TRY: Final = """
     SELECT id FROM ivhl_tries
@@ -65,49 +81,78 @@ _END: Final = """
 
 
 class Need(NamedTuple):
-    """The needs of a job; their text is the name of a queue."""
+    """The needs of a job; their text is the name of a queue.
+
+    Attributes:
+        alone: Whether nothing else of the fleet may run on the machine, whose clock is steady.
+        machine: The only machine that may do it; empty for any.
+    """
 
     cell: str
     device: str
     architecture: str
     instrument: str
+    alone: bool = False
+    machine: str = ""
 
     def __str__(self) -> str:
-        """Return its words."""
-        return " ".join(self)
+        """Return its words, or the cell and a digest of all words where a name may not be longer."""
+        words = [*self[:4], *["alone"] * self.alone]
+        text = " ".join([*words, "of", self.machine] if self.machine else words)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+        return text if len(text) <= _LONGEST_NAME else f"{self.cell} {digest}"
 
 
 @dataclass(frozen=True, slots=True)
-class ObserveJob:
-    """The questions to a library in a cell, as they are queued.
+class FleetJob:
+    """The questions to a library in a cell, or the timings of a commit in a cell, as queued.
 
     Attributes:
-        rows: Each question's SHA-256 of all that its row says.
+        name: Of the library, or the first digits of the commit.
+        rows: Each question's SHA-256 of all that its row says; for timings the names of cases.
         lock: SHA-256 of the cell's lock.
         core_s: CPU seconds that it takes by earlier records.
         worth: Jobs of a larger number come first.
+        commit: Full hash of the commit to time; empty for a library.
     """
 
     need: Need
-    library: str
+    name: str
     rows: tuple[str, ...]
     lock: str | None
     core_s: float
     worth: int
+    commit: str = ""
 
     @property
     def key(self) -> str:
         """What the queue has once, as a SHA-256."""
-        words = (*self.need, self.library, str(self.lock), *self.rows)
+        words = (str(self.need), self.name, str(self.lock), *self.rows, self.commit)
         return hashlib.sha256(" ".join(words).encode()).hexdigest()
+
+
+def need_of(cell: CellSpec) -> Need:
+    """Return what a job in a cell needs on a CPU; a machine with the cell's Python serves it."""
+    return Need(cell.id, "cpu", platform.machine(), str(INSTRUMENT))
+
+
+def cell_of(need: Need) -> CellSpec:
+    """Return the cell of a job."""
+    return CellSpec(*need.cell.removeprefix("py").split("-torch"))
+
+
+def worth_of(cell: CellSpec) -> int:
+    """Return what a job in a cell is worth, more in a newer release: 215000000 in 2.15.0."""
+    major, minor, micro = (*Version(cell.torch).release, 0, 0)[:3]
+    return ((major * 100 + minor) * 100 + micro) * MOST_LIBRARIES
 
 
 class Claimed(NamedTuple):
     """A job that this worker has claimed, and the number of its try, larger for each later one."""
 
-    job: int
+    id: int
     attempt: int
-    observe: ObserveJob
+    job: FleetJob
 
 
 class FleetQueue(FleetDatabase):
@@ -146,22 +191,12 @@ class FleetQueue(FleetDatabase):
 
     def claim(self, worker: int, needs: Iterable[Need]) -> Claimed | None:
         """Claim the first job of these needs, and begin a try; ``None`` without one."""
-        served = {str(one) for one in needs}
 
         def claim(connection: Connection[dict[str, Any]]) -> Claimed | None:
             values: dict[str, object] = {"worker": worker, "lease_s": self.lease_s}
             found = connection.execute(_MINE, values).fetchone()
             if found is None:
-                others = connection.execute(
-                    "SELECT FROM ivhl_workers JOIN procrastinate_workers USING (id)"
-                    f" WHERE machine <> session_user AND serves && %(served)s AND {BEATS}",
-                    values | {"served": [*served]},
-                ).fetchone()
-                queues = []
-                for row in connection.execute(_QUEUES).fetchall():
-                    base, _, refused = row["name"].partition(EXCEPT)
-                    if base in served and (refused != self.machine or others is None):
-                        queues.append(row["name"])
+                queues = self._queues(connection, needs)
                 found = connection.execute(_CLAIM, values | {"queues": queues}).fetchone()
             if found is None or found["id"] is None:
                 return None
@@ -170,9 +205,37 @@ class FleetQueue(FleetDatabase):
             begun = begun or connection.execute(_TRY, job).fetchone()
             args = dict(found["args"])
             args |= {"need": Need(*args["need"]), "rows": (*args["rows"],)}
-            return Claimed(found["id"], begun["id"] if begun else 0, ObserveJob(**args))
+            return Claimed(found["id"], begun["id"] if begun else 0, FleetJob(**args))
 
         return self.patiently(claim)
+
+    def is_alone_first(self, needs: Iterable[Need]) -> bool:
+        """Return whether the first job of these needs wants its machine for itself."""
+        alone = {str(one) for one in needs if one.alone}
+
+        def look(connection: Connection[dict[str, Any]]) -> bool:
+            values = {"queues": self._queues(connection, needs)}
+            first = connection.execute(_FIRST, values).fetchone()
+            return first is not None and first["queue_name"].partition(EXCEPT)[0] in alone
+
+        return bool(alone) and self.patiently(look)
+
+    def _queues(self, connection: Connection[dict[str, Any]], needs: Iterable[Need]) -> list[str]:
+        """Return the names of the queues of these needs that this machine may take from now.
+
+        A job that it has tried goes to another machine that serves the same, if there is one.
+        """
+        served = {str(one) for one in needs}
+        others = {
+            row["need"]
+            for row in connection.execute(_OTHERS, {"lease_s": self.lease_s}).fetchall()
+        }
+        queues = []
+        for row in connection.execute(_QUEUES).fetchall():
+            base, _, refused = row["name"].partition(EXCEPT)
+            if base in served and (refused != self.machine or base not in others):
+                queues.append(row["name"])
+        return queues
 
     def end(
         self,
@@ -198,7 +261,7 @@ class FleetQueue(FleetDatabase):
             held = connection.execute(
                 "SELECT queue_name FROM procrastinate_jobs"
                 " WHERE id = %s AND worker_id = %s AND status = 'doing' FOR UPDATE",
-                (claimed.job, worker),
+                (claimed.id, worker),
             ).fetchone()
             about: dict[str, object] = {"id": claimed.attempt, "signature": signature}
             if held is None:
@@ -213,12 +276,12 @@ class FleetQueue(FleetDatabase):
             connection.execute(_END, about | {"found": found, "said": told})
             if found is not None:
                 how = "SELECT procrastinate_finish_job_v1(%(job)s, 'succeeded', false)"
-            elif self._tries(connection, claimed.job) >= MOST_TRIES:
+            elif self._tries(connection, claimed.id) >= MOST_TRIES:
                 how = "SELECT procrastinate_finish_job_v1(%(job)s, 'failed', false)"
             else:
                 how = "SELECT procrastinate_retry_job_v2(%(job)s, NULL, NULL, %(queue)s, NULL)"
-            queue = f"{claimed.observe.need}{EXCEPT}{self.machine}"
-            connection.execute(how, {"job": claimed.job, "queue": queue})
+            queue = f"{claimed.job.need}{EXCEPT}{self.machine}"
+            connection.execute(how, {"job": claimed.id, "queue": queue})
             return True
 
         return self.patiently(end)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from ivhl.errors import IvhlError, LockError, ResultsError, SpecError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from ivhl.fleet.queue import Claimed, Need, ObserveJob
+    from ivhl.fleet.queue import Claimed, FleetJob, Need
 
 # Jobs between two controls of a machine.
 _CONTROLLED_AFTER: Final = 25
@@ -39,6 +39,7 @@ class FleetWorker:
             ``LockError`` says why none can be repeated now.
         busy: Returns why this machine can take no job now; empty if it can.
         places: A file for each job that this machine may do at a time.
+        turn: A file for the job that has this machine for itself.
         tell: Called with each line for the person who waits.
         lease_s: As for ``FleetQueue``.
         pause_s: Between two looks at an empty queue.
@@ -49,16 +50,18 @@ class FleetWorker:
         address: str,
         needs: Sequence[Need],
         *,
-        measure: Callable[[ObserveJob, int], str],
+        measure: Callable[[FleetJob, int], str],
         sign: Callable[[str], str | None],
         control: Callable[[], str],
         busy: Callable[[], str],
         places: Sequence[Path],
+        turn: Path,
         tell: Callable[[str], object],
         lease_s: float = LEASE_S,
         pause_s: float = 5.0,
     ) -> None:
-        self._address, self._needs, self._places = address, needs, places
+        self._address, self._needs = address, needs
+        self._places, self._turn = places, turn
         self._measure, self._sign, self._control = measure, sign, control
         self._busy, self._tell = busy, tell
         self._lease_s, self._pause_s = lease_s, pause_s
@@ -104,7 +107,9 @@ class FleetWorker:
                 self._worker = queue.register(self._needs)
                 self._forgotten.clear()
             claimed = None
-            with self._place() as free:
+            alone = queue.is_alone_first(self._needs)
+            needs = [one for one in self._needs if one.alone == alone]
+            with self._place(alone=alone) as free:
                 why = self._busy() if free else "all places of this machine are taken"
                 if not why and done >= controlled_at:
                     why = self._check_itself(queue)
@@ -113,7 +118,7 @@ class FleetWorker:
                     self._tell(f"waiting: {why}")
                 waits = why
                 if not why and not self._stop.is_set():
-                    claimed = queue.claim(self._worker, self._needs)
+                    claimed = queue.claim(self._worker, needs)
                 if claimed is not None:
                     failed = 0 if self._do(queue, claimed) else failed + 1
                     done += 1
@@ -139,14 +144,14 @@ class FleetWorker:
         """Measure a job; return whether this machine could."""
         found, signature, said = None, None, ""
         try:
-            text = self._measure(claimed.observe, claimed.attempt)
+            text = self._measure(claimed.job, claimed.attempt)
             signature = self._sign(text)
             found = text
         except IvhlError as error:
             said = f"{error}; {error.hint}"
         except Exception as error:  # noqa: BLE001  (the try says it, and another machine tries)
             said = f"{type(error).__name__}: {error}"
-        name = f"{claimed.observe.need.cell} {claimed.observe.library}"
+        name = f"{claimed.job.need.cell} {claimed.job.name}"
         if not queue.end(self._worker, claimed, found, said, signature):
             self._tell(f"{name}: ended after its lease, another worker has it")
         elif found is None:
@@ -154,21 +159,42 @@ class FleetWorker:
         return found is not None
 
     @contextmanager
-    def _place(self) -> Iterator[bool]:
-        """Hold a place on this machine, if one is free; the system frees that of a killed process.
+    def _place(self, *, alone: bool) -> Iterator[bool]:
+        """Hold a place on this machine, if one is free; all of them for a job that is alone.
 
-        What measures inherits the open file: the place is taken until all of it has ended.
+        Who waits for all of them has the turn: nobody else begins a job. The system frees the
+        places of a killed process. What measures inherits the open files: a place is taken until
+        all of it has ended.
         """
-        for path in self._places:
-            with path.open("a") as file:
-                os.set_inheritable(file.fileno(), True)  # noqa: FBT003  (it has no other form)
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    continue
-                yield True
-                return
-        yield False
+        with ExitStack() as turn, ExitStack() as held:
+            if not _locked(turn, self._turn, fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
+                yield False
+            elif alone:
+                free = all(self._waited(held, path) for path in self._places)
+                yield free
+            else:
+                free = any(_locked(held, path, fcntl.LOCK_EX) for path in self._places)
+                turn.close()
+                yield free
+
+    def _waited(self, held: ExitStack, path: Path) -> bool:
+        """Wait for a place; return whether it is held, and this worker was not told to stop."""
+        while not _locked(held, path, fcntl.LOCK_EX):
+            if self._stop.wait(self._pause_s):
+                return False
+        return not self._stop.is_set()
+
+
+def _locked(held: ExitStack, path: Path, how: int) -> bool:
+    """Lock a file until ``held`` is closed; return whether it was free."""
+    file = held.enter_context(path.open("a"))
+    os.set_inheritable(file.fileno(), True)  # noqa: FBT003  (it has no other form)
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return False
+    return True
 
 
 def _silent(_: str) -> None:

@@ -44,6 +44,19 @@ def observe_cpu_speed(system: System) -> Iterator[Observation]:
     yield Observation("turbo", *_turbo(system))
 
 
+def unsteady_clock(system: System) -> str:
+    """Return what makes the clock change, with the next step; empty if Linux reports nothing.
+
+    A virtual machine reports nothing: its host decides.
+
+    Args:
+        system: Gives access to ``/proc`` and ``/sys``.
+    """
+    found = (_governor(system), _turbo(system))
+    changing = [one for one in found if one[0] != "ok" and one[2] != _ONLY_HERE]
+    return "; ".join(f"{seen}, next: {hint}" for _, seen, hint in changing)
+
+
 def allowed_cpus(system: System) -> tuple[int, ...]:
     """Return the CPUs that this process may run on; empty if Linux does not report them."""
     allowed = numbers_of(system.table("proc/self/status").get("Cpus_allowed_list"))

@@ -26,6 +26,7 @@ from ivhl.measure.target_spec import (
     parse_input,
 )
 from ivhl.script import no_network
+from ivhl.script.confined import confined
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,7 +110,7 @@ class Trials:
         effort: How to measure.
         network: Whether they may use the network.
         apart: Whether each gets a home, a current folder and temporary files of its own, which are
-            removed afterwards.
+            removed afterwards, and is confined to them (``confined``).
         forks: Whether the processes are forked from one that has used the compiler, which takes as
             long as the first of them.
     """
@@ -132,6 +133,11 @@ class Trials:
         self._environment = _environment(cell, here, folder, effort)
         # -P: files of the current folder are no modules of the harness, whatever their names.
         python = [str(cell / "bin" / "python"), "-P"]
+        if apart:
+            inductor = (cell / "inductor").resolve()
+            inductor.mkdir(parents=True, exist_ok=True)
+            reads = [folder] if folder else []
+            python = confined(python, cell=cell, writes=[here, inductor], reads=reads)
         if not network:
             python = [sys.executable, "-I", "-S", no_network.__file__, *python]
         self._launcher = Launcher(

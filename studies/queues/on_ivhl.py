@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from psycopg import connect
 
 from ivhl.fleet import coordinate
-from ivhl.fleet.queue import FleetQueue, Need, ObserveJob
+from ivhl.fleet.queue import FleetJob, FleetQueue, Need
 from ivhl.fleet.worker import FleetWorker
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Each case that waits (todo), is claimed (doing) or set aside (failed).
 CASES: Final = """
-    SELECT args->>'library', status::text FROM procrastinate_jobs
+    SELECT args->>'name', status::text FROM procrastinate_jobs
     WHERE status IN ('todo', 'doing', 'failed')"""
 _NEED: Final = Need("cell", "cpu", "any", "1")
 # A role of the database is a machine.
@@ -40,7 +40,7 @@ def install(url: str) -> None:
 
 def submit(url: str, cases: Sequence[str]) -> None:
     """Queue the cases that the queue does not have."""
-    jobs = [ObserveJob(_NEED, case, (), None, 0.0, -number) for number, case in enumerate(cases)]
+    jobs = [FleetJob(_NEED, case, (), None, 0.0, -number) for number, case in enumerate(cases)]
     with FleetQueue(url, print) as queue:
         coordinate.submit(queue, jobs)
 
@@ -55,10 +55,10 @@ async def work(worker: Worker, url: str) -> None:
     """Work until SIGTERM."""
     lock = worker.folder / f"{worker.machine}.lock"
 
-    def measure(job: ObserveJob, attempt: int) -> str:
+    def measure(job: FleetJob, attempt: int) -> str:
         lock.write_text(str(os.getpid()))  # the study asks who measures
         try:
-            return json.dumps(worker.measure(job.library, attempt))
+            return json.dumps(worker.measure(job.name, attempt))
         finally:
             lock.write_text("")
 
@@ -70,6 +70,7 @@ async def work(worker: Worker, url: str) -> None:
         control=lambda: "",
         busy=lambda: "",
         places=[worker.folder / f"{worker.machine}.place"],
+        turn=worker.folder / f"{worker.machine}.turn",
         tell=lambda line: worker.log(RuntimeError(line)),
         lease_s=worker.lease_s,
         pause_s=0.1,

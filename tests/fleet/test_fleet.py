@@ -14,21 +14,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+from ivhl.bench.request import Selection
 from ivhl.cli import app
 from ivhl.errors import IvhlError, LockError, ResultsError, SpecError
 from ivhl.fleet.coordinate import cells, results, retry, set_aside_jobs, submit, workers
 from ivhl.fleet.keys import SIGNERS, sign
-from ivhl.fleet.observed import control, import_queue, jobs_of, need_of
-from ivhl.fleet.queue import FleetQueue, Need, ObserveJob
+from ivhl.fleet.observed import control, import_queue, jobs_of
+from ivhl.fleet.queue import FleetJob, FleetQueue, Need, need_of
+from ivhl.fleet.timings import time_cases, timing_jobs
 from ivhl.fleet.worker import FleetWorker
+from ivhl.git import find_commit
+from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.locks import lock_state
+from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import CellSpec
 from ivhl.observatory.observing import Observatory, name_of
 from ivhl.observatory.record import read_observed
 from ivhl.observatory.rows import read_rows
+from ivhl.records.reader import read_record
 from ivhl.script.cells import SHIPPED
+from ivhl.workload import load_workloads
 from studies.schemas import SCHEMAS
 
 if TYPE_CHECKING:
@@ -36,6 +44,7 @@ if TYPE_CHECKING:
 
     from ivhl.observatory.record import Observed
     from ivhl.observatory.rows import Library
+    from ivhl.workload import Case
     from studies.queues.database import Database
 
 pytest.importorskip("psycopg", reason="the extra `fleet` is not installed")
@@ -45,8 +54,8 @@ NEED = Need("py3.12-torch2.15.0", "cpu", "x86_64", "6")
 LEASE_S = 2.0
 
 
-def job(name: str, **more: Any) -> ObserveJob:  # noqa: ANN401
-    return replace(ObserveJob(NEED, name, (), None, 5.0, 0), **more)
+def job(name: str, **more: Any) -> FleetJob:  # noqa: ANN401
+    return replace(FleetJob(NEED, name, (), None, 5.0, 0), **more)
 
 
 @pytest.fixture
@@ -98,7 +107,7 @@ def test_each_job_is_queued_once_and_comes_in_the_order_of_worth(
     assert submit(queue, [*jobs, job("fourth", worth=-1)]) == 1
     seen = []
     while claimed := machines[0].claim():
-        seen.append(claimed.observe.library)
+        seen.append(claimed.job.name)
         assert machines[0].end(claimed)
     assert seen == ["first", "second", "third", "fourth"]
     assert submit(queue, jobs) == 0, "what is done is not queued again"
@@ -130,8 +139,8 @@ def test_a_machine_writes_under_its_own_name_alone(
     claimed = machines[0].claim()
     first, second = machines
     own = "INSERT INTO ivhl_tries (job) VALUES (%(job)s) RETURNING machine"
-    assert first.queue.one(own, job=claimed.job) == {"machine": "lab-1"}
-    values = {"job": claimed.job, "id": claimed.attempt}
+    assert first.queue.one(own, job=claimed.id) == {"machine": "lab-1"}
+    values = {"job": claimed.id, "id": claimed.attempt}
     for forbidden in (
         "INSERT INTO ivhl_tries (job, machine) VALUES (%(job)s, 'lab-1')",
         "INSERT INTO ivhl_tries (job, found) VALUES (%(job)s, 'x')",
@@ -221,7 +230,7 @@ def test_a_late_result_is_not_kept(queue: FleetQueue, machines: tuple[Machine, M
     assert machines[1].queue.beat(machines[1].worker)
     assert machines[0].claim() is None, "another machine is there to try"
     again = machines[1].claim()
-    assert again.job == late.job
+    assert again.id == late.id
     assert again.attempt > late.attempt
     assert not machines[0].end(late, "late")
     assert machines[1].end(again, "in time")
@@ -233,9 +242,9 @@ def test_a_job_that_ends_two_machines_is_set_aside_until_somebody_puts_it_back(
 ) -> None:
     submit(queue, [job("one"), job("two", worth=-1)])
     machines[0].end(machines[0].claim(), None, "no room\x1b[2J")
-    assert machines[0].claim().observe.library == "two"
+    assert machines[0].claim().job.name == "two"
     claimed = machines[1].claim()
-    assert claimed.observe.library == "one"
+    assert claimed.job.name == "one"
     stop_beating(queue, machines[1])
     machines[0].queue.beat(machines[0].worker)
     (aside,) = set_aside_jobs(queue)
@@ -247,7 +256,7 @@ def test_a_job_that_ends_two_machines_is_set_aside_until_somebody_puts_it_back(
     assert retry(queue, ["one"]) == 1
     assert set_aside_jobs(queue) == []
     machines[0].end(machines[0].claim())  # two
-    assert machines[0].claim().observe.library == "one"
+    assert machines[0].claim().job.name == "one"
 
 
 def test_the_only_machine_tries_again(
@@ -256,19 +265,21 @@ def test_the_only_machine_tries_again(
     submit(queue, [job("one")])
     machines[1].queue.leave(machines[1].worker)
     machines[0].end(machines[0].claim(), None, "no")
-    assert machines[0].claim().observe.library == "one"
+    assert machines[0].claim().job.name == "one"
 
 
 def run_worker(address: str, tmp_path: Path, **more: Any) -> FleetWorker:  # noqa: ANN401
     does: dict[str, Any] = {
-        "measure": lambda job, attempt: f"{job.library} {attempt}",
+        "measure": lambda job, attempt: f"{job.name} {attempt}",
         "sign": lambda _: None,
         "control": lambda: "",
         "busy": lambda: "",
         "places": [tmp_path / "place"],
+        "turn": tmp_path / "turn",
         "tell": print,
     }
-    return FleetWorker(address, [NEED], lease_s=LEASE_S, pause_s=0.05, **does | more)
+    needs = more.pop("needs", [NEED])
+    return FleetWorker(address, needs, lease_s=LEASE_S, pause_s=0.05, **does | more)
 
 
 def test_a_worker_drains_and_beats_until_its_job_has_ended(
@@ -276,7 +287,7 @@ def test_a_worker_drains_and_beats_until_its_job_has_ended(
 ) -> None:
     began = threading.Event()
 
-    def measure(_: ObserveJob, attempt: int) -> str:
+    def measure(_: FleetJob, attempt: int) -> str:
         began.set()
         time.sleep(2 * LEASE_S)
         return str(attempt)
@@ -300,8 +311,8 @@ def test_a_worker_drains_and_beats_until_its_job_has_ended(
 def test_an_error_puts_a_job_back_and_a_machine_without_room_takes_none(
     queue: FleetQueue, address: Callable[[str], str], tmp_path: Path
 ) -> None:
-    def measure(job: ObserveJob, _: int) -> str:
-        if job.library == "bad":
+    def measure(job: FleetJob, _: int) -> str:
+        if job.name == "bad":
             raise ResultsError("no", hint="try again")
         worker.stop()
         return ""
@@ -329,7 +340,7 @@ def test_workers_of_a_machine_have_as_many_jobs_as_it_has_places(
     at_once, most = 0, 0
     lock = threading.Lock()
 
-    def measure(_: ObserveJob, __: int) -> str:
+    def measure(_: FleetJob, __: int) -> str:
         nonlocal at_once, most
         with lock:
             at_once += 1
@@ -353,6 +364,63 @@ def test_workers_of_a_machine_have_as_many_jobs_as_it_has_places(
     for thread in threads:
         thread.join()
     assert (len(results(queue)), most) == (20, 1)
+
+
+def test_a_job_that_is_alone_has_its_machine_for_itself(
+    queue: FleetQueue, address: Callable[[str], str], tmp_path: Path
+) -> None:
+    now: list[str] = []
+    beside: dict[str, list[str]] = {}
+
+    def measure(job: FleetJob, _: int) -> str:
+        now.append(job.name)
+        for _ in range(10):
+            time.sleep(0.01)
+            beside.setdefault(job.name, []).extend(now)
+        now.remove(job.name)
+        return ""
+
+    alone = NEED._replace(alone=True)
+    submit(queue, [job(str(number), worth=number) for number in range(20)])
+    submit(queue, [job("a", worth=15, need=alone), job("b", worth=5, need=alone)])
+    places = [tmp_path / name for name in ("first", "second")]
+    three = [
+        run_worker(address("lab-1"), tmp_path, needs=[NEED, alone], measure=measure, places=places)
+        for _ in range(3)
+    ]
+    threads = [threading.Thread(target=one.work) for one in three]
+    for thread in threads:
+        thread.start()
+    for _ in range(200):
+        if len(results(queue)) == 22:
+            break
+        time.sleep(0.1)
+    for one in three:
+        one.stop()
+    for thread in threads:
+        thread.join()
+    assert len(results(queue)) == 22
+    assert ({*beside["a"]}, {*beside["b"]}) == ({"a"}, {"b"})
+    assert max(len({*others}) for others in beside.values()) > 1, "others run side by side"
+    order = list(beside)
+    assert order.index("19") < order.index("a") < order.index("14"), "in its turn by worth"
+
+
+def test_a_job_of_a_machine_waits_for_it_and_is_tried_there_again(
+    queue: FleetQueue, machines: tuple[Machine, Machine]
+) -> None:
+    own = NEED._replace(alone=True, machine="lab-1")
+    first, second = machines
+    submit(queue, [job("one", need=own)])
+    assert first.claim(NEED._replace(alone=True)) is None
+    first.queue.do("UPDATE ivhl_workers SET serves = %(serves)s", serves=[str(own), str(NEED)])
+    assert not second.queue.is_alone_first([NEED])
+    for _ in range(2):
+        assert first.queue.is_alone_first([NEED, own])
+        claimed = first.claim(own)
+        assert claimed.job.need == own
+        assert first.end(claimed, None, "no")
+    assert len(set_aside_jobs(queue)) == 1
 
 
 # What comes home, of a real row in a scratch checkout.
@@ -557,7 +625,7 @@ def test_the_commands_of_who_coordinates(
 ) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("IVHL_QUEUE", address("postgres"))
-    monkeypatch.setattr("ivhl.fleet.observed.INSTRUMENT", 0)  # so that nothing has a record
+    monkeypatch.setattr("ivhl.fleet.queue.INSTRUMENT", 0)  # so that nothing has a record
     monkeypatch.setattr("ivhl.observatory.observing.INSTRUMENT", 0)
     where = ("einops", "timm", "--torch", "2.15.0", "--python", "3.13")
 
@@ -577,7 +645,7 @@ def test_the_commands_of_who_coordinates(
         for _ in range(2):
             claimed = queue.claim(worker, needs)
             assert claimed is not None
-            assert claimed.observe.library == "einops", "which is downloaded more"
+            assert claimed.job.name == "einops", "which is downloaded more"
             assert f"{worker}       lab-1    1 " in told("status")
             queue.end(worker, claimed, None, "[bold]no[/bold]")
     shown = told("status")
@@ -589,6 +657,183 @@ def test_the_commands_of_who_coordinates(
     assert told("retry", "einops") == "1 job put back\n"
 
 
+# Timings, of a real record in a clone of this repository.
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Return a clone of this repository with its results."""
+    root = tmp_path / "project"
+    command = ["git", "clone", "--quiet", "--shared", str(ROOT), str(root)]
+    subprocess.run(command, check=True)
+    return root
+
+
+@pytest.fixture
+def timed(project: Path) -> dict[str, Any]:
+    """Return a job of timings, and a committed record as what a machine hands in for it."""
+    path = max((project / "results" / "xeon-2core" / "records").glob("*-py3.12-*.jsonl"))
+    records = map(json.loads, path.read_text().splitlines())
+    record = next(
+        one
+        for one in records
+        if one["failure"] is None and one["cell"]["lock_sha256"] == lock_of(one, project)
+    )
+    record["machine"]["name"] = "lab-1"
+    need = Need(path.stem.partition("-")[2], "cpu", "x86_64", str(INSTRUMENT), alone=True)
+    name = f"{record['workload']}/{record['size']}/{record['variant']}"
+    asked = job(
+        record["commit"][:8],
+        need=need,
+        rows=(name,),
+        lock=record["cell"]["lock_sha256"],
+        commit=record["commit"],
+    )
+    return {"record": record, "locks": {}, "job": asked}
+
+
+def lock_of(record: dict[str, Any], project: Path) -> str | None:
+    cell = CellSpec(record["cell"]["python"], record["cell"]["torch"])
+    return lock_state(project, cell).sha256
+
+
+def test_timings_come_home_once(
+    queue: FleetQueue, machines: tuple[Machine, Machine], project: Path, timed: dict[str, Any]
+) -> None:
+    hand_in(queue, machines[0], timed, "", "")
+    imported = import_queue(project, queue)
+    assert (imported.new.total(), imported.refused) == (1, ())
+    (kept,) = (project / "results" / "lab-1" / "records").iterdir()
+    assert read_record(kept.read_bytes()) == read_record(json.dumps(timed["record"]).encode())
+    assert import_queue(project, queue).new.total() == 0
+    queue.rows("UPDATE ivhl_tries SET imported = NULL RETURNING id")
+    assert import_queue(project, queue).had.total() == 1
+
+
+WRONG_TIMES: dict[str, tuple[dict[str, Any], str]] = {
+    "of another machine": ({"machine": {"name": "lab-2"}}, "machine: must be lab-1"),
+    "of another commit": ({"commit": "0" * 40}, "commit: must be"),
+    "of another cell": ({"cell": {"python": "3.13", "id": "py3.13-torch{}"}}, "cell: must be"),
+    "of another case": ({"size": "other"}, "records: must be those of 1 case"),
+    "of the future": ({"recorded_at": "2099-01-01T00:00:00+00:00"}, "must not be in the future"),
+    "no record": ({"workload": None}, "workload"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_TIMES)
+def test_timings_that_break_a_rule_are_refused_and_their_job_set_aside(
+    name: str,
+    queue: FleetQueue,
+    machines: tuple[Machine, Machine],
+    project: Path,
+    timed: dict[str, Any],
+) -> None:
+    changed, rule = WRONG_TIMES[name]
+    for key, value in changed.items():
+        if isinstance(value, dict):
+            torch = timed["record"]["cell"]["torch"]
+            timed["record"][key] |= {name: text.format(torch) for name, text in value.items()}
+        else:
+            timed["record"][key] = value
+    hand_in(queue, machines[0], timed, "")
+    imported = import_queue(project, queue)
+    assert imported.new.total() == 0
+    (refused,) = imported.refused
+    assert rule in refused.rule
+    assert not (project / "results" / "lab-1").exists()
+    assert len(set_aside_jobs(queue)) == 1
+
+
+def test_timings_of_a_commit_that_is_not_here_stay_in_the_queue(
+    queue: FleetQueue, machines: tuple[Machine, Machine], project: Path, timed: dict[str, Any]
+) -> None:
+    timed["job"] = replace(timed["job"], commit="1" * 40)
+    hand_in(queue, machines[0], timed, "")
+    (refused,) = import_queue(project, queue).refused
+    assert "1111" in refused.rule
+    assert set_aside_jobs(queue) == []
+    assert len(results(queue)) == 1
+
+
+def test_timings_are_queued_for_cells_that_lack_them(
+    address: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, project: Path
+) -> None:
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("IVHL_QUEUE", address("postgres"))
+    where = ("--commit", "HEAD", "--torch", "2.15.0", "--python", "3.13", "--machine", "lab-1")
+
+    def told(*words: str) -> str:
+        done = CliRunner().invoke(app, ["fleet", *words])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    assert "py3.13-torch2.15.0  1 " in told("plan", *where)
+    assert told("submit", *where) == "1 new job, 0 already in the queue\n"
+    assert told("submit", *where) == "0 new jobs, 1 already in the queue\n"
+    with FleetQueue(address("lab-1"), print) as queue:
+        needs = [need_of(CellSpec("3.13", "2.15.0"))._replace(alone=True, machine="lab-1")]
+        claimed = queue.claim(queue.register(needs), needs)
+    assert claimed is not None
+    assert len(claimed.job.rows) > 20
+    assert claimed.job.core_s > 60
+    for wrong, rule in (
+        (("einops", "--commit", "HEAD"), "not einops"),
+        (("--machine", "lab-1"), "--machine: needs --commit"),
+        (("--device", "cuda"), "--device: needs --commit"),
+        (("--commit", "nothing"), "nothing"),
+    ):
+        error = CliRunner().invoke(app, ["fleet", "plan", *wrong]).exception
+        assert isinstance(error, SpecError)
+        assert rule in str(error)
+
+
+@pytest.mark.full
+def test_a_worker_times_a_cell_and_writes_nothing_into_its_checkout(
+    queue: FleetQueue,
+    address: Callable[[str], str],
+    project: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cell = CellSpec("3.12", "2.15.0")
+    commit = find_commit(project, "HEAD")
+    (found,) = timing_jobs(
+        project, [cell], tiny_cases(project), commit=commit, device="cpu", machine=None
+    )
+    submit(queue, [found])
+    monkeypatch.setattr("ivhl.fleet.timings.cells_folder", lambda: tmp_path / "ivhl" / "cells")
+    before = subprocess.check_output(["git", "status", "--short", "--ignored"], cwd=project)
+    told: list[object] = []
+    worker: FleetWorker = run_worker(
+        address("lab-1"),
+        tmp_path,
+        needs=[found.need],
+        measure=lambda asked, attempt: time_and_stop(worker, project, asked, attempt),
+        tell=told.append,
+    )
+    worker.work()
+    assert (
+        subprocess.check_output(["git", "status", "--short", "--ignored"], cwd=project) == before
+    )
+    imported = import_queue(project, queue)
+    assert (imported.new.total(), imported.refused) == (len(found.rows), ()), told
+    assert not timing_jobs(
+        project, [cell], tiny_cases(project), commit=commit, device="cpu", machine=None
+    )
+
+
+def tiny_cases(project: Path) -> tuple[Case, ...]:
+    workloads = load_workloads(load_project(project).workloads)
+    return Selection(workloads=("ops.mera_ascend",), suite="core").choose(workloads)
+
+
+def time_and_stop(worker: FleetWorker, project: Path, asked: FleetJob, attempt: int) -> str:
+    try:
+        return time_cases(project, asked, attempt, "lab-1", Console())
+    finally:
+        worker.stop()
+
+
 def test_jobs_are_what_no_machine_has_recorded() -> None:
     observatory = Observatory(ROOT / "observatory", print, of_fleet=True)
     rows = [one for one in read_rows(ROOT / "observatory") if one.name in ("einops", "timm")]
@@ -596,7 +841,7 @@ def test_jobs_are_what_no_machine_has_recorded() -> None:
     assert jobs_of(observatory, rows, [newest]) == []
     observatory.known.clear()
     jobs = jobs_of(observatory, rows, [older, newest])
-    assert [(one.need, one.library) for one in jobs] == [
+    assert [(one.need, one.name) for one in jobs] == [
         (need_of(cell), row.name) for cell in (newest, older) for row in rows
     ]
     assert [one.worth for one in jobs] == sorted((one.worth for one in jobs), reverse=True)
@@ -614,7 +859,7 @@ def test_two_workers_observe_a_cell_and_write_nothing_into_their_checkout(
     submit(
         queue,
         [
-            ObserveJob(need_of(cell), one.name, tuple(q.row for q in one.questions), lock, 9.0, 0)
+            FleetJob(need_of(cell), one.name, tuple(q.row for q in one.questions), lock, 9.0, 0)
             for one in rows
         ],
     )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ivhl.errors import SpecError
 from ivhl.machine.compiler import observe_compiler
-from ivhl.machine.cpu import observe_cpu
+from ivhl.machine.cpu import observe_cpu, unsteady_clock
 from ivhl.machine.disk import CELL_BYTES, SESSION_BYTES, observe_disk
 from ivhl.machine.gpu import observe_gpus
 from ivhl.machine.identity import BY_PROCESSOR, cpu_model, name_by, this_machine
@@ -167,6 +167,23 @@ def test_what_is_seen_decides(
     system = make_system(tmp_path, changes)
     found = only([*observe_cpu(system), *observe_memory(system, ())], check)
     assert (found.level, seen in found.seen) == (level, True), found
+
+
+@pytest.mark.parametrize(
+    ("changes", "seen"),
+    [
+        ({}, ""),
+        ({f"{CPU}/intel_pstate/no_turbo": GONE}, ""),  # as in a virtual machine
+        ({f"{CPU}/intel_pstate/no_turbo": "0"}, "on, next: echo 1 | sudo tee"),
+        ({f"{CPU}/cpu2/cpufreq/scaling_governor": "powersave"}, "powersave on 1, next: sudo"),
+    ],
+)
+def test_a_clock_is_steady_unless_linux_reports_what_changes_it(
+    tmp_path: Path, changes: dict[str, str | None], seen: str
+) -> None:
+    found = unsteady_clock(make_system(tmp_path, changes))
+    assert seen in found
+    assert bool(seen) == bool(found)
 
 
 def test_a_large_machine_may_be_a_little_busy(tmp_path: Path) -> None:
