@@ -181,6 +181,7 @@ def touch(page: Page) -> None:
         assert visible(html) == html
 
 
+@pytest.mark.full
 def test_a_payload_in_every_text_runs_on_no_page(
     browser: Browser, site: Path, address: str
 ) -> None:

@@ -81,6 +81,7 @@ print([str(isa) for isa in module.valid_vec_isa_list()])
 """
 
 
+@pytest.mark.full
 def test_vector_instructions_are_checked_without_an_import_of_torch(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise SystemExit(1)\n")
     seen = {}

@@ -68,6 +68,7 @@ def test_the_site_says_of_each_incident_what_the_command_says(source: Source) ->
         assert not view.cause or f"  known: {view.cause}" in lines
 
 
+@pytest.mark.full
 def test_compare_has_the_changes_that_regressions_counts_between_two_releases() -> None:
     told = json.loads(ivhl("regressions", "--all", "--along", "torch", "--json"))["incidents"]
     compared: dict[tuple[str, str], dict[Sequence[Any], str]] = {}

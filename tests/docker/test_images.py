@@ -343,6 +343,7 @@ def test_a_container_is_isolated_except_for_its_scratch_folder(
     assert no_containers(daemon)
 
 
+@pytest.mark.full
 def test_a_killed_container_loses_no_finished_record(
     lock: LockState, bench: Bench, daemon: Daemon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

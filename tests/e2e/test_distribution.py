@@ -59,6 +59,7 @@ def build(tree: Path, folder: Path) -> None:
     run("env", "SOURCE_DATE_EPOCH=1780000000", *command, str(tree), cwd=tree)
 
 
+@pytest.mark.full
 def test_two_builds_have_the_same_bytes_and_say_what_they_are(built: Path, tmp_path: Path) -> None:
     again = tmp_path / PACKED.name
     run(sys.executable, "-m", "studies.shipped", str(again), cwd=ROOT)
@@ -76,7 +77,7 @@ def test_two_builds_have_the_same_bytes_and_say_what_they_are(built: Path, tmp_p
         assert f"\n{line}" in about
 
 
-@pytest.mark.parametrize("kind", ["*.whl", "*.tar.gz"])
+@pytest.mark.parametrize("kind", ["*.whl", pytest.param("*.tar.gz", marks=pytest.mark.full)])
 def test_it_installs_into_an_empty_environment_and_init_runs_there(
     built: Path, kind: str, tmp_path: Path
 ) -> None:

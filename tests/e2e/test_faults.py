@@ -71,6 +71,19 @@ FAULTS = [
     ("bad.kills_parent", "crash", "eager", "SIGKILL"),
 ]
 
+# In `tests` a fault of each class and each kind of end; the others in `tests-full`.
+QUICK = {
+    *("bad.import", "bad.inputs", "bad.reference", "bad.eager", "bad.eager_wrong"),
+    *("bad.graph_break", "bad.skipped", "bad.wrong", "bad.mutates", "bad.recompiles"),
+    *("bad.segfault", "bad.exit", "bad.memory", "bad.hang", "bad.stops_parents"),
+}
+HANGING = {"bad.hang", "bad.stops_itself", "bad.daemon"}
+GOOD = ("good.first", "good.daemon", "good.last", "good.other_default")
+with_faults = pytest.mark.parametrize(
+    ("workload", "failure_class", "phase", "says"),
+    [pytest.param(*row, marks=[] if row[0] in QUICK else [pytest.mark.full]) for row in FAULTS],
+)
+
 
 def make_run(folder: Path, cache: Path) -> Run:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -99,27 +112,35 @@ def read(run: Run) -> dict[str, RunRecord]:
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, RunRecord]:
-    return measure(make_run(tmp_path_factory.mktemp("faults"), cache))
+def records(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cache: Path
+) -> dict[str, RunRecord]:
+    """Measure the faults of the tests that were selected, and what is around them."""
+    selected = (getattr(item, "callspec", None) for item in request.session.items)
+    named = {spec.params.get("workload") for spec in selected if spec is not None}
+    more = {row[0] for row in FAULTS if row[0] in named}
+    run = make_run(tmp_path_factory.mktemp("faults"), cache)
+    return measure(run, {*QUICK, *more, *GOOD, "good.recompiles_silently"})
 
 
 @pytest.fixture(scope="module")
 def verdicts(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, RunRecord]:
     run = make_run(tmp_path_factory.mktemp("verdicts"), cache)
-    return measure(replace(run, effort=replace(run.effort, processes=0)))
+    every = {case.workload.name for case in cases()}
+    return measure(replace(run, effort=replace(run.effort, processes=0)), every)
 
 
-def measure(run: Run) -> dict[str, RunRecord]:
-    hanging = cases("bad.hang", "bad.stops_itself", "bad.daemon")
-    run_cases(run, [c for c in cases() if c not in hanging])
+def measure(run: Run, names: set[str]) -> dict[str, RunRecord]:
+    run_cases(run, [one for one in cases() if one.workload.name in names - HANGING])
     # The deadline must not end the others on a slow machine.
-    run_cases(replace(run, effort=replace(run.effort, deadline_s=12)), hanging)
+    if hanging := names & HANGING:
+        run_cases(replace(run, effort=replace(run.effort, deadline_s=12)), cases(*hanging))
     found = read(run)
     assert alive(LEFT) == []
     return found
 
 
-@pytest.mark.parametrize(("workload", "failure_class", "phase", "says"), FAULTS)
+@with_faults
 def test_a_fault_gets_its_failure_class(
     records: dict[str, RunRecord], workload: str, failure_class: str, phase: str, says: str
 ) -> None:
@@ -143,7 +164,7 @@ def test_a_verdict_names_the_same_failure_class(
 def test_a_verdict_on_what_works_has_what_dynamo_did_and_no_seconds(
     verdicts: dict[str, RunRecord],
 ) -> None:
-    for name in ("good.first", "good.daemon", "good.last", "good.other_default"):
+    for name in GOOD:
         record = verdicts[name]
         assert (record.failure, record.speedup, record.eager, record.aa) == (None,) * 4
         assert record.compile is not None

@@ -40,6 +40,7 @@ def test_each_job_has_one_record_after_a_worker_was_killed(
     assert {name: row[name] for name in wrong} == dict.fromkeys(wrong, 0)
 
 
+@pytest.mark.full
 def test_the_library_alone_leaves_the_job_of_a_killed_worker_claimed(
     database: Database, tmp_path: Path
 ) -> None:

@@ -240,6 +240,7 @@ def long_job(folder: Path, then: str = "") -> None:
     )
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("cluster")
 def test_an_array_of_jobs_shares_the_libraries_of_the_observatory(tmp_path: Path) -> None:
     text = (ROOT / "observatory" / "README.md").read_text(encoding="utf-8")

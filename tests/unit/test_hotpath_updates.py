@@ -241,6 +241,7 @@ def test_a_change_between_steps_does_what_it_does_eagerly(name: str, change: Cha
         assert_same(eager, compiled)
 
 
+@pytest.mark.full
 @settings(max_examples=12, deadline=None)
 @given(
     name=st.sampled_from(["SGD", "momentum", "AdamW"]),

@@ -93,6 +93,7 @@ def test_nothing_is_explained_by_a_look_of_other_shapes() -> None:
     assert not jumps.settled
 
 
+@pytest.mark.full
 def test_looks_find_every_tie_of_a_draw() -> None:
     """Added one after the other, distances to twins differ otherwise than eager's."""
     workloads = load_workloads("tests.e2e.models:WORKLOADS")

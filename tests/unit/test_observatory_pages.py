@@ -188,6 +188,7 @@ def test_the_projects_own_suite_is_a_line_of_the_table() -> None:
     assert [cell.verdict.text for cell in own.cells] == ["2 of 2"]
 
 
+@pytest.mark.full
 def test_the_table_keeps_its_budget_with_60_libraries_in_30_cells() -> None:
     """Also if all 30 are of one Python, and with every verdict."""
     names = names_of(60)

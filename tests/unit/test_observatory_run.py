@@ -213,6 +213,7 @@ def test_a_library_that_misbehaves_is_named_and_the_others_go_on(observatory: Pa
     assert "/home" not in (observatory / "records" / "demo.jsonl").read_text()
 
 
+@pytest.mark.full
 def test_a_failure_names_its_places_and_a_target_after_it_works(
     observatory: Path, cell: Path
 ) -> None:

@@ -380,6 +380,7 @@ def test_invisible_characters_are_written_out_on_every_page() -> None:
     assert "\\u3164" in site["index.html"].decode()
 
 
+@pytest.mark.full
 def test_data_has_each_invisible_character_written_out() -> None:
     """In texts and in names of members; a written-out one stays as it is."""
     every = [chr(code) for code in range(0x110000)]

@@ -644,6 +644,7 @@ def tried(target: Target, folder: Path | None) -> dict[str, Any]:
         return trials.run(target, EFFORT.deadline_s).found
 
 
+@pytest.mark.full
 def test_code_without_a_float64_form_is_judged_by_eager_code(
     use: Any,  # noqa: ANN401
     tmp_path: Path,
