@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from ivhl.records.record import RunRecord
     from ivhl.tracker.causes.attribution import Attributed, Corner
     from ivhl.tracker.causes.effects import Effect, Factor, Held
-    from ivhl.tracker.store.metrics import Metric
 
 _NAMED = 3  # of cases that fail alike
 _LONGEST = 120  # characters of an outcome
@@ -311,10 +310,10 @@ def _print_effects(
     by = grouped_by(effects, lambda one: (one.factors, () if one.factors else one.held))
     for (names, held), group in by.items():
         styles = {_STYLES[e.word] for e in group if e.word in _STYLES}
-        of_metric: dict[Metric, list[str]] = {}
-        for effect in group:
-            of_metric.setdefault(effect.metric, []).append(_text(ends, effect, local))
-        texts = "; ".join(f"{metric} {', '.join(each)}" for metric, each in of_metric.items())
+        texts = "; ".join(
+            f"{metric} {', '.join(_text(ends, effect, local) for effect in each)}"
+            for metric, each in grouped_by(group, lambda effect: effect.metric).items()
+        )
         where = _named(ends, names) if names else f"only on {_held(ends, held)}"
         console.print(Text(f"{indent}{where}: {texts}", next(iter(sorted(styles)), "")))
 

@@ -52,12 +52,9 @@ if TYPE_CHECKING:
 
 
 _SORTS: dict[Axis, str] = {
-    "torch": "PyTorch release",
-    "python": "Python",
-    "machine": "machine",
-    "commit": "commit",
+    "torch": RELEASE, "python": "Python", "machine": "machine", "commit": "commit",
     "results": "folder",
-}
+}  # fmt: skip
 # Kinds of which only the number is printed, unless all are asked for.
 _HIDDEN = ("unchanged", "new", "missing", "incomparable", "inconclusive")
 _LISTED = 2  # cases of a kind, unless all are asked for
@@ -136,22 +133,22 @@ def compare_command(
         builds = [*builds_beside(product(old, new) if axis == "python" else ())]
         for text in builds if every else builds[:1]:
             console.print(text)
-        _summarise_all(console, summaries, names, every=every)
+        _summarise_all(console, summaries, names)
         for what, text in (("worse", cause), ("better", cause_better)):
             if text:
-                fold(console, f"known of what is {what}: {printable(text)}", "cyan", every=every)
-        _list_all(console, found, every=every)
+                fold(console, f"known of what is {what}: {printable(text)}", "cyan", short=True)
+        _list_all(console, found)
         if cases := disturbed_cases(found):
             console.print(f"{cases}, by the calibration: times not compared", style="bright_black")
 
 
 def _summarise_all(
-    console: Terminal, summaries: Sequence[Summary], names: tuple[str, str], *, every: bool
+    console: Terminal, summaries: Sequence[Summary], names: tuple[str, str]
 ) -> None:
     """Print what moved at each place; unasked, at those with most cases."""
     compared = [summary for summary in summaries if summary.on_both]
     most = sorted(compared, key=lambda summary: -summary.on_both)[:_PLACES]
-    shown = [summary for summary in compared if every or summary in most]
+    shown = [summary for summary in compared if console.every or summary in most]
     for summary in shown:
         fold(console, _sentence(*names, summary), "bold")
         means = {WORDS[name]: _ratio(mean) for name, mean in summary.means.items()}
@@ -159,7 +156,7 @@ def _summarise_all(
         fold(console, "; ".join([*seconds, counts_of(summary.counts)]), indent=2)
         if summary.apart and summary.means:
             apart = f"the mean says little of the others: {printable(summary.apart)}"
-            fold(console, apart, "yellow", indent=2, every=every)
+            fold(console, apart, "yellow", indent=2, short=True)
     if len(shown) < len(compared):
         more = counted(len(compared) - len(shown), "more place")
         console.print(f"{more}, with fewer cases: --all", style="bright_black")
@@ -300,31 +297,29 @@ def _ratio(mean: Mean) -> str:
     return f"{mean.ratio:.2f}x{interval}"
 
 
-def _list_all(console: Terminal, found: Sequence[Comparison], *, every: bool) -> None:
+def _list_all(console: Terminal, found: Sequence[Comparison]) -> None:
     """Print the cases by kind; of unchanged ones and those of one side only how many."""
     hidden = 0
     titles = titles_of(one.case for one in found)
     for kind in KINDS:
         group = [one for one in found if one.kind == kind]
-        if kind in _HIDDEN and not every:
+        if kind in _HIDDEN and not console.every:
             hidden += len(group)
         elif group:
-            _list(console, kind, [(titles[one.case], one) for one in group], every=every)
+            _list(console, kind, [(titles[one.case], one) for one in group])
     if hidden:
         kinds = f"{', '.join(_HIDDEN[:-1])} or {_HIDDEN[-1]}"
         console.print(f"{counted(hidden, 'case')} {kinds}: --all")
 
 
-def _list(
-    console: Terminal, kind: str, group: Sequence[tuple[str, Comparison]], *, every: bool
-) -> None:
+def _list(console: Terminal, kind: str, group: Sequence[tuple[str, Comparison]]) -> None:
     style = "red" if kind in WORSE else "green" if kind in BETTER else "bold"
     console.print(Text(f"\n{kind} ({len(group)})", style))
-    shown = group if every else group[:_LISTED]
+    shown = group if console.every else group[:_LISTED]
     for title, one in shown:
         fold(console, f"{title}  {', '.join(one.case.place)}", indent=2)
         if one.reason:
-            fold(console, printable(one.reason), "bright_black", indent=4, every=every)
+            fold(console, printable(one.reason), "bright_black", indent=4, short=True)
     if len(group) > len(shown):
         console.print(f"  and {counted(len(group) - len(shown), 'more case')}: --all")
 

@@ -98,7 +98,7 @@ def course_command(
         return
     with screen(every=every) as console:
         if not case:
-            _print_places(console, courses, disturbed, known, every=every)
+            _print_places(console, courses, disturbed, known)
             return
         titles = titles_of(one.subject for one in courses)
         for one in courses:
@@ -155,8 +155,6 @@ def _print_places(
     courses: Sequence[_Course],
     disturbed: frozenset[int],
     known: KnownCauses,
-    *,
-    every: bool,
 ) -> None:
     """Print what moved at each place, in which cases, one machine and device after another."""
     for (machine, device), group in groupby(
@@ -186,7 +184,7 @@ def _print_places(
         for place in sorted(places, key=_place_key):
             seen = places[place]
             steps = [(titles[one.subject], step) for one, step in seen]
-            _print_place(console, steps, every=every)
+            _print_place(console, steps)
             _print_known(console, known, seen)
         if not places:
             fold(console, _NO_STEP, indent=2)
@@ -203,9 +201,7 @@ def _place_key(place: tuple[StepAxis, str, str]) -> tuple[bool, Any, Any]:
     return along == "python", key(after), key(before)
 
 
-def _print_place(
-    console: Terminal, steps: Sequence[tuple[str, CourseStep]], *, every: bool
-) -> None:
+def _print_place(console: Terminal, steps: Sequence[tuple[str, CourseStep]]) -> None:
     first = steps[0][1]
     key = python_key if first.along == "torch" else release_key
     cells = tuple(sorted({cell for _, step in steps for cell in step.cells}, key=key))
@@ -225,7 +221,7 @@ def _print_place(
             f"{title}{' on ' + ', '.join(step.cells) if n_steps[title] > 1 else ''} {found.size}"
             for title, found, step in moved
         ]
-        named = texts if every else texts[:_NAMED]
+        named = texts if console.every else texts[:_NAMED]
         if rest := len(moved) - len(named):
             named.append(f"{rest} more")
         # Versions of a case are one case.

@@ -268,14 +268,14 @@ def _verdict_text(verdict: Verdict, base: str, head: str, notes: Mapping[CaseInC
     lines = [_headline(verdict), f"{head} against {base}: {_counts(verdict)}"]
     for title, meaning, found in verdict.listed():
         lines += ["", f"{title}: {meaning}"]
-        groups: dict[tuple[str, str, str], list[str]] = {}
-        for one in found:
-            place = f"{one.case.machine}, {one.case.device}, {one.case.cell}"
-            key = place, printable(one.reason), printable(notes.get(one.case, ""))
-            groups.setdefault(key, []).append(one.case.name)
-        for (place, reason, note), cases in groups.items():
-            lines += [f"  {place}: {', '.join(cases)}", f"    {shown_reason(reason)}"]
-            lines += [f"    known: {note}"] if note else []
+        groups = grouped_by(
+            ((one.case, one.reason, notes.get(one.case)) for one in found),
+            lambda one: (one[0].machine, one[0].device, one[0].cell, *one[1:]),
+        )
+        for (machine, device, cell, reason, note), alike in groups.items():
+            lines.append(f"  {machine}, {device}, {cell}: {', '.join(c.name for c, *_ in alike)}")
+            lines.append(f"    {shown_reason(printable(reason))}")
+            lines += [f"    known: {printable(note)}"] if note else []
     lines += ["", *elsewhere] if (elsewhere := _elsewhere(verdict)) else []
     return "\n".join(lines)
 

@@ -67,7 +67,7 @@ def regressions_command(
     with screen(every=every) as console:
         shown = incidents if every else incidents[:_SCREEN]
         for incident in shown:
-            _print(console, incident, known, every=every)
+            _print(console, incident, known)
         if incidents and not every:
             older = counted(len(incidents) - len(shown), "older incident")
             text = f"{older}; " * (shown != incidents)
@@ -78,23 +78,23 @@ def regressions_command(
             fold(console, loud, "bright_black")
 
 
-def _print(console: Terminal, incident: Incident, known: KnownCauses, *, every: bool) -> None:
+def _print(console: Terminal, incident: Incident, known: KnownCauses) -> None:
     fold(console, _sentence(incident, known), "bold")
     if cause := known.causes(incident.changes):
-        fold(console, f"known: {printable(cause)}", "cyan", indent=2, every=every)
+        fold(console, f"known: {printable(cause)}", "cyan", indent=2, short=True)
     elif incident.worse:
         fold(console, "cause not known", "bright_black", indent=2)
     titles = titles_of(change.case for change in incident.changes)
-    for change in incident.changes if every else incident.changes[:1]:
+    for change in incident.changes if console.every else incident.changes[:1]:
         style = "red" if incident.worse else "green"
         fold(console, _line(change, titles[change.case]), style, indent=2)
         reason = shown_reason(printable(change.reason))
-        fold(console, reason, "bright_black", indent=4, every=every)
+        fold(console, reason, "bright_black", indent=4, short=True)
         if again := confirmation_of(change, known.confirmations):
             word = again.state(change) or again.verdict
             text = f"{word} in {counted(again.rounds, 'round')}: "
             text += shown_reason(printable(again.text))
-            fold(console, text, "cyan", indent=4, every=every)
+            fold(console, text, "cyan", indent=4, short=True)
 
 
 def _sentence(incident: Incident, known: KnownCauses) -> str:

@@ -22,8 +22,6 @@ from ivhl.tracker.detection.noise import best_levels, noise_within, without_mode
 from ivhl.tracker.detection.quiet_series import have_no_step
 from ivhl.tracker.detection.short_series import steps_of_few
 
-__all__ = ["Searched", "detect", "detect_all"]
-
 # The values of a series and their 95 % intervals.
 Searched = tuple[Sequence[float], Sequence[tuple[float, float]]]
 

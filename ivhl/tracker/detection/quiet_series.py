@@ -20,8 +20,6 @@ from ivhl.tracker.detection.noise import (
     MOST_CORRELATION,
 )
 
-__all__ = ["have_no_step"]
-
 TOGETHER = 256  # series: bounds the memory
 
 

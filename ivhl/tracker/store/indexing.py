@@ -374,10 +374,6 @@ def _row(record: RunRecord, place: tuple[object, ...], ids: _Ids) -> _Row:
     return _Row(case, entry.commit, columns)
 
 
-# `ivhl compact` wrote such files until November 2026: nobody should miss their records silently.
-_PACKED: Final = ".jsonl.zst"
-
-
 def records_files(results: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
     """Return the files of records, sorted, and the paths that cannot be read, with a rule.
 
@@ -396,9 +392,7 @@ def records_files(results: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
         try:
             for path in sorted(records.iterdir()):
                 name = f"{folder.name}/{records.name}/{path.name}"
-                if path.name.endswith(_PACKED):
-                    unreadable.append((path, "must not be packed: unpack it with zstd -d --rm"))
-                elif path.suffix == ".jsonl" and _is_text(name):
+                if path.suffix == ".jsonl" and _is_text(name):
                     found.append(path)
                 elif path.suffix == ".jsonl":
                     unreadable.append((results, f"must have names in UTF-8 (got {name!a})"))

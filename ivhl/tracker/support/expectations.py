@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 EXPECTATIONS: Final = Path("envs", "expectations.toml")
 _HINT = f"correct {EXPECTATIONS}; docs/expectations.md has the keys"
-_EARLIER: Final = f"is no longer read: write its lines into {EXPECTATIONS} as [[change]]"
 TABLE: Final = "failure"
 # Matching takes longer than linearly, and no name is as long.
 _LONGEST_PATTERN = 200
@@ -225,12 +224,10 @@ def load_expectations(root: Path) -> Expectations:
 
 def read_expectations(root: Path) -> tuple[Expectations, list[str]]:
     """Return the known failures; if they cannot be read, none, and the mistakes, a line each."""
-    earlier = root / "results" / "annotations.jsonl"
-    problems = [f"results/{earlier.name}: {_EARLIER}"] if earlier.exists() else []
     try:
-        return load_expectations(root), problems
+        return load_expectations(root), []
     except SpecError as error:
-        return Expectations(), [*problems, *str(error).splitlines()]
+        return Expectations(), str(error).splitlines()
 
 
 def never_covering(entries: Iterable[_C], cases: Iterable[CaseInCell]) -> tuple[_C, ...]:

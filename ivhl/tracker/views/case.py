@@ -16,11 +16,12 @@ from ivhl.tracker.support.compat import Row, format_speedup, python_key, release
 from ivhl.tracker.support.known import KnownCause, causes_of
 from ivhl.tracker.support.spans import spans_of, spans_sentence
 from ivhl.tracker.views.facts import error_lines, fact_groups, signed_by
-from ivhl.tracker.views.incidents import IncidentView, incident_views
+from ivhl.tracker.views.incidents import incident_views
 from ivhl.tracker.views.matrix import MatrixCell, before_of, cell_view, notes_of
 from ivhl.tracker.views.source import (
     Place,
     Source,
+    View,
     beside,
     case_page,
     cell_data,
@@ -83,11 +84,10 @@ class StepView:
     whose: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseView:
-    """The page of one case in one place.
+def case_view(source: Source, series: CaseInCell) -> View:
+    """Return the page of a case.
 
-    Attributes:
+    Facts:
         neighbours: Address and text of other sizes and variants, and of the case elsewhere.
         cells: Address of the details, id and text of each cell that was run, newest release first.
         releases: The newest first.
@@ -101,35 +101,6 @@ class CaseView:
             and the cells.
         command: Repeats the newest record, that of the cell ``newest``.
     """
-
-    place: Place
-    href: str
-    workload: str
-    size: str
-    variant: str
-    title: str
-    source: str
-    engine: str
-    matrix: str
-    releases: tuple[str, ...]
-    lines: tuple[CaseLine, ...]
-    neighbours: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
-    cells: tuple[tuple[str, str, str], ...]
-    curves: dict[str, Any]
-    breaks: tuple[str, ...]
-    steps: tuple[StepView, ...]
-    disturbed: str
-    incidents: tuple[IncidentView, ...]
-    left_out: int
-    notes: tuple[str, ...]
-    upstream: tuple[tuple[KnownCause, str], ...]
-    expected: tuple[tuple[Expectation, str, str], ...]
-    command: str
-    newest: str
-
-
-def case_view(source: Source, series: CaseInCell) -> CaseView:
-    """Return the page of a case."""
     rows = source.by_series[series]
     place = Place(series.machine, series.device)
     page = source.page
@@ -140,7 +111,7 @@ def case_view(source: Source, series: CaseInCell) -> CaseView:
     # The newest first: a narrow window shows the beginning of a line.
     releases = tuple(sorted({row.torch for row in rows}, key=release_key, reverse=True))
     curves, breaks = _over_releases(source, rows)
-    return CaseView(
+    return View(
         place=place,
         href=case_page(series),
         workload=series.workload,

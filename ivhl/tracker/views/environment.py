@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ivhl.errors import LockError, SpecError
 from ivhl.matrix.diff import diff_locks
-from ivhl.matrix.locks import LockState, Pin, lock_state
+from ivhl.matrix.locks import LockState, lock_state
 from ivhl.matrix.project import MATRIX
 from ivhl.matrix.spec import CellSpec, Matrix, load_matrix
 from ivhl.records.age import recorded_rank
 from ivhl.tracker.store.facts import warnings_of
 from ivhl.tracker.store.records import grouped_by
-from ivhl.tracker.views.source import Source, beside, cells_of, environment_page
+from ivhl.tracker.views.source import Source, View, beside, cells_of, environment_page
 from ivhl.tracker.wording import STATUS_WORDS, STATUSES, Status, short_message
 
 if TYPE_CHECKING:
@@ -44,50 +44,12 @@ class Neighbour:
     reasons: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Installed:
-    """What records say was installed.
+def environment_views(source: Source) -> tuple[View, ...]:
+    """Return the page of each cell that has a row.
 
-    Attributes:
-        lock: Digest of the lock; empty for an existing environment.
-        records: Number of records measured in it.
-    """
-
-    lock: str
-    python: str
-    records: int
-    first: str
-    last: str
-    wheels: tuple[tuple[str, str], ...]
-    packages: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnvironmentView:
-    """The page of one cell's environment.
-
-    Attributes:
+    Facts:
         more: How many other Pythons of its release are not among the neighbours.
     """
-
-    href: str
-    cell: str
-    python: str
-    torch: str
-    kind: str
-    lock: str
-    message: str
-    pins: tuple[Pin, ...]
-    neighbours: tuple[Neighbour, ...]
-    more: int
-    installed: tuple[Installed, ...]
-    left_out: int
-    warnings: tuple[tuple[int, str], ...]
-    counts: str
-
-
-def environment_views(source: Source) -> tuple[EnvironmentView, ...]:
-    """Return the page of each cell that has a row."""
     cells = cells_of(source.rows)
     locks = _locks(source, cells)
     records = grouped_by(source.state.records, lambda record: record.cell.id)
@@ -108,7 +70,7 @@ def environment_views(source: Source) -> tuple[EnvironmentView, ...]:
         for warning in chain.from_iterable(map(warnings_of, records[cell])):
             warned[short_message(warning.text)] += warning.count
         views.append(
-            EnvironmentView(
+            View(
                 href=environment_page(cell),
                 cell=cell,
                 python=python,
@@ -178,8 +140,13 @@ def _neighbours(cell: str, others: Sequence[str], locks: _Locks) -> Iterator[Nei
         yield Neighbour(other, href, found.matched, tuple(forced), found.reasons)
 
 
-def _installed(records: Iterable[RunRecord]) -> Iterator[Installed]:
-    """Yield the environments that records list, the newest first."""
+def _installed(records: Iterable[RunRecord]) -> Iterator[View]:
+    """Yield the environments that records list, the newest first.
+
+    Facts:
+        lock: Digest of the lock; empty for an existing environment.
+        records: Number of records measured in it.
+    """
     groups: dict[tuple[str, str, tuple[str, ...]], list[RunRecord]] = defaultdict(list)
     for record in records:
         conditions = record.conditions
@@ -190,7 +157,7 @@ def _installed(records: Iterable[RunRecord]) -> Iterator[Installed]:
     for (lock, python, packages), group in found:
         times = [record.recorded_at for record in group]
         wheels = {wheel for record in group for wheel in record.conditions.wheels or ()}
-        yield Installed(
+        yield View(
             lock=lock,
             python=python,
             records=len(group),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ivhl.tracker.causes.advice import Advice, Worth, advise, worth_of
+from ivhl.tracker.causes.advice import Advice, advise, worth_of
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import Row, newest_release, python_key, release_key
 from ivhl.tracker.support.spans import (
@@ -17,9 +17,9 @@ from ivhl.tracker.support.spans import (
     spans_sentence,
     words_of_cells,
 )
-from ivhl.tracker.views.incidents import IncidentView, incident_view
-from ivhl.tracker.views.source import Place, Source, matrix_page
-from ivhl.tracker.wording import STATUS_WORDS, STATUSES, Status
+from ivhl.tracker.views.incidents import incident_view
+from ivhl.tracker.views.source import Place, Source, View, matrix_page
+from ivhl.tracker.wording import STATUS_WORDS, STATUSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -39,11 +39,10 @@ class GridLine:
     cells: tuple[GridCell | None, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrontView:
-    """The front page of one place.
+def front_view(source: Source, place: Place) -> View:
+    """Return the front page of a place.
 
-    Attributes:
+    Facts:
         advice: The cell to take; ``None`` if no case has a result.
         why: What speaks for it.
         supported: Python to the releases whose ``torch.compile`` works, in intervals.
@@ -53,29 +52,6 @@ class FrontView:
         releases: The newest first.
         older: Number of older releases that the grid leaves out.
     """
-
-    place: Place
-    href: str
-    matrix: str
-    others: tuple[tuple[str, str], ...]
-    advice: Advice | None
-    why: str
-    supported: tuple[tuple[str, str], ...]
-    supported_over: int
-    newest: str
-    worth: tuple[tuple[str, Worth], ...]
-    matched: int
-    last: IncidentView | None
-    findings: tuple[IncidentView, ...]
-    n_incidents: int
-    releases: tuple[str, ...]
-    older: int
-    lines: tuple[GridLine, ...]
-    tallies: tuple[tuple[Status, str], ...]
-
-
-def front_view(source: Source, place: Place) -> FrontView:
-    """Return the front page of a place."""
     rows = source.by_place.get(place, ())
     page = source.page
     matched = matched_cases(rows)
@@ -96,7 +72,7 @@ def front_view(source: Source, place: Place) -> FrontView:
         there = ((f"{matrix}#python={python}&torch={t}", cells[python, t]) for t in shown)
         return GridLine(python, tuple(grid_cell(here, href, matched) for href, here in there))
 
-    return FrontView(
+    return View(
         place=place,
         href=source.front_page(place, page.main),
         matrix=matrix,

@@ -13,7 +13,15 @@ from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import Row, is_prerelease, python_key, release_key
 from ivhl.tracker.support.spans import spans_of, spans_sentence
 from ivhl.tracker.views.project import retired_cases
-from ivhl.tracker.views.source import Place, Source, case_page, cell_data, cells_of, matrix_page
+from ivhl.tracker.views.source import (
+    Place,
+    Source,
+    View,
+    case_page,
+    cell_data,
+    cells_of,
+    matrix_page,
+)
 from ivhl.tracker.wording import (
     COMPILING_MEANINGS,
     EXPECTED_MARK,
@@ -95,34 +103,7 @@ class MatrixGroup:
     lines: tuple[MatrixLine, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatrixView:
-    """The matrix of one place.
-
-    Attributes:
-        heads: Python and the number of its columns.
-        columns: Python, release and id of each column; of each Python, the newest release first.
-        part: Number of this part of the table, from 1.
-        parts: Address and text of each part; one if the table is not divided.
-    """
-
-    place: Place
-    href: str
-    others: tuple[tuple[str, str], ...]
-    heads: tuple[tuple[str, int], ...]
-    columns: tuple[tuple[str, str, str], ...]
-    groups: tuple[MatrixGroup, ...]
-    tallies: tuple[tuple[Status, str, str, int], ...]
-    pythons: tuple[str, ...]
-    releases: tuple[str, ...]
-    variants: tuple[str, ...]
-    notes: tuple[tuple[str, str], ...]
-    retired: tuple[str, ...]
-    part: int
-    parts: tuple[tuple[str, str], ...]
-
-
-def matrix_views(source: Source, place: Place) -> tuple[MatrixView, ...]:
+def matrix_views(source: Source, place: Place) -> tuple[View, ...]:
     """Return the matrix of a place, the newest releases first if it is divided."""
     rows = source.by_place.get(place, ())
     columns = newest_first(cells_of(rows))
@@ -155,7 +136,7 @@ def _view(
     columns: Sequence[tuple[str, str, str]],
     parts: tuple[tuple[str, str], ...],
     number: int,
-) -> MatrixView:
+) -> View:
     rows = source.by_place.get(place, ())
     ids = {cell for *_, cell in columns}
     known = source.releases(rows)
@@ -173,7 +154,7 @@ def _view(
             )
         )
     counts = Counter(row.status for row in rows if row.cell in ids)
-    return MatrixView(
+    return View(
         place=place,
         href=parts[number - 1][0],
         others=source.other_places(place, matrix_page),
@@ -194,7 +175,14 @@ def _view(
 
 
 def _notes(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
-    """Return the notes that the cells have, with their meanings."""
+    """Return the notes that the cells have, with their meanings.
+
+    Facts:
+        heads: Python and the number of its columns.
+        columns: Python, release and id of each column; of each Python, the newest release first.
+        part: Number of this part of the table, from 1.
+        parts: Address and text of each part; one if the table is not divided.
+    """
     meanings = {mark: REFERENCE_MEANINGS[kind] for kind, mark in REFERENCE_MARKS.items() if mark}
     meanings |= {
         UNCOMMITTED_MARK: UNCOMMITTED_MEANING,

@@ -11,6 +11,7 @@ from array import array
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from ivhl.records.age import recorded_rank
@@ -121,6 +122,10 @@ def environment_page(cell: str) -> str:
 def run_page(place: Place, commit: str) -> str:
     """Return the address of the page of a run: one commit in one place."""
     return f"run/{place.slug}/{slug(commit)}.html"
+
+
+# What a template shows: it refuses the name of a fact that is not there, so no class lists them.
+View = SimpleNamespace
 
 
 @dataclass(frozen=True, slots=True)
