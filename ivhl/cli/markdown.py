@@ -10,6 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from ivhl.records.identity import case_of
 from ivhl.records.text import printable
 from ivhl.tracker.store.records import case_name, newest_by
 from ivhl.tracker.support.compat import release_key
@@ -89,21 +90,21 @@ def times_table(
         room: Bytes that its rows may have.
     """
     records = list(records)
-    base = newest_by((r for r in records if r.commit in before), _place)
-    head = newest_by((r for r in records if r.commit in after), _place)
+    base = newest_by((r for r in records if r.commit in before), case_of)
+    head = newest_by((r for r in records if r.commit in after), case_of)
     rows = []
-    for place in sorted(
-        head, key=lambda place: (place[0], place[1], release_key(place[2]), place)
+    for case in sorted(
+        head, key=lambda one: (one.machine, one.python, release_key(one.torch), one)
     ):
-        record = head[place]
+        record = head[case]
         failed = record.failure.failure_class if record.failure else NOT_TIMED
         speedup = marked(times(record.speedup.value), record) if record.speedup else code(failed)
-        arms = (base[place].eager if place in base else None, record.eager, record.compiled)
+        arms = (base[case].eager if case in base else None, record.eager, record.compiled)
         names = code(record.cell.id), code(case_name(record))
         rows.append([*names, *map(_time, arms), speedup])
     if not rows:
         return []
-    machines = some(sorted({code(place[0]) for place in head}), _MACHINES)
+    machines = some(sorted({code(case.machine) for case in head}), _MACHINES)
     heads = ["cell", "case", "base eager", "head eager", "head compiled", "speedup"]
     return [
         "",
@@ -113,12 +114,6 @@ def times_table(
         "",
         "</details>",
     ]
-
-
-def _place(record: RunRecord) -> tuple[str, ...]:
-    device = record.conditions.device
-    case = (record.workload, record.size, record.variant)
-    return (record.machine.name, record.cell.python, record.cell.torch, device, *case)
 
 
 def _time(arm: Arm | None) -> str:

@@ -146,7 +146,8 @@ def _parts(
     A part that breaks keeps no other from being made.
     """
     yield "static files", _static
-    yield "compatibility.json", partial(_compatibility, source)
+    compatibility = SiteFile("compatibility.json", lambda: compat_json(source.rows).encode())
+    yield compatibility.path, lambda: iter([compatibility])
     pages = partial(partial, _pages, source)
     for place in source.page.places:
         yield f"front page of {place.name}", pages("front.html", front_view, source, place)
@@ -159,7 +160,7 @@ def _parts(
     yield "regressions.html", partial(_regressions, source, libraries)
     yield "compare.html", partial(_comparison, source)
     yield "environments.html", partial(_environments, source)
-    yield "asv.html", partial(_asv, source, asv)
+    yield "asv.html", lambda: iter([_page(source, "asv.html", "asv.html", made=asv)])
     if libraries is None:
         return
     for path, python in (("index.html", libraries.main), *libraries.pythons):
@@ -222,10 +223,6 @@ def _static() -> Iterator[SiteFile]:
         yield SiteFile(path, partial(bytes, data))
 
 
-def _compatibility(source: Source) -> Iterator[SiteFile]:
-    yield SiteFile("compatibility.json", lambda: compat_json(source.rows).encode())
-
-
 def _regressions(source: Source, libraries: Libraries | None) -> Iterator[SiteFile]:
     view = regressions_view(source)
     releases = worse_releases(libraries) if libraries is not None else []
@@ -250,10 +247,6 @@ def _environments(source: Source) -> Iterator[SiteFile]:
     left_out = max(0, len(runs) - _MOST_RUNS)
     shown = {"cells": cells, "runs": runs[:_MOST_RUNS], "left_out": left_out}
     yield _page(source, "environments.html", "environments.html", **shown)
-
-
-def _asv(source: Source, made: str) -> Iterator[SiteFile]:
-    yield _page(source, "asv.html", "asv.html", made=made)
 
 
 def _page(source: Source, template: str, path: str, **values: object) -> SiteFile:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
     from ivhl.observatory.views import WorseRelease
-    from ivhl.tracker.views.incidents import RegressionsView
+    from ivhl.tracker.views.source import View
 
 # The tabs: address from the root of the site, and text.
 TABS: Final = (
@@ -200,7 +200,7 @@ def render(template: str, page: PageView, path: str, **values: object) -> bytes:
     return html.encode("utf-8", "backslashreplace")
 
 
-def feed(page: PageView, view: RegressionsView, releases: Sequence[WorseRelease] = ()) -> bytes:
+def feed(page: PageView, view: View, releases: Sequence[WorseRelease] = ()) -> bytes:
     """Return what became worse as an Atom feed, newest first.
 
     Its links are whole if the address of the site is known, else relative to it.

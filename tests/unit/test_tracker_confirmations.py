@@ -16,9 +16,9 @@ from ivhl.tracker.changes.confirmations import (
     load_confirmations,
 )
 from ivhl.tracker.store.entries import recorded
-from ivhl.tracker.views.incidents import ChangeView, regressions_view
+from ivhl.tracker.views.incidents import regressions_view
 from ivhl.tracker.views.project import State
-from ivhl.tracker.views.source import Source
+from ivhl.tracker.views.source import Source, View
 from tests.builders.fleet import make_fleet_project
 from tests.builders.history import history, note_change
 
@@ -45,7 +45,7 @@ FALL = Confirmation(
 )  # fmt: skip
 
 
-def fallen(*confirmations: Confirmation) -> ChangeView:
+def fallen(*confirmations: Confirmation) -> View:
     """Return the fall as the page *Regressions* shows it."""
     view = regressions_view(Source(STATE, "now", confirmations))
     (change,) = (

@@ -81,7 +81,7 @@ def detect_all(
     Args:
         series: Values and intervals of each, as for `detect`.
     """
-    prepared = _prepare_all(series)
+    prepared = [_prepare(*one) for one in series]
     by_length: dict[int, list[int]] = defaultdict(list)
     for i, (x, _, _) in enumerate(prepared):
         if len(x) >= FEW_WITH_INTERVALS:
@@ -130,29 +130,6 @@ def _prepare(
     se = np.where(known, se, np.median(se[known]) if known.any() else 0.0)
     # Rounded, so that another unit gives the same numbers.
     return np.round(x - (np.median(x) if len(x) else 0), 10), se, index
-
-
-def _prepare_all(
-    series: Sequence[Searched],
-) -> list[tuple[Array, Array, npt.NDArray[np.intp]]]:
-    """Return `_prepare` of each series: of those of one length together, if nothing is left out."""
-    by_length: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for i, (values, intervals) in enumerate(series):
-        by_length[len(values), len(intervals)].append(i)
-    prepared: dict[int, tuple[Array, Array, npt.NDArray[np.intp]]] = {}
-    for (n, n_intervals), group in by_length.items():
-        if not n or n != n_intervals:
-            continue
-        v = np.array([series[i][0] for i in group], dtype=np.float64)
-        limits = np.array([series[i][1] for i in group], dtype=np.float64)
-        with np.errstate(all="ignore"):
-            x, ends = np.log(v), np.log(limits)
-            se = (ends[:, :, 1] - ends[:, :, 0]) / (2 * Z95)
-            x = np.round(x - np.median(x, axis=1)[:, None], 10)
-        index = np.arange(n)
-        plain = (np.isfinite(x) & np.isfinite(se) & (se >= 0)).all(axis=1)
-        prepared |= {i: (x[at], se[at], index) for at, i in enumerate(group) if plain[at]}
-    return [prepared.get(i) or _prepare(*one) for i, one in enumerate(series)]
 
 
 def _steps_of_many(x: Array, se: Array) -> list[int]:

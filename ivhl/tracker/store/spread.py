@@ -444,22 +444,11 @@ def shipped(kind: CaseKind, metric: Metric = "speedup", *, calibrated: bool = Fa
     """
     entries = _defaults()
     room = room_of(metric, calibrated=calibrated)
-    names = (
-        f"{room}{kind.instrument}/{kind.length}",
-        f"{room}{kind.instrument}/long",
-        f"{room}any",
-    )
-    name = next((name for name in names if name in entries), None)
-    if name is None:
-        return ASSUMED
-    found = entries[name]
-    return Spread(
-        tau=found["tau"],
-        scores=Scores(**found["scores"]),
-        own_scores=Scores(**found["own_scores"]),
-        pairs=found["pairs"],
-        origin=found["origin"],
-    )
+    for name in (f"{kind.instrument}/{kind.length}", f"{kind.instrument}/long", "any"):
+        if found := entries.get(room + name):
+            scores = {name: Scores(**found[name]) for name in ("scores", "own_scores")}
+            return Spread(**found | scores)
+    return ASSUMED
 
 
 def room_of(metric: Metric, *, calibrated: bool) -> str:

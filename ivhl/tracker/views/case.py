@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +16,7 @@ from ivhl.tracker.support.known import KnownCause, causes_of
 from ivhl.tracker.support.spans import spans_of, spans_sentence
 from ivhl.tracker.views.facts import error_lines, fact_groups, signed_by
 from ivhl.tracker.views.incidents import incident_views
-from ivhl.tracker.views.matrix import MatrixCell, before_of, cell_view, notes_of
+from ivhl.tracker.views.matrix import before_of, cell_view, notes_of
 from ivhl.tracker.views.source import (
     Place,
     Source,
@@ -58,30 +57,6 @@ POINTS_OF_A_FILE = 150
 # Newest incidents that the page lists, and cells of all of them: the newest have more.
 _MOST_INCIDENTS, _MOST_CHANGES = 20, 60
 _MOST_REASONS = 40
-
-
-@dataclass(frozen=True, slots=True)
-class CaseLine:
-    """A Python: the case in each release, and in which it works."""
-
-    python: str
-    cells: tuple[MatrixCell | None, ...]
-    support: str
-
-
-@dataclass(frozen=True, slots=True)
-class StepView:
-    """A place at which a side of the speedup moved.
-
-    Attributes:
-        title: Between what, and on which cells.
-        sides: What each quantity did.
-        whose: Whose doing it is, and what is to know of the builds of two Pythons.
-    """
-
-    title: str
-    sides: tuple[str, ...]
-    whose: str
 
 
 def case_view(source: Source, series: CaseInCell) -> View:
@@ -186,31 +161,37 @@ def _gates_last(row: Row) -> tuple[object, ...]:
     return is_gate, python_key(row.python), release_key(row.torch)
 
 
-def _steps(source: Source, rows: Iterable[Row]) -> Iterator[StepView]:
-    """Yield what ``ivhl course`` says of a case: where a side moved, and whose doing it is."""
+def _steps(source: Source, rows: Iterable[Row]) -> Iterator[View]:
+    """Yield what ``ivhl course`` says of a case: where a side moved, and whose doing it is.
+
+    Facts:
+        title: Between what, and on which cells.
+        sides: What each quantity did.
+        whose: Whose doing it is, and what is to know of the builds of two Pythons.
+    """
     entries = chain.from_iterable(source.course(row) for row in rows if not row.existing)
     for subject in cases_of(entries).values():
         runs = of_one_code(subject)
         for step in find_steps(runs, source.state.spreads, disturbed=source.disturbed):
             builds = builds_beside([ends_of(step, runs)] if step.along == "python" else ())
-            yield StepView(
-                step.title("→"),
-                tuple(str(step.sides[side]) for side in QUANTITIES if side in step.sides),
-                "; ".join((step.whose, *builds)),
+            yield View(
+                title=step.title("→"),
+                sides=[str(step.sides[side]) for side in QUANTITIES if side in step.sides],
+                whose="; ".join((step.whose, *builds)),
             )
 
 
-def _lines(source: Source, rows: Sequence[Row], releases: Sequence[str]) -> Iterator[CaseLine]:
+def _lines(source: Source, rows: Sequence[Row], releases: Sequence[str]) -> Iterator[View]:
     before = before_of(rows)
     for python in sorted({row.python for row in rows}, key=python_key):
         here = {row.torch: row for row in rows if row.python == python}
-        yield CaseLine(
-            python,
-            tuple(
+        yield View(
+            python=python,
+            cells=[
                 cell_view(here[torch], before.get(here[torch].cell)) if torch in here else None
                 for torch in releases
-            ),
-            spans_sentence(spans_of(here.values(), source.releases(rows))),
+            ],
+            support=spans_sentence(spans_of(here.values(), source.releases(rows))),
         )
 
 

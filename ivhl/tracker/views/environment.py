@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,23 +24,6 @@ if TYPE_CHECKING:
 
 _MOST_WARNINGS = 20
 _MOST_INSTALLED = 6
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbour:
-    """How a cell differs from the one beside it.
-
-    Attributes:
-        matched: Whether they differ on one axis only, and otherwise as that forces.
-        forced: Unavoidable differences, with the reason.
-        reasons: Why the two are not matched.
-    """
-
-    cell: str
-    href: str
-    matched: bool
-    forced: tuple[str, ...]
-    reasons: tuple[str, ...]
 
 
 def environment_views(source: Source) -> tuple[View, ...]:
@@ -122,13 +104,19 @@ def _around(releases: Sequence[str], cell: str) -> Sequence[str]:
     return (*releases[max(0, at - 1) : at], *releases[at + 1 : at + 2])
 
 
-def _neighbours(cell: str, others: Sequence[str], locks: _Locks) -> Iterator[Neighbour]:
-    """Yield how a cell differs from each of the others."""
+def _neighbours(cell: str, others: Sequence[str], locks: _Locks) -> Iterator[View]:
+    """Yield how a cell differs from each of the others.
+
+    Facts:
+        matched: Whether they differ on one axis only, and otherwise as that forces.
+        forced: Unavoidable differences, with the reason.
+        reasons: Why the two are not matched.
+    """
     for other in others:
         href = environment_page(other)
         if locks.matrix is None or not {cell, other} <= locks.states.keys():
             why = ("one of them has no lock",)
-            yield Neighbour(other, href, matched=False, forced=(), reasons=why)
+            yield View(cell=other, href=href, matched=False, forced=(), reasons=why)
             continue
         found = diff_locks(locks.matrix, locks.states[other], locks.states[cell])
         forced = (
@@ -137,7 +125,9 @@ def _neighbours(cell: str, others: Sequence[str], locks: _Locks) -> Iterator[Nei
             else f"{name} {'added' if name in found.added else 'removed'}: {why}"
             for name, why in found.forced.items()
         )
-        yield Neighbour(other, href, found.matched, tuple(forced), found.reasons)
+        yield View(
+            cell=other, href=href, matched=found.matched, forced=[*forced], reasons=found.reasons
+        )
 
 
 def _installed(records: Iterable[RunRecord]) -> Iterator[View]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ivhl.tracker.causes.advice import Advice, advise, worth_of
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import Row, newest_release, python_key, release_key
 from ivhl.tracker.support.spans import (
-    GridCell,
     cases_run,
     grid_cell,
     matched_cases,
@@ -29,14 +27,6 @@ if TYPE_CHECKING:
 _NEWEST_FINDINGS = 5
 # A page for a thousand releases would be larger than anybody reads; the matrix has all.
 MOST_RELEASES = 24
-
-
-@dataclass(frozen=True, slots=True)
-class GridLine:
-    """The cells of a Python; ``None`` where nothing was run."""
-
-    python: str
-    cells: tuple[GridCell | None, ...]
 
 
 def front_view(source: Source, place: Place) -> View:
@@ -68,9 +58,9 @@ def front_view(source: Source, place: Place) -> View:
     incidents = source.incidents_at(place)
     worse = [one for one in incidents if one.worse]
 
-    def line(python: str) -> GridLine:
+    def line(python: str) -> View:
         there = ((f"{matrix}#python={python}&torch={t}", cells[python, t]) for t in shown)
-        return GridLine(python, tuple(grid_cell(here, href, matched) for href, here in there))
+        return View(python=python, cells=[grid_cell(here, href, matched) for href, here in there])
 
     return View(
         place=place,

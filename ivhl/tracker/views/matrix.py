@@ -81,28 +81,6 @@ class MatrixCell:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixLine:
-    """One case in all cells."""
-
-    name: str
-    size: str
-    variant: str
-    href: str
-    support: tuple[tuple[str, str], ...]
-    cells: tuple[MatrixCell, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MatrixGroup:
-    """The cases of a workload."""
-
-    subject: str
-    workload: str
-    title: str
-    lines: tuple[MatrixLine, ...]
-
-
 def matrix_views(source: Source, place: Place) -> tuple[View, ...]:
     """Return the matrix of a place, the newest releases first if it is divided."""
     rows = source.by_place.get(place, ())
@@ -146,11 +124,11 @@ def _view(
     for name, cases in groupby(ordered, key=lambda series: series.workload):
         workload = source.workload(name)
         groups.append(
-            MatrixGroup(
-                source.subject(name),
-                name,
-                workload.title if workload else "",
-                tuple(_line(by_series[series], series, columns, known) for series in cases),
+            View(
+                subject=source.subject(name),
+                workload=name,
+                title=workload.title if workload else "",
+                lines=[_line(by_series[series], series, columns, known) for series in cases],
             )
         )
     counts = Counter(row.status for row in rows if row.cell in ids)
@@ -207,11 +185,11 @@ def _line(
     series: CaseInCell,
     columns: Sequence[tuple[str, str, str]],
     known: Sequence[str],
-) -> MatrixLine:
+) -> View:
     at = {row.cell: row for row in rows}
     before = before_of(rows)
     pythons = sorted({row.python for row in rows}, key=python_key)
-    return MatrixLine(
+    return View(
         name=f"{series.workload} {series.size} {series.variant}",
         size=series.size,
         variant=series.variant,
