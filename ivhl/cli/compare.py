@@ -20,7 +20,7 @@ from ivhl.cli.declared import (
     warn_unread,
 )
 from ivhl.cli.names import RELEASE, commands_of, narrow, recorded, the_one
-from ivhl.cli.screen import check_suffix, fold, give, picked, screen
+from ivhl.cli.screen import fold, give, picked, screen
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.matrix.project import find_root
@@ -72,33 +72,28 @@ def compare_command(
         str, typer.Argument(help="A commit, PyTorch release, Python, machine or results folder.")
     ],
     after: Annotated[str, typer.Argument(help="Another one of the same sort.")],
-    results: options.Results = None,
-    output: options.Output = None,
     *,
-    chosen: options.Chosen,
-    every: options.Every = False,
-    as_json: options.Json = False,
+    asked: options.Asked,
 ) -> None:
     """Compare two commits, PyTorch releases, Pythons, machines or folders of results.
 
     Means are over the cases that ran on both sides; what fails, is fixed, new or missing is listed.
     --output writes .csv or .json.
     """
-    check_suffix(output, ".csv", ".json")
     names = before, after
     root = find_root()
-    folder = results_folder(results, root)
+    folder = results_folder(asked.results, root)
     index = open_index(folder)
     if is_folders := all(Path(name).is_dir() for name in names):
         _check_apart("results", names, *(Path(name).resolve() for name in names))
     places = [Path(name) for name in names] if is_folders else [folder]
     indices = [open_index(place) for place in places] if is_folders else [index]
     unread = chain.from_iterable(one.problems for one in indices)
-    warn_unread(unread, *(places if is_folders else [results]))
+    warn_unread(unread, *(places if is_folders else [asked.results]))
     for one, place in zip(indices, places, strict=True):
         check_any(one, place)
     matrix = matrix_beside_records(root)
-    kept = narrow([entry for one in indices for entry in one.entries], matrix, **chosen)
+    kept = narrow([entry for one in indices for entry in one.entries], matrix, **asked.chosen)
     axis: Axis = "results"
     was: Sequence[Entry] = indices[0].entries
     now: Sequence[Entry] = indices[-1].entries
@@ -106,10 +101,10 @@ def compare_command(
         axis, was, now = _sides(root, matrix, index, names, kept)
     old, new = indices[0].read(was), indices[-1].read(now)
     # Judged beside all others, so that a case is the same whatever is asked for.
-    asked = {entry.case.along(axis) for entry in kept}
+    wanted = {entry.case.along(axis) for entry in kept}
     disturbed = disturbed_keys(indices[0].entries), disturbed_keys(indices[-1].entries)
     every_case = compare(old, new, axis, index.spreads, disturbed)
-    found = tuple(one for one in every_case if one.case in asked)
+    found = tuple(one for one in every_case if one.case in wanted)
     if not found:
         raise ResultsError(
             f"neither {before} nor {after} has a record here",
@@ -122,16 +117,16 @@ def compare_command(
     cause, cause_better = (
         known.causes([one for one in changes if one.kind in kinds]) for kinds in (WORSE, BETTER)
     )
-    if as_json or output is not None:
+    if asked.is_for_programs:
         values = _as_dict(summaries, found)
         give(
-            "ivhl.comparison/1", output, map(_as_row, found),
+            "ivhl.comparison/1", asked.output, map(_as_row, found),
             axis=axis, cause=cause, cause_better=cause_better, **values,
         )  # fmt: skip
         return
-    with screen(every=every) as console:
+    with screen(every=asked.every) as console:
         builds = [*builds_beside(product(old, new) if axis == "python" else ())]
-        for text in builds if every else builds[:1]:
+        for text in builds if asked.every else builds[:1]:
             console.print(text)
         _summarise_all(console, summaries, names)
         for what, text in (("worse", cause), ("better", cause_better)):

@@ -12,7 +12,7 @@ from ivhl.bench.attribution import RecordedLocks
 from ivhl.cli import app, options
 from ivhl.cli.declared import known_changes, matrix_beside_records, stored
 from ivhl.cli.names import narrow, recorded
-from ivhl.cli.screen import check_suffix, fold, give, picked, screen
+from ivhl.cli.screen import fold, give, picked, screen
 from ivhl.matrix.diff import diff_locks
 from ivhl.records.identity import CaseInCell, titles_of
 from ivhl.records.text import printable
@@ -50,12 +50,8 @@ def course_command(
             "place, over all cases."
         ),
     ] = None,
-    results: options.Results = None,
-    output: options.Output = None,
     *,
-    chosen: options.Chosen,
-    every: options.Every = False,
-    as_json: options.Json = False,
+    asked: options.Asked,
 ) -> None:
     """Show cases over all releases and Pythons, and where a side changed.
 
@@ -63,10 +59,9 @@ def course_command(
     neighbours, and what was installed that differs there. Without a case: for each step, in which
     cases; --all names all of them. --output writes the cells as .csv, or .json.
     """
-    check_suffix(output, ".csv", ".json")
-    root, folder, index = stored(results)
+    root, folder, index = stored(asked.results)
     matrix = matrix_beside_records(root)
-    entries = narrow(index.entries, matrix, **chosen)
+    entries = narrow(index.entries, matrix, **asked.chosen)
     names = {name for e in entries for name in (e.case.workload, case_name(e.case))}
     wanted = recorded("case", case, names)
     cases = cases_of(
@@ -76,7 +71,6 @@ def course_command(
     )
     disturbed = disturbed_of(index.entries)
     known = known_changes(folder, root)
-    for_programs = as_json or output is not None
     courses = [
         _Course(
             subject,
@@ -85,18 +79,18 @@ def course_command(
             find_steps(
                 runs,
                 index.spreads,
-                every=every and bool(case or for_programs),
+                every=asked.every and bool(case or asked.is_for_programs),
                 disturbed=disturbed,
             ),
         )
         for (subject, dtype), cells in cases.items()
     ]
     locks = None if matrix is None else RecordedLocks(root, matrix)
-    if for_programs:
+    if asked.is_for_programs:
         found = [_as_dict(one, locks, disturbed, known) for one in courses]
-        give("ivhl.course/1", output, _rows(found), cases=found)
+        give("ivhl.course/1", asked.output, _rows(found), cases=found)
         return
-    with screen(every=every) as console:
+    with screen(every=asked.every) as console:
         if not case:
             _print_places(console, courses, disturbed, known)
             return

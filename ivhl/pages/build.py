@@ -31,9 +31,9 @@ from ivhl.tracker.views.facts import signed_by
 from ivhl.tracker.views.front import front_view
 from ivhl.tracker.views.incidents import regressions_view
 from ivhl.tracker.views.matrix import matrix_views
-from ivhl.tracker.views.run import RunLine, run_lines, run_view
+from ivhl.tracker.views.run import run_lines, run_view
 from ivhl.tracker.views.sides import JUDGED, choices, side, side_files, sides_of
-from ivhl.tracker.views.source import Source, case_page, cell_data
+from ivhl.tracker.views.source import Source, View, case_page, cell_data
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -297,7 +297,7 @@ def _side(source: Source, path: str, entries: Sequence[Entry], learnt: str) -> S
     return SiteFile(path, content, source.digest_of(entries, code_digest(), learnt))
 
 
-def _run(source: Source, line: RunLine) -> SiteFile:
+def _run(source: Source, line: View) -> SiteFile:
     page = source.page
     made_from = source.digest_of(line.entries, code_digest(), page.project, *page.problems)
 

@@ -79,10 +79,10 @@ def case_view(source: Source, series: CaseInCell) -> View:
     rows = source.by_series[series]
     place = Place(series.machine, series.device)
     page = source.page
-    declared = source.workload(series.workload)
+    declared = source.workloads.get(series.workload)
     run = [row for row in rows if row.recorded is not None]
     newest = max(run, key=lambda row: row.recorded_at or "", default=None)
-    incidents = source.incidents_of(series)
+    incidents = source.incidents_of[series]
     # The newest first: a narrow window shows the beginning of a line.
     releases = tuple(sorted({row.torch for row in rows}, key=release_key, reverse=True))
     curves, breaks = _over_releases(source, rows)

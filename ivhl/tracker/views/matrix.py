@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ivhl.records.identity import CaseInCell
-    from ivhl.tracker.wording import Status
 
 # A speedup moved visibly between two releases if it did by this factor and the intervals for
 # another run have nothing in common.
@@ -54,31 +52,6 @@ MOST_CELLS = 5000
 # Shades of green: a speedup of 1 has the lightest, of this and more the darkest.
 _DARKEST = 8.0
 _SHADES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class MatrixCell:
-    """One case in one cell.
-
-    Attributes:
-        text: What the cell shows: a speedup, or the status.
-        move: ``down`` or ``up`` if the speedup differs visibly from that on the release run before.
-        was: Speedup on that release, if it moved.
-        shade: 0 to 3, the size of the speedup.
-        data: Address of the details; empty if the case was not run.
-        notes: What its verdict rests on, if not on an independent reference, a commit, a lock and
-            a full run; graph breaks, eager frames and recompiles; and what the known failures of
-            the project say of it.
-    """
-
-    status: Status
-    word: str
-    text: str
-    move: str
-    was: str
-    shade: int
-    data: str
-    notes: tuple[str, ...] = ()
 
 
 def matrix_views(source: Source, place: Place) -> tuple[View, ...]:
@@ -122,7 +95,7 @@ def _view(
     ordered = sorted(by_series, key=source.case_order)
     groups = []
     for name, cases in groupby(ordered, key=lambda series: series.workload):
-        workload = source.workload(name)
+        workload = source.workloads.get(name)
         groups.append(
             View(
                 subject=source.subject(name),
@@ -215,14 +188,26 @@ def before_of(rows: Sequence[Row]) -> Mapping[str, Row]:
     return found
 
 
-def cell_view(row: Row | None, before: Row | None) -> MatrixCell:
-    """Return a case in a cell; ``before`` is the row of the release that was run before it."""
+def cell_view(row: Row | None, before: Row | None) -> View:
+    """Return a case in a cell; ``before`` is the row of the release that was run before it.
+
+    Facts:
+        text: What the cell shows: a speedup, or the status.
+        move: ``down`` or ``up`` if the speedup differs visibly from that on the release run before.
+        was: Speedup on that release, if it moved.
+        shade: 0 to 3, the size of the speedup.
+        data: Address of the details; empty if the case was not run.
+        notes: What its verdict rests on, if not on an independent reference, a commit, a lock and
+            a full run; graph breaks, eager frames and recompiles; and what the known failures of
+            the project say of it.
+    """
     if row is None or row.status == "not_run":
-        return MatrixCell("not_run", STATUS_WORDS["not_run"], "", "", "", 0, "")
+        empty = dict.fromkeys(("text", "move", "was", "data"), "")
+        return View(status="not_run", word=STATUS_WORDS["not_run"], shade=0, notes=(), **empty)
     word = STATUS_WORDS[row.status]
     move = moved(before, row)
     was = times(before.speedup) if move and before and before.speedup is not None else ""
-    return MatrixCell(
+    return View(
         status=row.status,
         word=word,
         text=times(row.speedup) if row.speedup else NOT_TIMED if row.passes else word,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, get_args
 
 from ivhl.instrument import describe_instrument
@@ -23,28 +22,13 @@ if TYPE_CHECKING:
 _PHASES: Final = ("start", "waiting", *get_args(Phase))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunLine:
-    """A run in the list of runs.
+def run_lines(source: Source) -> tuple[View, ...]:
+    """Return all runs, the newest first. A record that stands for another belongs to its run.
 
-    Attributes:
+    Facts:
         cells: Number of cells that it measured.
         entries: Its records.
     """
-
-    href: str
-    place: Place
-    commit: str
-    first: str
-    last: str
-    cases: int
-    cells: int
-    seconds: str
-    entries: tuple[Entry, ...]
-
-
-def run_lines(source: Source) -> tuple[RunLine, ...]:
-    """Return all runs, the newest first. A record that stands for another belongs to its run."""
     groups: dict[tuple[str, str, str], list[Entry]] = defaultdict(list)
     for entry in source.history.entries:
         case = entry.case
@@ -54,22 +38,23 @@ def run_lines(source: Source) -> tuple[RunLine, ...]:
     for (machine, device, commit), group in groups.items():
         place = Place(machine, device)
         times = [entry.recorded_at for entry in group]
-        line = RunLine(
-            href=run_page(place, commit),
-            place=place,
-            commit=commit,
-            first=min(times)[:16],
-            last=max(times)[:16],
-            cases=len(group),
-            cells=len({entry.case.cell for entry in group}),
-            seconds=seconds(sum(durations[entry.id] for entry in group)),
-            entries=tuple(group),
+        lines.append(
+            View(
+                href=run_page(place, commit),
+                place=place,
+                commit=commit,
+                first=min(times)[:16],
+                last=max(times)[:16],
+                cases=len(group),
+                cells=len({entry.case.cell for entry in group}),
+                seconds=seconds(sum(durations[entry.id] for entry in group)),
+                entries=tuple(group),
+            )
         )
-        lines.append(line)
     return tuple(sorted(lines, key=lambda line: (line.last, line.href), reverse=True))
 
 
-def run_view(source: Source, line: RunLine) -> View:
+def run_view(source: Source, line: View) -> View:
     """Return the page of a run."""
     records = source.history.read(line.entries)
     cells = grouped_by(records, lambda one: (one.cell.python, one.cell.torch, one.cell.id))
