@@ -15,13 +15,12 @@ from ivhl.cli import app, options
 from ivhl.cli.screen import print_json
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.locks import lock_state
-from ivhl.script.blaming import blame_script
 from ivhl.script.cells import SHIPPED, shipped_matrix
 from ivhl.script.matrix import ScriptRuns, Wanted
 from ivhl.script.overlay import UnavailableError
 from ivhl.script.requirements import needs_of
 from ivhl.script.running import Script, network_can_be_left
-from ivhl.script.symptom import OFF
+from ivhl.script.symptom import OFF, blame_script
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.known import causes_in
 from ivhl.tracker.support.messages import dynamo_id

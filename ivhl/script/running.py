@@ -143,11 +143,8 @@ def _outcome(
         errors=texts[1],
         frames=tuple((str(f), int(n or 0), str(w)) for f, n, w in exception.get("frames", ())),
         seconds=seconds,
-        reasons=tuple(found.get("reasons", ())),
-        failed_guards=tuple(found.get("failed_guards", ())),
-        graphs=found.get("graphs"),
-        graph_breaks=found.get("graph_breaks"),
-        recompiles=found.get("recompiles"),
+        **{name: tuple(found.get(name, ())) for name in ("reasons", "failed_guards")},
+        **{name: found.get(name) for name in ("graphs", "graph_breaks", "recompiles")},
     )
 
 

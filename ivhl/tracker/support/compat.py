@@ -391,10 +391,8 @@ def _place_of(entry: Entry) -> tuple[str, str]:
 def _homes(in_cells: Iterable[Entry]) -> Mapping[str, str]:
     """Return, for each device, the machine with most of these records."""
     counts = Counter(map(_place_of, in_cells))
-    homes: dict[str, str] = {}
-    for machine, device in sorted(counts, key=lambda place: (-counts[place], place)):
-        homes.setdefault(device, machine)
-    return homes
+    most_first = sorted(counts, key=lambda place: (-counts[place], place))
+    return {device: machine for machine, device in reversed(most_first)}
 
 
 def declared_cases(workloads: Sequence[Workload]) -> frozenset[tuple[str, int, str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +15,7 @@ from ivhl.records.age import recorded_rank
 from ivhl.tracker.store.facts import warnings_of
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.views.source import Source, View, beside, cells_of, environment_page
-from ivhl.tracker.wording import STATUS_WORDS, STATUSES, Status, short_message
+from ivhl.tracker.wording import STATUS_WORDS, STATUSES, short_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,17 +35,11 @@ def environment_views(source: Source) -> tuple[View, ...]:
     cells = cells_of(source.rows)
     locks = _locks(source, cells)
     records = grouped_by(source.state.records, lambda record: record.cell.id)
-    counts: dict[str, Counter[Status]] = defaultdict(Counter)
-    releases: dict[str, list[str]] = defaultdict(list)
-    pythons: dict[str, list[str]] = defaultdict(list)
-    for row in source.rows:
-        counts[row.cell][row.status] += 1
-    for python, torch, cell in cells:
-        pythons[torch].append(cell)
-        releases[python].append(cell)
+    counts = Counter((row.cell, row.status) for row in source.rows)
     views = []
     for python, torch, cell in cells:
-        others, left = beside(pythons[torch], cell)
+        others, left = beside([name for _, release, name in cells if release == torch], cell)
+        releases = [name for version, _, name in cells if version == python]
         state = locks.states.get(cell)
         installed = tuple(_installed(records[cell]))
         warned = Counter[str]()
@@ -61,15 +55,13 @@ def environment_views(source: Source) -> tuple[View, ...]:
                 lock=(state.sha256 or "") if state else "",
                 message=state.message if state else "",
                 pins=state.pins if state else (),
-                neighbours=tuple(
-                    _neighbours(cell, [*_around(releases[python], cell), *others], locks)
-                ),
+                neighbours=tuple(_neighbours(cell, [*_around(releases, cell), *others], locks)),
                 more=left,
                 installed=installed[:_MOST_INSTALLED],
                 left_out=max(0, len(installed) - _MOST_INSTALLED),
                 warnings=tuple((n, text) for text, n in warned.most_common(_MOST_WARNINGS)),
                 counts=", ".join(
-                    f"{counts[cell][s]} {STATUS_WORDS[s]}" for s in STATUSES if counts[cell][s]
+                    f"{n} {STATUS_WORDS[s]}" for s in STATUSES if (n := counts[cell, s])
                 ),
             )
         )
@@ -137,12 +129,10 @@ def _installed(records: Iterable[RunRecord]) -> Iterator[View]:
         lock: Digest of the lock; empty for an existing environment.
         records: Number of records measured in it.
     """
-    groups: dict[tuple[str, str, tuple[str, ...]], list[RunRecord]] = defaultdict(list)
-    for record in records:
-        conditions = record.conditions
-        if conditions.packages:
-            lock = record.cell.lock_sha256 or ""
-            groups[lock, conditions.python_full, conditions.packages].append(record)
+    groups = grouped_by(
+        (record for record in records if record.conditions.packages),
+        lambda r: (r.cell.lock_sha256 or "", r.conditions.python_full, r.conditions.packages),
+    )
     found = sorted(groups.items(), key=lambda g: max(map(recorded_rank, g[1])), reverse=True)
     for (lock, python, packages), group in found:
         times = [record.recorded_at for record in group]

@@ -14,6 +14,7 @@ from ivhl.tracker.changes.compare import SUMMARISED, session_reach
 from ivhl.tracker.store.course import HASH, short
 from ivhl.tracker.store.entries import Entry, code_of
 from ivhl.tracker.store.metrics import SECONDS, Metric
+from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.store.spread import VERDICT_CONFIDENCE, Spreads
 from ivhl.tracker.views.source import Place, Source, cells_of, slug
 
@@ -89,11 +90,9 @@ def side_files(sides: Sides) -> Iterator[tuple[str, Sequence[Entry]]]:
 def side(source: Source, entries: Iterable[Entry]) -> dict[str, Any]:
     """Return the content of a side."""
     spreads = source.state.spreads
-    cases: dict[str, list[list[Any]]] = defaultdict(list)
-    for entry in entries:
-        case = entry.case
-        cases[f"{case.workload}/{case.size}/{case.variant}"].append(_case(entry, spreads))
-    return {"fields": FIELDS, "cases": cases}
+    cases = grouped_by(entries, lambda entry: entry.case.name)
+    rows = {name: [_case(entry, spreads) for entry in group] for name, group in cases.items()}
+    return {"fields": FIELDS, "cases": rows}
 
 
 FIELDS: Final = (
@@ -147,11 +146,10 @@ def _reach(
 
 def sides_of(source: Source) -> Sides:
     """Return the runs of each place and cell: by commit, and the newest of each case."""
-    by_cell: dict[tuple[str, str, str], list[Entry]] = defaultdict(list)
-    for entry in sorted(source.entries, key=recorded_rank):
-        case = entry.case
-        if not case.existing:
-            by_cell[case.machine, case.device, case.cell].append(entry)
+    by_cell = grouped_by(
+        (e for e in sorted(source.entries, key=recorded_rank) if not e.case.existing),
+        lambda e: (e.case.machine, e.case.device, e.case.cell),
+    )
     commits: dict[Place, set[str]] = defaultdict(set)
     for (machine, device, _), entries in by_cell.items():
         commits[Place(machine, device)] |= {entry.commit[:HASH] for entry in entries}
