@@ -6,7 +6,7 @@ is *fixed*, and the entry must go, so that the same failure would be news again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
@@ -87,22 +87,12 @@ class _Cases(StrictModel):
 
     def covers(self, case: CaseInCell) -> bool:
         """Return whether this says something about a case."""
-        cell = case.python, case.torch, type_of(case.device)
-        return self.covers_cell(*cell) and self.covers_case(case)
-
-    def covers_cell(self, python: str, torch: str, device: str) -> bool:
-        """Return whether this says something about cases of a cell on a type of device."""
         return (
-            self.free_threaded in (None, python.endswith("t"))
-            and within(self.torch, torch)
-            and within(self.python, python.removesuffix("t"))
-            and fnmatchcase(device, self.device)
-        )
-
-    def covers_case(self, case: CaseInCell) -> bool:
-        """Return whether this says something about a case, in a cell that it covers."""
-        return (
-            fnmatchcase(case.workload, self.workload)
+            self.free_threaded in (None, case.python.endswith("t"))
+            and within(self.torch, case.torch)
+            and within(self.python, case.python.removesuffix("t"))
+            and fnmatchcase(type_of(case.device), self.device)
+            and fnmatchcase(case.workload, self.workload)
             and fnmatchcase(case.variant, self.variant)
             and fnmatchcase(case.size, self.size)
             and fnmatchcase(case.machine, self.machine)
@@ -169,9 +159,6 @@ class Expectations:
 
     entries: tuple[Expectation, ...] = ()
     notes: tuple[ChangeNote, ...] = ()
-    _of_cell: dict[tuple[str, str, str], tuple[Expectation, ...]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
 
     def of(self, case: CaseInCell, failure_class: str | None) -> Expectation | None:
         """Return the entry that speaks of what a case did.
@@ -184,15 +171,8 @@ class Expectations:
             For a failure the entry that expects it in this class; for a case that passed the one
             that expects it to fail: it is fixed.
         """
-        cell = case.python, case.torch, type_of(case.device)
-        there = self._of_cell.get(cell)
-        if there is None:  # hundreds of cases of a cell are asked for
-            there = tuple(entry for entry in self.entries if entry.covers_cell(*cell))
-            self._of_cell[cell] = there
-        for entry in there:
-            if failure_class in (None, entry.failure_class) and entry.covers_case(case):
-                return entry
-        return None
+        mine = (one for one in self.entries if failure_class in (None, one.failure_class))
+        return next((one for one in mine if one.covers(case)), None)
 
 
 @lru_cache(maxsize=4096)  # few ranges and versions, asked of every case of every view

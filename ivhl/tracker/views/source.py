@@ -402,9 +402,6 @@ class Source:
 
 def _in_order(group: Sequence[Entry], position: Mapping[str, int]) -> tuple[Entry, ...]:
     """Return the runs of a case in a cell, oldest commit first; of unknown commits, by time."""
-    known = {position[entry.commit]: entry for entry in group if entry.commit in position}
-    if len(known) == len(group):
-        return tuple(known[at] for at in sorted(known))
     return tuple(sorted(group, key=lambda e: (position.get(e.commit, -1), recorded_rank(e))))
 
 
