@@ -134,6 +134,8 @@ def _outcome(
     kind, message = exception.get("type", ""), exception.get("message", "")
     if not exception and ending != "exit 0":
         kind, message = _last_error(texts[1])
+    counts: dict[str, Any] = {n: found.get(n) for n in ("graphs", "graph_breaks", "recompiles")}
+    counts |= {name: tuple(found.get(name, ())) for name in ("reasons", "failed_guards")}
     return ScriptOutcome(
         ending=ending,
         exception=kind,
@@ -143,8 +145,7 @@ def _outcome(
         errors=texts[1],
         frames=tuple((str(f), int(n or 0), str(w)) for f, n, w in exception.get("frames", ())),
         seconds=seconds,
-        **{name: tuple(found.get(name, ())) for name in ("reasons", "failed_guards")},
-        **{name: found.get(name) for name in ("graphs", "graph_breaks", "recompiles")},
+        **counts,
     )
 
 

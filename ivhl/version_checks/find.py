@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ivhl.syntax import UNPARSED, SourceText, parsed, read_texts, why_unparsed
@@ -330,7 +331,8 @@ class Finder(ast.NodeVisitor):
         self._source, self._lines = source, source.lines
         self._definitions: list[Definition] = []
         self._rest: list[Sequence[ast.stmt]] = []  # of each block in the function, after the place
-        self._conditions: dict[int, Condition] = {}
+        # Each is asked for several times: nodes are told apart by identity.
+        self._condition = cache(lambda node: condition_of(node, self.names))
 
     def generic_visit(self, node: ast.AST) -> None:
         """Visit what is inside, blocks with what holds in them."""
@@ -469,13 +471,6 @@ class Finder(ast.NodeVisitor):
             condition if off else ~condition,
             reason=_message(body) if off and isinstance(node, ast.If) else "",
         )
-
-    def _condition(self, node: ast.expr) -> Condition:
-        """Return the condition that an expression is at the place, its own."""
-        condition = self._conditions.get(id(node))
-        if condition is None:
-            condition = self._conditions[id(node)] = condition_of(node, self.names)
-        return condition
 
     def _after(self) -> list[ast.stmt]:
         """Return what runs after the place if nothing leaves, to the end of its function."""
