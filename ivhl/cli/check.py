@@ -63,10 +63,9 @@ def check_command(
         report = check_project(root)
         problems, notes, summary = [*report.problems], report.notes, [report.summary]
     if "locks" in parts:
-        _, matrix = load(root)
-        problems += check_locks(root, matrix)
-        n_cells = len(matrix.cells(tier="extended"))
-        summary.append(f"{counted(n_cells, 'cell')}, locks fresh, hashed and matched")
+        problems += check_locks(root, matrix := load(root)[1])
+        cells = counted(len(matrix.cells(tier="extended")), "cell")
+        summary.append(f"{cells}, locks fresh, hashed and matched")
     if "expectations" in parts:
         expectations = load_expectations(root)
         rows = rows_of(stored_state(results)[-1])

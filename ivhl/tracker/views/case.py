@@ -59,23 +59,21 @@ _MOST_INCIDENTS, _MOST_CHANGES = 20, 60
 _MOST_REASONS = 40
 
 
+# Facts of ``case_view`` that their names do not tell:
+# neighbours: Address and text of other sizes and variants, and of the case elsewhere.
+# cells: Address of the details, id and text of each cell that was run, newest release first.
+# releases: The newest first.
+# curves: The course over releases for each Python, as ``charts.js`` draws it.
+# steps: Where eager or compiled code moved along releases and Pythons.
+# disturbed: Which of the runs are in no step in time, as a sentence; empty if none.
+# left_out: Number of older incidents.
+# notes: What people said about changes of the case.
+# upstream: Known causes of its failures, each with the cells that fail so.
+# expected: Known failures of the project that speak of it, each with what they mean here,
+#     and the cells.
+# command: Repeats the newest record, that of the cell ``newest``.
 def case_view(source: Source, series: CaseInCell) -> View:
-    """Return the page of a case.
-
-    Facts:
-        neighbours: Address and text of other sizes and variants, and of the case elsewhere.
-        cells: Address of the details, id and text of each cell that was run, newest release first.
-        releases: The newest first.
-        curves: The course over releases for each Python, as ``charts.js`` draws it.
-        steps: Where eager or compiled code moved along releases and Pythons.
-        disturbed: Which of the runs are in no step in time, as a sentence; empty if none.
-        left_out: Number of older incidents.
-        notes: What people said about changes of the case.
-        upstream: Known causes of its failures, each with the cells that fail so.
-        expected: Known failures of the project that speak of it, each with what they mean here,
-            and the cells.
-        command: Repeats the newest record, that of the cell ``newest``.
-    """
+    """Return the page of a case."""
     rows = source.by_series[series]
     place = Place(series.machine, series.device)
     page = source.page

@@ -29,19 +29,17 @@ _NEWEST_FINDINGS = 5
 MOST_RELEASES = 24
 
 
+# Facts of ``front_view`` that their names do not tell:
+# advice: The cell to take; ``None`` if no case has a result.
+# why: What speaks for it.
+# supported: Python to the releases whose ``torch.compile`` works, in intervals.
+# supported_over: Number of cases that this is over.
+# worth: What compiling is worth, per Python on the newest release.
+# matched: Number of cases that every mean is over (``matched_cases``).
+# releases: The newest first.
+# older: Number of older releases that the grid leaves out.
 def front_view(source: Source, place: Place) -> View:
-    """Return the front page of a place.
-
-    Facts:
-        advice: The cell to take; ``None`` if no case has a result.
-        why: What speaks for it.
-        supported: Python to the releases whose ``torch.compile`` works, in intervals.
-        supported_over: Number of cases that this is over.
-        worth: What compiling is worth, per Python on the newest release.
-        matched: Number of cases that every mean is over (``matched_cases``).
-        releases: The newest first.
-        older: Number of older releases that the grid leaves out.
-    """
+    """Return the front page of a place."""
     rows = source.by_place.get(place, ())
     page = source.page
     matched = matched_cases(rows)
