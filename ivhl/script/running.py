@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from ivhl.measure.process import ProcessTree
 from ivhl.script import no_network, observer
 from ivhl.script.outcome import ScriptOutcome, not_run
+from ivhl.tracker.store.kept import read_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,7 +79,7 @@ class Script:
                 seconds = time.monotonic() - began
                 tree.end()
                 texts = output.text(), errors.text()
-            found = _read(report)
+            found = read_object(report)
         return replace(_outcome(ending, seconds, texts, found), left_out=output.left_out())
 
     def _named(self) -> str:
@@ -113,14 +114,6 @@ def _ended(code: int) -> str:
     with suppress(ValueError):
         return signal.Signals(-code).name
     return f"signal {-code}"
-
-
-def _read(report: Path) -> dict[str, Any]:
-    with suppress(OSError, ValueError):
-        found = json.loads(report.read_text(encoding="utf-8"))
-        if isinstance(found, dict):
-            return found
-    return {}
 
 
 def _outcome(
