@@ -230,7 +230,7 @@ def test_what_speaks_for_a_cell_is_what_was_measured_beside_it() -> None:
         front = front_view(source, source.page.main)
         assert front.advice is not None
         assert (front.advice.python, front.advice.torch) == ("3.12", "2.6.0")
-        return front.why
+        return str(front.why)
 
     alone = make_record()
     older = make_record(python="3.13", torch="2.5.1")

@@ -191,9 +191,7 @@ def detect(
     return _detect(*_prepare(values, intervals), FEW if intervals is None else FEW_WITH_INTERVALS)
 
 
-def detect_all(
-    series: Sequence[Searched],
-) -> list[list[int]]:
+def detect_all(series: Sequence[Searched]) -> list[list[int]]:
     """Return what `detect` finds in each of many series; a history of thousands takes a fraction.
 
     Args:
