@@ -116,7 +116,8 @@ def _check_replaceable(output: Path) -> None:
     with _refusing(f"{output} cannot be read"):
         if not output.exists():
             return
-        ours = output.is_dir() and (not any(output.iterdir()) or _is_ours(output))
+        is_marked = (output / MARKER).is_file() and not (output / MARKER).is_symlink()
+        ours = output.is_dir() and (is_marked or not any(output.iterdir()))
     if not ours:
         raise ResultsError(
             f"{output} exists and is not a site made by asv and ivhl publish: it has no {MARKER}",
@@ -127,11 +128,6 @@ def _check_replaceable(output: Path) -> None:
             f"{output} is a mount point, which cannot be replaced as a whole",
             hint=f"choose a folder in it: --output {output / 'site'}",
         )
-
-
-def _is_ours(folder: Path) -> bool:
-    marker = folder / MARKER
-    return marker.is_file() and not marker.is_symlink()
 
 
 def _remove_leftovers(output: Path) -> None:

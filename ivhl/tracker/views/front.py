@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ivhl.tracker.causes.advice import Advice, advise, worth_of
+from ivhl.tracker.changes.regressions import incidents_of
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import Row, newest_release, python_key, release_key
 from ivhl.tracker.support.spans import (
@@ -53,7 +54,9 @@ def front_view(source: Source, place: Place) -> View:
     matrix = matrix_page(place, page.main)
     newest = newest_release(row.torch for row in rows if row.speedup is not None)
     advice = advise(rows, source.state.spreads, source.disturbed_keys)
-    incidents = source.incidents_at(place)
+    incidents = incidents_of(
+        change for change in source.changes if (change.case.machine, change.case.device) == place
+    )
     worse = [one for one in incidents if one.worse]
 
     def line(python: str) -> View:

@@ -36,11 +36,6 @@ _MEASURED: Final[tuple[Metric, ...]] = ("speedup", "eager", "compiled", "cold", 
 JUDGED: Final[tuple[Metric, ...]] = ("speedup", "eager", "compiled")
 
 
-def side_data(place: Place, cell: str, which: str) -> str:
-    """Return the address of a side, from the root of the site."""
-    return f"data/side/{place.slug}/{slug(cell)}/{slug(which)}.js"
-
-
 def choices(source: Source, sides: Sides) -> dict[str, Any]:
     """Return what can be chosen: places, their cells, and the commits of each.
 
@@ -84,7 +79,7 @@ def side_files(sides: Sides) -> Iterator[tuple[str, Sequence[Entry]]]:
     """Yield the address of each side and its runs."""
     for (place, cell), group in sides.items():
         for which, entries in group.items():
-            yield side_data(place, cell, which), entries
+            yield f"data/side/{place.slug}/{slug(cell)}/{slug(which)}.js", entries
 
 
 def side(source: Source, entries: Iterable[Entry]) -> dict[str, Any]:

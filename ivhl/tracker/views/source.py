@@ -282,12 +282,6 @@ class Source:
         """The keys of the incidents on the page *Regressions*: links to others lead nowhere."""
         return frozenset(one.key for one in self.incidents[:MOST_INCIDENTS])
 
-    def incidents_at(self, place: Place) -> tuple[Incident, ...]:
-        """Return what changed in a place, newest first."""
-        return incidents_of(
-            change for change in self.changes if (change.case.machine, change.case.device) == place
-        )
-
     @cached_property
     def _series(self) -> Mapping[tuple[Along, CaseInCell], tuple[Point, ...]]:
         found: dict[tuple[Along, CaseInCell], tuple[Point, ...]] = {}
