@@ -181,14 +181,12 @@ def unreadable_files(results: Path) -> tuple[Problem, ...]:
     asv reads every ``*.json`` below its results. On some invalid files it stops with a traceback
     after it has deleted the old site.
     """
-    problems = []
-    for path in sorted(results.rglob("*.json")):
-        if path.is_dir():
-            continue
-        rule = _why_unreadable(path, is_list=path == results / "benchmarks.json")
-        if rule:
-            problems.append(Problem(path, None, rule))
-    return tuple(problems)
+    listed = results / "benchmarks.json"
+    return tuple(
+        Problem(path, None, rule)
+        for path in sorted(results.rglob("*.json"))
+        if not path.is_dir() and (rule := _why_unreadable(path, is_list=path == listed))
+    )
 
 
 def _why_unreadable(path: Path, *, is_list: bool) -> str:

@@ -16,6 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ivhl.tracker.store.kept import read_object
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -48,7 +50,7 @@ def altered_files(environment: Path, *, device: str, without: str = "") -> list[
     packages = next(environment.glob("lib/python*/site-packages"), None)
     if packages is None:
         return ["lib/python*/site-packages"]
-    seen = _load(environment)
+    seen = read_object(environment / _SEEN)
     now: dict[str, str] = {}
     altered: list[str] = []
 
@@ -100,10 +102,3 @@ def _digest(path: Path, expected: str) -> str:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, algorithm).digest()
     return f"{algorithm}={urlsafe_b64encode(digest).rstrip(b'=').decode()}"
-
-
-def _load(environment: Path) -> dict[str, str]:
-    try:
-        return dict(json.loads((environment / _SEEN).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return {}

@@ -15,6 +15,7 @@ from asv.machine import MachineCollection
 from ivhl.errors import ResultsError, counted
 from ivhl.machine.observation import Observation
 from ivhl.records.files import replaced_whole
+from ivhl.tracker.store.kept import read_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,13 +47,7 @@ def known_machine(results: Path, name: str) -> dict[str, Any]:
 
     An unreadable file counts as missing here; ``ivhl publish`` reports it.
     """
-    path = results / name / "machine.json"
-    if not path.is_file():  # a pipe would be read for ever
-        return {}
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError):
-        return {}
+    return read_object(results / name / "machine.json")
 
 
 def machine_differences(known: Mapping[str, Any], machine: Machine) -> list[str]:

@@ -23,7 +23,7 @@ from ivhl.tracker.changes.confirmations import load_confirmations
 from ivhl.tracker.store.index import collector_paused
 from ivhl.tracker.store.kept import load_provenance
 from ivhl.tracker.views.broken import without_broken
-from ivhl.tracker.views.project import load_state
+from ivhl.tracker.views.project import State, load_state
 from ivhl.tracker.views.source import Source
 
 if TYPE_CHECKING:
@@ -156,10 +156,7 @@ def _write_ours(
     (new, old), (now, made) = folders, times
     problems = [str(problem) for problem in bad]
     known: list[Any] = []
-    for load, none in (
-        (load_confirmations, ()),
-        (load_provenance, {}),
-    ):
+    for load, none in ((load_confirmations, ()), (load_provenance, {})):
         try:
             known.append(load(results))
         except ResultsError as error:
@@ -169,22 +166,21 @@ def _write_ours(
     libraries, unread = load_libraries(root)
     state = load_state(root, results, history=False)
     state = replace(state, problems=(*problems, *unread, *state.problems), site_url=site_url)
-    source = Source(state, now, *known)
-    left_out = write_pages(source, new, old, made, libraries)
+
+    def write(state: State) -> tuple[Source, tuple[str, ...]]:
+        _clear(new)
+        source = Source(state, now, *known)
+        return source, write_pages(source, new, old, made, libraries)
+
+    source, left_out = write(state)
     if left_out:
         every = load_state(root, results)
         without = without_broken(replace(every, problems=state.problems))
         if without.records != every.records:  # a record is the reason
-            state = replace(without, site_url=site_url)
-            source = Source(state, now, *known)
-            _clear(new)
-            left_out = write_pages(source, new, old, made, libraries)
+            source, left_out = write(replace(without, site_url=site_url))
     if left_out:
         # Once more, so that the pages name what is left out.
-        state = replace(state, problems=(*state.problems, *left_out))
-        source = Source(state, now, *known)
-        _clear(new)
-        left_out = write_pages(source, new, old, made, libraries)
+        return write(replace(source.state, problems=(*source.state.problems, *left_out)))
     return source, left_out
 
 

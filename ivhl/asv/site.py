@@ -20,12 +20,6 @@ from ivhl.errors import ResultsError
 if TYPE_CHECKING:
     from pathlib import Path
 
-_SCRIPT = '<link href="asv.css" rel="stylesheet" type="text/css"/>'
-_OURS = (
-    f'<script src="ivhl.js"></script>\n    {_SCRIPT}\n    <link href="ivhl.css" rel="stylesheet"/>'
-)
-_GRAPH = '<div id="graph">'
-_SIDE = '<div id="ivhl-side"><div id="ivhl-legend"></div><div id="ivhl-failures"></div></div>'
 _NAV_BEFORE = '<li id="nav-li-graphdisplay">'
 # asv's pages are in a folder of the site.
 _NAV = (
@@ -46,19 +40,11 @@ VENDORED: dict[str, str] = {
     "bootstrap-3.1.1.min.js": "bootstrap.min.js",
     "bootstrap-3.1.1.min.css": "bootstrap.min.css",
 }
-# What asv's scripts need: their own files, the JSON that they load, and the styles that they set.
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
-    "img-src 'self' data:; font-src 'self'; connect-src 'self'; base-uri 'none'; "
-    "form-action 'none'"
-)
-_CHARSET = '<meta http-equiv="Content-Type" content="text/html; charset=utf-8">'
-_META = f'{_CHARSET}\n    <meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
 # It sends the reader to an error page if a file from another host does not load: there are none.
 _INLINE = re.compile(
     r'<script type="text/javascript">\s*function js_load_failure\(\).*?</script>\s*', re.DOTALL
 )
-# Script of asv to the places at which it is changed, each with the text that is there then.
+# File of asv to the places at which it is changed, each with the text that is there then.
 _PLACES: dict[str, list[dict[str, str]]] = tomllib.loads(
     files("ivhl.asv").joinpath("patches.toml").read_text(encoding="utf-8")
 )
@@ -71,10 +57,7 @@ def patch_index(html: str) -> str:
     Raises:
         ResultsError: If the page differs from that of the supported asv.
     """
-    html = _replace_once(html, re.compile(re.escape(_CHARSET)), _META)
-    html = _replace_once(html, _INLINE, "")
-    html = _replace_once(html, re.compile(re.escape(_SCRIPT)), _OURS)
-    html = _replace_once(html, re.compile(re.escape(_GRAPH)), f"{_SIDE}\n        {_GRAPH}")
+    html = _replace_once(patch_script("index.html", html), _INLINE, "")
     for name, ending in VENDORED.items():
         address = rf'"https://[^"]*/{re.escape(ending)}"'
         if name.endswith(".css"):
@@ -100,7 +83,7 @@ def linked_to_ours(html: str) -> str:
 
 
 def patch_script(name: str, text: str) -> str:
-    """Return one of asv's scripts, changed at the places of ``patches.toml``.
+    """Return one of asv's files, changed at the places of ``patches.toml``.
 
     Args:
         name: Its file name, e.g. ``summarylist.js``.
@@ -160,11 +143,10 @@ def join_asv_site(html_dir: Path) -> None:
     Raises:
         ResultsError: If asv's page differs from that of the supported asv.
     """
-    index = html_dir / "index.html"
-    index.write_text(patch_index(index.read_text(encoding="utf-8")), encoding="utf-8")
     for name in _PLACES:
-        script = html_dir / name
-        script.write_text(patch_script(name, script.read_text(encoding="utf-8")), encoding="utf-8")
+        text = (html_dir / name).read_text(encoding="utf-8")
+        text = patch_index(text) if name == "index.html" else patch_script(name, text)
+        (html_dir / name).write_text(text, encoding="utf-8")
     # Nothing leads there any more: it explains that a file from another host did not load.
     (html_dir / "error.html").unlink(missing_ok=True)
     write_vendored(html_dir)

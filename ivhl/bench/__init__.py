@@ -44,7 +44,7 @@ from ivhl.tracker.wording import some
 from ivhl.workload import Case, broken_benchmarks, load_workloads
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from rich.console import Console
 
@@ -154,8 +154,15 @@ def bench(request: Request, console: Console, executor: Executor | None = None) 
     locks = {lock_of(root, matrix, cell, console): mine for cell, mine in share.items()}
     settings = executor.check(settings, request.python)
     with only_run_here(root), only_writer(results), only_user_of_gpu(device, console.print):
-        missing = _measure(
-            executor, settings, locks, ask=asks_first(request, executor), commit=commit,
+        shutil.rmtree(settings.scratch, ignore_errors=True)  # left by killed runs
+        log_of(root).unlink(missing_ok=True)
+        write_machine(results, machine.name, asv_machine(settings.machine))
+        for lock, mine in locks.items():
+            if lock.kind != "locked":
+                record_unavailable(settings, lock, mine, commit)
+        todo = [(lock, mine) for lock, mine in locks.items() if lock.kind == "locked" and mine]
+        missing = measure_in_order(
+            executor, settings, todo[::-1], ask=asks_first(request, executor), commit=commit,
             console=console,
         )  # fmt: skip
     return Done(
@@ -166,29 +173,6 @@ def bench(request: Request, console: Console, executor: Executor | None = None) 
         cases=tuple(case.name for case in cases),
         log=log_of(root),
         seconds=time.monotonic() - began,
-    )
-
-
-def _measure(
-    executor: Executor,
-    settings: Settings,
-    locks: Mapping[LockState, tuple[Case, ...]],
-    *,
-    ask: bool,
-    commit: str,
-    console: Console,
-) -> tuple[str, ...]:
-    """Measure the cases of each cell while no other run does; return those without a record."""
-    shutil.rmtree(settings.scratch, ignore_errors=True)  # left by killed runs
-    log_of(Path(settings.root)).unlink(missing_ok=True)
-    about = asv_machine(settings.machine)
-    write_machine(Path(settings.results), settings.machine.name, about)
-    for lock, cases in locks.items():
-        if lock.kind != "locked":
-            record_unavailable(settings, lock, cases, commit)
-    todo = [(lock, cases) for lock, cases in locks.items() if lock.kind == "locked" and cases]
-    return measure_in_order(
-        executor, settings, todo[::-1], ask=ask, commit=commit, console=console
     )
 
 

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.causes.attribution import Attributed, Corner, Treatment
-    from ivhl.tracker.causes.effects import Factor
+    from ivhl.tracker.causes.attribution import Attributed, Corner, Factor, Treatment
 
 
 class RecordedLocks:

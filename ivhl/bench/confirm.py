@@ -25,6 +25,7 @@ from ivhl.tracker.changes.confirmations import Confirmation, keep_confirmations
 from ivhl.tracker.changes.gate import REGRESSIONS, Verdict
 from ivhl.tracker.changes.kinds import BETTER, KINDS, Kind
 from ivhl.tracker.store.facts import changed_facts
+from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.wording import counted, short_message
 from ivhl.workload import load_workloads
 
@@ -231,12 +232,14 @@ def suspects_on(
         verdict: From the records.
         every: Whether all cases are suspects.
     """
-    found: dict[tuple[str, str], list[str]] = {}
-    for one in verdict.findings:
-        case, is_worse = one.case, one.kind in REGRESSIONS and not one.is_expected
-        if _is_measured_here(case, machine) and (every or is_worse or _may_be_worse(one)):
-            found.setdefault((case.python, case.torch), []).append(case.name)
-    return {cell: tuple(cases) for cell, cases in found.items()}
+    mine = (one for one in verdict.findings if _is_measured_here(one.case, machine))
+    suspects = [
+        one.case
+        for one in mine
+        if every or (one.kind in REGRESSIONS and not one.is_expected) or _may_be_worse(one)
+    ]
+    cells = grouped_by(suspects, lambda case: (case.python, case.torch))
+    return {cell: tuple(case.name for case in cases) for cell, cases in cells.items()}
 
 
 def _is_measured_here(case: CaseInCell, machine: str) -> bool:

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,58 +19,31 @@ from typer.core import TyperCommand, TyperGroup
 
 from ivhl.errors import UnknownNameError, explained
 
-# Panel to its commands, and the first sentence of the help of each.
+# Panel to its commands, in the order in which the help shows them.
 _PANELS = {
-    "Start": {
-        "init": "Write into this project what ivhl needs: matrix, locks, declarations.",
-        "check": "Check every file that ivhl reads: matrix, locks, benchmarks, known failures.",
-        "doctor": "Check whether this machine can measure reliably. Read-only.",
-        "advise": "Recommend a Python and a PyTorch release, from the records.",
-        "ready": "Say which dependencies of a project compile, and on which release all do.",
-    },
-    "Measure": {
-        "try": "Run cases, or a function or model by its name, in one cell. No record.",
-        "run": "Run a script in each PyTorch release, and name the first that differs.",
-        "observe": "Try the libraries of the observatory, and append what is found to its records.",
-        "bench": "Measure cells, publish the site and print the table.",
-        "publish": "Build the static site.",
-        "import": "Import records from other machines. Checks each record and skips duplicates.",
-        "fleet": "Share the work of the observatory among machines, by a queue.",
-    },
-    "Read": {
-        "compat": "Show which cases work in which cell, from the newest record of each case.",
-        "results": "List the records, newest first.",
-        "compare": "Compare two commits, PyTorch releases, Pythons, machines or folders of results.",
-        "course": "Show cases over all releases and Pythons, and where a side changed.",
-        "regressions": "List what newly failed, broke more graphs or got slower in the history.",
-    },
-    "Explain": {
-        "bisect": "Find the commit or PyTorch release that changed a case, by measuring.",
-        "attribute": "Say whether Python, PyTorch, flags or the commit is the cause.",
-        "blame": "Find the compiler stage and setting behind a failure or slowness.",
-        "report": "Write the text of an issue: a script, the first bad release, the stage, and what "
-        "cures it.",
-        "repeat": "Build the environment of a record, run its case, and compare both.",
-    },
-    "Maintain": {
-        "gate": "Fail if a case newly fails, breaks more graphs, or is slower than at the base.",
-        "version-checks": "Find version checks around compiled code that the records contradict.",
-        "matrix": "List the cells; show one, or how two differ.",
-        "lock": "Resolve the locks that are missing or stale, for all Pythons together.",
-        "image": "Build the Docker image of a cell. Needs a Docker engine.",
-    },
+    "Start": "init check doctor advise ready",
+    "Measure": "try run observe bench publish import fleet",
+    "Read": "compat results compare course regressions",
+    "Explain": "bisect attribute blame report repeat",
+    "Maintain": "gate version-checks matrix lock image",
 }
 # Command to the module that registers it on ``app``, where their names differ.
 _MODULES = {"try": "tryout", "import": "imports", "bisect": "bisection"}
-# Command to its module, its panel, and the first sentence of its help.
+# Command to its module and its panel.
 COMMANDS = {
-    name: (_MODULES.get(name, name.replace("-", "_")), panel, text)
-    for panel, commands in _PANELS.items()
-    for name, text in commands.items()
+    name: (_MODULES.get(name, name.replace("-", "_")), panel)
+    for panel, names in _PANELS.items()
+    for name in names.split()
 }
 
 # New objects after which Python looks for cycles.
 _COLLECTED_AFTER = 50_000
+
+
+def help_of(module: str) -> str:
+    """Return the first paragraph of a command's help, without an import of its module."""
+    text = Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
+    return text.partition('-> None:\n    """')[2].partition('"""')[0].partition("\n\n")[0]
 
 
 class Commands(TyperGroup):
@@ -85,7 +59,7 @@ class Commands(TyperGroup):
         if cmd_name not in COMMANDS or cmd_name in self.commands:
             command: Any = super().get_command(ctx, cmd_name)
         else:
-            command = TyperCommand(name=cmd_name, help=COMMANDS[cmd_name][2])
+            command = TyperCommand(name=cmd_name, help=help_of(COMMANDS[cmd_name][0]))
         if command is not None and cmd_name in COMMANDS:
             command.rich_help_panel = COMMANDS[cmd_name][1]
         return command
@@ -154,9 +128,7 @@ def main() -> None:
         from ivhl.tracker.terminal import Terminal  # noqa: PLC0415  (only errors need it)
 
         console = Terminal(stderr=True, highlight=False, soft_wrap=True)
-        console.print("error:", end=" ", style="bold red")
-        console.print(str(error))
+        console.label("error:", str(error), "bold red")
         if error.hint:
-            console.print("next:", end=" ", style="bold")
-            console.print(error.hint)
+            console.label("next:", error.hint, "bold")
         sys.exit(error.exit_code)

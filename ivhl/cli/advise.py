@@ -21,24 +21,18 @@ from ivhl.tracker.wording import counted
 
 
 @app.command("advise")
-@options.choosing("workload", "size", "variant")
-def advise_command(
-    results: options.Results = None,
-    *,
-    chosen: options.Chosen,
-    every: options.Every = False,
-    as_json: options.Json = False,
-) -> None:
+@options.choosing("workload", "size", "variant", "output")
+def advise_command(asked: options.Asked) -> None:
     """Recommend a Python and a PyTorch release, from the records.
 
     Only what was run counts: a Python that was not is not recommended.
     """
-    root, folder, state = stored_state(results)
+    root, folder, state = stored_state(asked.results)
     source = Source(state)
     recorded = [row for rows in source.by_place.values() for row in rows]
     if not any(row.recorded for row in recorded):
         raise no_records(folder)
-    kept = narrow(recorded, matrix_beside_records(root, is_named=True), **chosen)
+    kept = narrow(recorded, matrix_beside_records(root, is_named=True), **asked.chosen)
     places = {(row.machine, row.device) for row in kept}
     place = next(one for one in source.by_place if (one.machine, one.device) in places)
     rows = [row for row in kept if (row.machine, row.device) == (place.machine, place.device)]
@@ -56,7 +50,7 @@ def advise_command(
             hint="leave out an option; ivhl results lists the records",
         )
     over, support = supported_over(rows), supported(source, rows)
-    if as_json:
+    if asked.as_json:
         print_json(
             "ivhl.advice/1",
             **_as_dict(place, found),
@@ -69,7 +63,7 @@ def advise_command(
             },
         )
         return
-    with screen(every=every, soft_wrap=False) as console:
+    with screen(every=asked.every, soft_wrap=False) as console:
         uses = f"the {counted(over, 'case')} that {'uses' if over == 1 else 'use'} it"
         head = f"torch.compile on {place.machine}, {place.device}, over {uses}"
         console.print(Text(head, "bold"))

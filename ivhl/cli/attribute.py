@@ -23,16 +23,18 @@ from ivhl.measure.flags import parse_flag
 from ivhl.tracker.causes.attribution import (
     FACTOR_WORDS,
     Treatment,
+    at_each_setting,
     attribute,
     disturbed_by,
     factorial,
+    is_everywhere,
     judge_together,
     not_matched,
     overall,
     overall_local,
     recorded_corners,
+    reported,
 )
-from ivhl.tracker.causes.effects import at_each_setting, is_everywhere, reported
 from ivhl.tracker.changes.comparable import builds_beside
 from ivhl.tracker.store.index import open_index
 from ivhl.tracker.store.records import case_name, grouped_by
@@ -45,9 +47,7 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.spec import Matrix
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.causes.attribution import Attributed, Corner
-    from ivhl.tracker.causes.effects import Effect, Factor, Held
-    from ivhl.tracker.store.metrics import Metric
+    from ivhl.tracker.causes.attribution import Attributed, Corner, Effect, Factor, Held
 
 _NAMED = 3  # of cases that fail alike
 _LONGEST = 120  # characters of an outcome
@@ -99,16 +99,15 @@ def attribute_command(
         done = _measured(runs, matrix, (first, last or first), flags, cases, rounds)
     else:
         done = _recorded(root, matrix, (first, last or first), cases, machine, results)
-    ends, factors, corners, found, pairs = done
-    found = judge_together(found)
+    done = done._replace(found=judge_together(done.found))
     if as_json:
-        print_json("ivhl.attribution/1", **_as_dict(ends, factors, found))
+        print_json("ivhl.attribution/1", **_as_dict(done))
     else:
         with screen(every=every) as shown:
-            for text in builds_beside(pairs):
+            for text in builds_beside(done.pairs):
                 shown.print(text)
-            _print(shown, ends, factors, corners, found, every=every or bool(case))
-    if rounds and not any(one.effects or one.whose(factors) for one in found):
+            _print(shown, done, every=every or bool(case))
+    if rounds and not any(one.effects or one.whose(done.factors) for one in done.found):
         raise ResultsError(
             "nothing is attributed: each case fails alike in all cells",
             hint="ivhl try shows more of a case in a cell",
@@ -240,15 +239,8 @@ def _word(factor: Factor) -> str:
     return FACTOR_WORDS[factor].removeprefix("the ")
 
 
-def _print(
-    console: Terminal,
-    ends: tuple[Treatment, Treatment],
-    factors: Sequence[Factor],
-    corners: Sequence[Corner],
-    found: Sequence[Attributed],
-    *,
-    every: bool,
-) -> None:
+def _print(console: Terminal, done: _Factorial, *, every: bool) -> None:
+    ends, factors, corners, found, _ = done
     groups = grouped_by(found, lambda one: (one.machine, one.device))
     commits = {corner.at.commit[:8] for corner in corners}
     for (machine, device), group in groups.items():
@@ -311,10 +303,10 @@ def _print_effects(
     by = grouped_by(effects, lambda one: (one.factors, () if one.factors else one.held))
     for (names, held), group in by.items():
         styles = {_STYLES[e.word] for e in group if e.word in _STYLES}
-        of_metric: dict[Metric, list[str]] = {}
-        for effect in group:
-            of_metric.setdefault(effect.metric, []).append(_text(ends, effect, local))
-        texts = "; ".join(f"{metric} {', '.join(each)}" for metric, each in of_metric.items())
+        texts = "; ".join(
+            f"{metric} {', '.join(_text(ends, effect, local) for effect in each)}"
+            for metric, each in grouped_by(group, lambda effect: effect.metric).items()
+        )
         where = _named(ends, names) if names else f"only on {_held(ends, held)}"
         console.print(Text(f"{indent}{where}: {texts}", next(iter(sorted(styles)), "")))
 
@@ -345,9 +337,9 @@ def _value(end: Treatment, factor: Factor) -> str:
     return " ".join(end.flags) or "none" if factor == "flags" else str(getattr(end, factor))
 
 
-def _as_dict(
-    ends: tuple[Treatment, Treatment], factors: Sequence[Factor], found: Sequence[Attributed]
-) -> dict[str, Any]:
+def _as_dict(done: _Factorial) -> dict[str, Any]:
+    ends, factors, _, found, _ = done
+
     def effect_of(effect: Effect) -> dict[str, Any]:
         return {**effect._asdict(), "word": effect.word}
 

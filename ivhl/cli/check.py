@@ -16,6 +16,7 @@ from ivhl.init.check import check_project
 from ivhl.matrix.check import check_locks
 from ivhl.matrix.project import find_root, load
 from ivhl.records.text import printable
+from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import OF_THE_PROJECT, Row, Standing, standings, unexpected
 from ivhl.tracker.support.expectations import EXPECTATIONS, load_expectations, never_covering
 from ivhl.tracker.views.project import rows_of
@@ -62,10 +63,9 @@ def check_command(
         report = check_project(root)
         problems, notes, summary = [*report.problems], report.notes, [report.summary]
     if "locks" in parts:
-        _, matrix = load(root)
-        problems += check_locks(root, matrix)
-        n_cells = len(matrix.cells(tier="extended"))
-        summary.append(f"{counted(n_cells, 'cell')}, locks fresh, hashed and matched")
+        problems += check_locks(root, matrix := load(root)[1])
+        cells = counted(len(matrix.cells(tier="extended")), "cell")
+        summary.append(f"{cells}, locks fresh, hashed and matched")
     if "expectations" in parts:
         expectations = load_expectations(root)
         rows = rows_of(stored_state(results)[-1])
@@ -77,7 +77,7 @@ def check_command(
         with screen(every=every) as console:
             _print(console, problems, notes, summary)
             if "expectations" in parts:
-                _print_expectations(console, stood, news, unused, every=every)
+                _print_expectations(console, stood, news, unused)
     if problems:
         raise typer.Exit(1)
     if fixed := sum(len(one.fixed) for one in stood):
@@ -91,11 +91,9 @@ def _print(
     console: Terminal, problems: Sequence[str], notes: Sequence[str], summary: Sequence[str]
 ) -> None:
     for text in problems:
-        console.print("problem:", style="red", end=" ")
-        console.print(text)
+        console.label("problem:", text, "red")
     for text in notes:
-        console.print("note:", end=" ")
-        console.print(text)
+        console.print(f"note: {text}")
     if problems:
         number = counted(len(problems), "problem")
         console.print(f"{number}; next: correct them; ivhl lock makes missing and stale locks")
@@ -104,12 +102,7 @@ def _print(
 
 
 def _print_expectations(
-    console: Terminal,
-    stood: Sequence[Standing],
-    news: Sequence[Row],
-    unused: Sequence[ChangeNote],
-    *,
-    every: bool,
+    console: Terminal, stood: Sequence[Standing], news: Sequence[Row], unused: Sequence[ChangeNote]
 ) -> None:
     console.print(Text(f"{EXPECTATIONS}: {counted(len(stood), 'known failure')}", "bold"))
     for one in stood:
@@ -126,7 +119,7 @@ def _print_expectations(
         ]
         lines += [("never matches a measured case", "yellow")] if one.is_unmatched else []
         for text, style in lines:
-            fold(console, text, style, indent=4, every=every)
+            fold(console, text, style, indent=4, short=True)
     for ours, what_next in (
         (False, "write an entry for each cause"),
         (True, "before anything is compiled: mend them, or write an entry by hand"),
@@ -144,12 +137,11 @@ def _print_news(console: Terminal, news: Sequence[Row], what_next: str) -> None:
     if news:
         text = f"not expected: {counted(len(news), 'failure')} ({what_next})"
         console.print(Text(text, "bold"))
-    groups: dict[str, list[Row]] = {}
-    for row in news:
-        text = f"{row.failure_class}: {printable(short_message(row.message))}"
-        groups.setdefault(text, []).append(row)
-    for text, alike in groups.items():
-        console.print(Text(f"  {text}"))
+    groups = grouped_by(
+        news, lambda row: (row.failure_class, printable(short_message(row.message)))
+    )
+    for (kind, message), alike in groups.items():
+        console.print(Text(f"  {kind}: {message}"))
         console.print(Text(f"    {_some(alike)}", "bright_black"))
 
 

@@ -20,7 +20,7 @@ from ivhl.cli.declared import (
     warn_unread,
 )
 from ivhl.cli.names import RELEASE, commands_of, narrow, recorded, the_one
-from ivhl.cli.screen import check_suffix, fold, give, picked, screen
+from ivhl.cli.screen import fold, give, picked, screen
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.matrix.project import find_root
@@ -52,12 +52,9 @@ if TYPE_CHECKING:
 
 
 _SORTS: dict[Axis, str] = {
-    "torch": "PyTorch release",
-    "python": "Python",
-    "machine": "machine",
-    "commit": "commit",
+    "torch": RELEASE, "python": "Python", "machine": "machine", "commit": "commit",
     "results": "folder",
-}
+}  # fmt: skip
 # Kinds of which only the number is printed, unless all are asked for.
 _HIDDEN = ("unchanged", "new", "missing", "incomparable", "inconclusive")
 _LISTED = 2  # cases of a kind, unless all are asked for
@@ -75,33 +72,28 @@ def compare_command(
         str, typer.Argument(help="A commit, PyTorch release, Python, machine or results folder.")
     ],
     after: Annotated[str, typer.Argument(help="Another one of the same sort.")],
-    results: options.Results = None,
-    output: options.Output = None,
     *,
-    chosen: options.Chosen,
-    every: options.Every = False,
-    as_json: options.Json = False,
+    asked: options.Asked,
 ) -> None:
     """Compare two commits, PyTorch releases, Pythons, machines or folders of results.
 
     Means are over the cases that ran on both sides; what fails, is fixed, new or missing is listed.
     --output writes .csv or .json.
     """
-    check_suffix(output, ".csv", ".json")
     names = before, after
     root = find_root()
-    folder = results_folder(results, root)
+    folder = results_folder(asked.results, root)
     index = open_index(folder)
     if is_folders := all(Path(name).is_dir() for name in names):
         _check_apart("results", names, *(Path(name).resolve() for name in names))
     places = [Path(name) for name in names] if is_folders else [folder]
     indices = [open_index(place) for place in places] if is_folders else [index]
     unread = chain.from_iterable(one.problems for one in indices)
-    warn_unread(unread, *(places if is_folders else [results]))
+    warn_unread(unread, *(places if is_folders else [asked.results]))
     for one, place in zip(indices, places, strict=True):
         check_any(one, place)
     matrix = matrix_beside_records(root)
-    kept = narrow([entry for one in indices for entry in one.entries], matrix, **chosen)
+    kept = narrow([entry for one in indices for entry in one.entries], matrix, **asked.chosen)
     axis: Axis = "results"
     was: Sequence[Entry] = indices[0].entries
     now: Sequence[Entry] = indices[-1].entries
@@ -109,10 +101,10 @@ def compare_command(
         axis, was, now = _sides(root, matrix, index, names, kept)
     old, new = indices[0].read(was), indices[-1].read(now)
     # Judged beside all others, so that a case is the same whatever is asked for.
-    asked = {entry.case.along(axis) for entry in kept}
+    wanted = {entry.case.along(axis) for entry in kept}
     disturbed = disturbed_keys(indices[0].entries), disturbed_keys(indices[-1].entries)
     every_case = compare(old, new, axis, index.spreads, disturbed)
-    found = tuple(one for one in every_case if one.case in asked)
+    found = tuple(one for one in every_case if one.case in wanted)
     if not found:
         raise ResultsError(
             f"neither {before} nor {after} has a record here",
@@ -125,33 +117,33 @@ def compare_command(
     cause, cause_better = (
         known.causes([one for one in changes if one.kind in kinds]) for kinds in (WORSE, BETTER)
     )
-    if as_json or output is not None:
+    if asked.is_for_programs:
         values = _as_dict(summaries, found)
         give(
-            "ivhl.comparison/1", output, map(_as_row, found),
+            "ivhl.comparison/1", asked.output, map(_as_row, found),
             axis=axis, cause=cause, cause_better=cause_better, **values,
         )  # fmt: skip
         return
-    with screen(every=every) as console:
+    with screen(every=asked.every) as console:
         builds = [*builds_beside(product(old, new) if axis == "python" else ())]
-        for text in builds if every else builds[:1]:
+        for text in builds if asked.every else builds[:1]:
             console.print(text)
-        _summarise_all(console, summaries, names, every=every)
+        _summarise_all(console, summaries, names)
         for what, text in (("worse", cause), ("better", cause_better)):
             if text:
-                fold(console, f"known of what is {what}: {printable(text)}", "cyan", every=every)
-        _list_all(console, found, every=every)
+                fold(console, f"known of what is {what}: {printable(text)}", "cyan", short=True)
+        _list_all(console, found)
         if cases := disturbed_cases(found):
             console.print(f"{cases}, by the calibration: times not compared", style="bright_black")
 
 
 def _summarise_all(
-    console: Terminal, summaries: Sequence[Summary], names: tuple[str, str], *, every: bool
+    console: Terminal, summaries: Sequence[Summary], names: tuple[str, str]
 ) -> None:
     """Print what moved at each place; unasked, at those with most cases."""
     compared = [summary for summary in summaries if summary.on_both]
     most = sorted(compared, key=lambda summary: -summary.on_both)[:_PLACES]
-    shown = [summary for summary in compared if every or summary in most]
+    shown = [summary for summary in compared if console.every or summary in most]
     for summary in shown:
         fold(console, _sentence(*names, summary), "bold")
         means = {WORDS[name]: _ratio(mean) for name, mean in summary.means.items()}
@@ -159,7 +151,7 @@ def _summarise_all(
         fold(console, "; ".join([*seconds, counts_of(summary.counts)]), indent=2)
         if summary.apart and summary.means:
             apart = f"the mean says little of the others: {printable(summary.apart)}"
-            fold(console, apart, "yellow", indent=2, every=every)
+            fold(console, apart, "yellow", indent=2, short=True)
     if len(shown) < len(compared):
         more = counted(len(compared) - len(shown), "more place")
         console.print(f"{more}, with fewer cases: --all", style="bright_black")
@@ -300,31 +292,29 @@ def _ratio(mean: Mean) -> str:
     return f"{mean.ratio:.2f}x{interval}"
 
 
-def _list_all(console: Terminal, found: Sequence[Comparison], *, every: bool) -> None:
+def _list_all(console: Terminal, found: Sequence[Comparison]) -> None:
     """Print the cases by kind; of unchanged ones and those of one side only how many."""
     hidden = 0
     titles = titles_of(one.case for one in found)
     for kind in KINDS:
         group = [one for one in found if one.kind == kind]
-        if kind in _HIDDEN and not every:
+        if kind in _HIDDEN and not console.every:
             hidden += len(group)
         elif group:
-            _list(console, kind, [(titles[one.case], one) for one in group], every=every)
+            _list(console, kind, [(titles[one.case], one) for one in group])
     if hidden:
         kinds = f"{', '.join(_HIDDEN[:-1])} or {_HIDDEN[-1]}"
         console.print(f"{counted(hidden, 'case')} {kinds}: --all")
 
 
-def _list(
-    console: Terminal, kind: str, group: Sequence[tuple[str, Comparison]], *, every: bool
-) -> None:
+def _list(console: Terminal, kind: str, group: Sequence[tuple[str, Comparison]]) -> None:
     style = "red" if kind in WORSE else "green" if kind in BETTER else "bold"
     console.print(Text(f"\n{kind} ({len(group)})", style))
-    shown = group if every else group[:_LISTED]
+    shown = group if console.every else group[:_LISTED]
     for title, one in shown:
         fold(console, f"{title}  {', '.join(one.case.place)}", indent=2)
         if one.reason:
-            fold(console, printable(one.reason), "bright_black", indent=4, every=every)
+            fold(console, printable(one.reason), "bright_black", indent=4, short=True)
     if len(group) > len(shown):
         console.print(f"  and {counted(len(group) - len(shown), 'more case')}: --all")
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from ivhl.cli import app, options
 from ivhl.cli.declared import matrix_beside_records, no_records, stored_state
 from ivhl.cli.names import all_named, narrow, nothing_left
-from ivhl.cli.screen import check_suffix, give, screen
+from ivhl.cli.screen import give, screen
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import (
     COMPAT_SCHEMA,
@@ -46,42 +46,37 @@ _FEW_CASES = 12
 @options.choosing()
 def compat_command(
     status: options.Status = None,
-    results: options.Results = None,
-    output: options.Output = None,
     *,
-    chosen: options.Chosen,
-    every: options.Every = False,
-    as_json: options.Json = False,
+    asked: options.Asked,
 ) -> None:
     """Show which cases work in which cell, from the newest record of each case.
 
     --output writes .csv or .json.
     """
-    check_suffix(output, ".csv", ".json")
     by_word = {word: name for name, word in STATUS_WORDS.items()}
     words = all_named("status", status, {*by_word, *STATUSES})
     wanted = {by_word.get(word, word) for word in words} or {*STATUSES}
-    root, folder, state = stored_state(results)
+    root, folder, state = stored_state(asked.results)
     matrix = matrix_beside_records(root, is_named=True)  # by the state
     found = rows_of(state)
-    rows = [row for row in narrow(found, matrix, **chosen) if row.status in wanted]
+    rows = [row for row in narrow(found, matrix, **asked.chosen) if row.status in wanted]
     if not any(row.recorded for row in found) and not retired_cases(state):
         raise no_records(folder)
     if status and not rows:
         raise nothing_left()
-    if as_json or output is not None:
+    if asked.is_for_programs:
         listed = [row.to_dict() for row in rows]
-        give(COMPAT_SCHEMA, output, listed, rows=listed)
+        give(COMPAT_SCHEMA, asked.output, listed, rows=listed)
         return
-    with screen(every=every, soft_wrap=False) as console:
-        asked = every or status or any(chosen.values())
-        if not asked and len({row.series for row in rows}) > _FEW_CASES:
+    with screen(every=asked.every, soft_wrap=False) as console:
+        is_narrow = asked.every or status or any(asked.chosen.values())
+        if not is_narrow and len({row.series for row in rows}) > _FEW_CASES:
             _print_grid(console, found)
             return
         console.print(Text(headline(rows), "bold"))
         console.print(ResultsTable(rows))
         # Support is about all releases, whichever are shown.
-        of_all = narrow(found, matrix, **(chosen | {"torch": None}))
+        of_all = narrow(found, matrix, **(asked.chosen | {"torch": None}))
         _print_support(console, of_all, {(row.series, row.python) for row in rows})
         if gone := retired_cases(state):
             text = f"measured earlier, no longer in the project: {', '.join(gone)}"

@@ -12,7 +12,7 @@ from ivhl.bench.attribution import RecordedLocks
 from ivhl.cli import app, options
 from ivhl.cli.declared import known_changes, matrix_beside_records, stored
 from ivhl.cli.names import narrow, recorded
-from ivhl.cli.screen import check_suffix, fold, give, picked, screen
+from ivhl.cli.screen import fold, give, picked, screen
 from ivhl.matrix.diff import diff_locks
 from ivhl.records.identity import CaseInCell, titles_of
 from ivhl.records.text import printable
@@ -50,12 +50,8 @@ def course_command(
             "place, over all cases."
         ),
     ] = None,
-    results: options.Results = None,
-    output: options.Output = None,
     *,
-    chosen: options.Chosen,
-    every: options.Every = False,
-    as_json: options.Json = False,
+    asked: options.Asked,
 ) -> None:
     """Show cases over all releases and Pythons, and where a side changed.
 
@@ -63,10 +59,9 @@ def course_command(
     neighbours, and what was installed that differs there. Without a case: for each step, in which
     cases; --all names all of them. --output writes the cells as .csv, or .json.
     """
-    check_suffix(output, ".csv", ".json")
-    root, folder, index = stored(results)
+    root, folder, index = stored(asked.results)
     matrix = matrix_beside_records(root)
-    entries = narrow(index.entries, matrix, **chosen)
+    entries = narrow(index.entries, matrix, **asked.chosen)
     names = {name for e in entries for name in (e.case.workload, case_name(e.case))}
     wanted = recorded("case", case, names)
     cases = cases_of(
@@ -74,9 +69,11 @@ def course_command(
         for entry in entries
         if not wanted.isdisjoint((entry.case.workload, case_name(entry.case)))
     )
-    disturbed = disturbed_of(index.entries)
-    known = known_changes(folder, root)
-    for_programs = as_json or output is not None
+    beside = _Beside(
+        None if matrix is None else RecordedLocks(root, matrix),
+        disturbed_of(index.entries),
+        known_changes(folder, root),
+    )
     courses = [
         _Course(
             subject,
@@ -85,24 +82,31 @@ def course_command(
             find_steps(
                 runs,
                 index.spreads,
-                every=every and bool(case or for_programs),
-                disturbed=disturbed,
+                every=asked.every and bool(case or asked.is_for_programs),
+                disturbed=beside.disturbed,
             ),
         )
         for (subject, dtype), cells in cases.items()
     ]
-    locks = None if matrix is None else RecordedLocks(root, matrix)
-    if for_programs:
-        found = [_as_dict(one, locks, disturbed, known) for one in courses]
-        give("ivhl.course/1", output, _rows(found), cases=found)
+    if asked.is_for_programs:
+        found = [_as_dict(one, beside) for one in courses]
+        give("ivhl.course/1", asked.output, _rows(found), cases=found)
         return
-    with screen(every=every) as console:
+    with screen(every=asked.every) as console:
         if not case:
-            _print_places(console, courses, disturbed, known, every=every)
+            _print_places(console, courses, beside)
             return
         titles = titles_of(one.subject for one in courses)
         for one in courses:
-            _print(console, one, titles[one.subject], locks, disturbed, known)
+            _print(console, one, titles[one.subject], beside)
+
+
+class _Beside(NamedTuple):
+    """What courses are read beside: what was installed, which runs are disturbed, known causes."""
+
+    locks: RecordedLocks | None
+    disturbed: frozenset[int]
+    known: KnownCauses
 
 
 class _Course(NamedTuple):
@@ -150,14 +154,7 @@ def _rows(cases: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         yield from (about | cell for cell in case["cells"])
 
 
-def _print_places(
-    console: Terminal,
-    courses: Sequence[_Course],
-    disturbed: frozenset[int],
-    known: KnownCauses,
-    *,
-    every: bool,
-) -> None:
+def _print_places(console: Terminal, courses: Sequence[_Course], beside: _Beside) -> None:
     """Print what moved at each place, in which cases, one machine and device after another."""
     for (machine, device), group in groupby(
         courses, key=lambda one: (one.subject.machine, one.subject.device)
@@ -186,14 +183,14 @@ def _print_places(
         for place in sorted(places, key=_place_key):
             seen = places[place]
             steps = [(titles[one.subject], step) for one, step in seen]
-            _print_place(console, steps, every=every)
-            _print_known(console, known, seen)
+            _print_place(console, steps)
+            _print_known(console, beside.known, seen)
         if not places:
             fold(console, _NO_STEP, indent=2)
         if alone:
             text = f"{counted(alone, 'step')} that one cell of several shows alone, so perhaps "
             fold(console, text + "disturbed runs: ivhl course CASE", "bright_black", indent=2)
-        if loud := left_out(runs, disturbed):
+        if loud := left_out(runs, beside.disturbed):
             fold(console, loud, "bright_black", indent=2)
 
 
@@ -203,9 +200,7 @@ def _place_key(place: tuple[StepAxis, str, str]) -> tuple[bool, Any, Any]:
     return along == "python", key(after), key(before)
 
 
-def _print_place(
-    console: Terminal, steps: Sequence[tuple[str, CourseStep]], *, every: bool
-) -> None:
+def _print_place(console: Terminal, steps: Sequence[tuple[str, CourseStep]]) -> None:
     first = steps[0][1]
     key = python_key if first.along == "torch" else release_key
     cells = tuple(sorted({cell for _, step in steps for cell in step.cells}, key=key))
@@ -225,7 +220,7 @@ def _print_place(
             f"{title}{' on ' + ', '.join(step.cells) if n_steps[title] > 1 else ''} {found.size}"
             for title, found, step in moved
         ]
-        named = texts if every else texts[:_NAMED]
+        named = texts if console.every else texts[:_NAMED]
         if rest := len(moved) - len(named):
             named.append(f"{rest} more")
         # Versions of a case are one case.
@@ -238,19 +233,12 @@ def _style(side: str, found: QuantityStep) -> str:
     return "red" if (found.ratio > 1) != (side == "speedup") else "green"
 
 
-def _print(
-    console: Terminal,
-    course: _Course,
-    title: str,
-    locks: RecordedLocks | None,
-    disturbed: frozenset[int],
-    known: KnownCauses,
-) -> None:
+def _print(console: Terminal, course: _Course, title: str, beside: _Beside) -> None:
     subject = course.subject
     commits = sorted({run.commit[:8] for run in course.runs})
     where = ", ".join((*subject.place, course.dtype))
     fold(console, f"{title}  {where}, commit {', '.join(commits)}", "bold")
-    _print_cells(console, course, disturbed)
+    _print_cells(console, course, beside.disturbed)
     if not course.steps:
         fold(console, _NO_STEP, indent=2)
     for step in course.steps:
@@ -262,8 +250,8 @@ def _print(
                 style = _style(side, found) if found.moved else ""
                 fold(console, f"{found}{more}", style, indent=4)
         fold(console, step.whose, indent=4)
-        _print_known(console, known, [(course, step)])
-        if changed := course.installed(step, locks):
+        _print_known(console, beside.known, [(course, step)])
+        if changed := course.installed(step, beside.locks):
             fold(console, f"installed: {changed}", "bright_black", indent=4)
 
 
@@ -328,12 +316,7 @@ def _is_at(step: CourseStep, run: Entry) -> bool:
     return step.place == ends[0] and ends[1] in step.cells
 
 
-def _as_dict(
-    course: _Course,
-    locks: RecordedLocks | None,
-    disturbed: frozenset[int],
-    known: KnownCauses,
-) -> dict[str, Any]:
+def _as_dict(course: _Course, beside: _Beside) -> dict[str, Any]:
     subject = course.subject
     runs = sorted(course.runs, key=lambda run: (python_key(run.python), release_key(run.torch)))
     return {
@@ -344,7 +327,7 @@ def _as_dict(
             {
                 **picked(run, "python torch commit"),
                 "failure": run.failure_class,
-                "disturbed": run.id in disturbed,
+                "disturbed": run.id in beside.disturbed,
                 **{side: run.values[side].value for side in QUANTITIES if side in run.values},
             }
             for run in runs
@@ -353,8 +336,8 @@ def _as_dict(
             {
                 **picked(step, "along before place cells whose"),
                 "sides": {side: found._asdict() for side, found in step.sides.items()},
-                "cause": known.cause(course.change(step)),
-                "installed": course.installed(step, locks),
+                "cause": beside.known.cause(course.change(step)),
+                "installed": course.installed(step, beside.locks),
             }
             for step in course.steps
         ],

@@ -117,8 +117,7 @@ def warn(problems: Iterable[object], *, every: bool = False, named_by: str = "")
         more = f"and {counted(len(hidden), 'more problem')}"
         shown.append(f"{more}: {named_by} names all" if named_by else more)
     for text in shown:
-        console.print("warning:", end=" ", style="bold yellow")
-        console.print(text)
+        console.label("warning:", text, "bold yellow")
 
 
 def folder_to_write(given: Path) -> Path:

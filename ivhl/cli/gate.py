@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import html
+import math
 import os
+import re
 from collections import defaultdict
 from functools import partial
+from itertools import accumulate
+from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import quote
 
 import typer
 
@@ -19,7 +25,6 @@ from ivhl.cli.declared import (
     warn,
     warn_unread,
 )
-from ivhl.cli.markdown import bytes_of, code, link, table, times_table
 from ivhl.cli.names import RELEASE, all_named, recorded
 from ivhl.cli.sarif import SarifResult, place_in, to_sarif
 from ivhl.cli.screen import picked, print_json, screen
@@ -32,24 +37,25 @@ from ivhl.observatory.signatures import text_of
 from ivhl.records.identity import CaseInCell, case_of
 from ivhl.records.text import printable
 from ivhl.tracker.changes.disturbed import disturbed_keys
-from ivhl.tracker.changes.explained import note_on
 from ivhl.tracker.changes.gate import REGRESSIONS, Verdict, judge
+from ivhl.tracker.changes.incidents import note_on
 from ivhl.tracker.changes.kinds import MEANINGS, Between
 from ivhl.tracker.store.index import Index, open_index
-from ivhl.tracker.store.records import grouped_by
+from ivhl.tracker.store.records import case_name, grouped_by, newest_by
+from ivhl.tracker.support.compat import release_key
 from ivhl.tracker.support.expectations import EXPECTATIONS, load_expectations, never_covering
 from ivhl.tracker.support.known import causes_of
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.views.source import case_page
-from ivhl.tracker.wording import counted, shown_reason, some
+from ivhl.tracker.wording import NOT_TIMED, counted, marked, seconds, shown_reason, some, times
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from ivhl.bench.confirm import Confirmed
     from ivhl.bench.experiment import Measure, Runs
-    from ivhl.records.record import RunRecord
+    from ivhl.records.record import Arm, RunRecord
     from ivhl.tracker.changes.compare import Comparison
     from ivhl.tracker.support.expectations import Expectations
 
@@ -268,14 +274,14 @@ def _verdict_text(verdict: Verdict, base: str, head: str, notes: Mapping[CaseInC
     lines = [_headline(verdict), f"{head} against {base}: {_counts(verdict)}"]
     for title, meaning, found in verdict.listed():
         lines += ["", f"{title}: {meaning}"]
-        groups: dict[tuple[str, str, str], list[str]] = {}
-        for one in found:
-            place = f"{one.case.machine}, {one.case.device}, {one.case.cell}"
-            key = place, printable(one.reason), printable(notes.get(one.case, ""))
-            groups.setdefault(key, []).append(one.case.name)
-        for (place, reason, note), cases in groups.items():
-            lines += [f"  {place}: {', '.join(cases)}", f"    {shown_reason(reason)}"]
-            lines += [f"    known: {note}"] if note else []
+        groups = grouped_by(
+            ((one.case, one.reason, notes.get(one.case)) for one in found),
+            lambda one: (one[0].machine, one[0].device, one[0].cell, *one[1:]),
+        )
+        for (machine, device, cell, reason, note), alike in groups.items():
+            lines.append(f"  {machine}, {device}, {cell}: {', '.join(c.name for c, *_ in alike)}")
+            lines.append(f"    {shown_reason(printable(reason))}")
+            lines += [f"    known: {printable(note)}"] if note else []
     lines += ["", *elsewhere] if (elsewhere := _elsewhere(verdict)) else []
     return "\n".join(lines)
 
@@ -445,3 +451,101 @@ def _known(group: Sequence[Comparison]) -> list[str]:
             for one in causes
         ),
     ]
+
+
+_LONGEST_SHOWN = 250
+# Of the references that ``html.escape`` wrote, nothing: they contain "&" and ";" only.
+_MARKDOWN = re.compile(r"[\\`*_{}\[\]()#!|~@$:^=]|(?<=\bwww)\.", re.IGNORECASE)
+
+
+def code(text: str) -> str:
+    """Return the text escaped, as code for a table cell, cut after 250 characters.
+
+    Inside of ``<code>``, Markdown still makes links, images and emphasis, and GitHub makes links of
+    addresses (``https:``, ``www.``), mentions and issues. None begins with a character reference.
+    """
+    plain = html.escape(printable(text[:_LONGEST_SHOWN]), quote=False)
+    # In one pass: the replacements themselves contain "&", "#" and ";".
+    return f"<code>{_MARKDOWN.sub(lambda sign: f'&#{ord(sign[0])};', plain)}</code>"
+
+
+def link(text: str, address: str) -> str:
+    """Return Markdown as a link, also within a table."""
+    # What neither ends the address nor the cell, nor is more of Markdown in it.
+    return f"[{text}]({quote(address, safe='/:%+~')})"
+
+
+def table(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    most: int | None = None,
+    room: float = math.inf,
+) -> list[str]:
+    """Return the lines of a table of cells that are Markdown; of more rows, how many there are.
+
+    Args:
+        heads: The first row.
+        rows: The others.
+        most: Rows that are shown.
+        room: Bytes that they may have.
+    """
+    lines = [f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *rows)]
+    sizes = accumulate(bytes_of([line]) for line in lines)
+    shown = sum(size <= room for size in sizes) - 2
+    shown = max(0, shown if most is None else min(shown, most))
+    more = ["", f"And {len(rows) - shown} more."] if shown < len(rows) else []
+    return [*lines[: shown + 2], *more]
+
+
+def bytes_of(lines: Iterable[str]) -> int:
+    """Return the size of lines, each with its end."""
+    return sum(len(line.encode()) + 1 for line in lines)
+
+
+_TIMES_SHOWN = 60
+_MACHINES = 3
+
+
+def times_table(
+    records: Iterable[RunRecord],
+    before: Collection[str],
+    after: Collection[str],
+    room: float = math.inf,
+) -> list[str]:
+    """Return the lines of a Markdown table: a row for each case that the head was measured in.
+
+    Args:
+        records: Records of any commits.
+        before: Hashes of the commits with the base's code.
+        after: Hashes of the commits with the head's code.
+        room: Bytes that its rows may have.
+    """
+    records = list(records)
+    base = newest_by((r for r in records if r.commit in before), case_of)
+    head = newest_by((r for r in records if r.commit in after), case_of)
+    rows = []
+    for case in sorted(
+        head, key=lambda one: (one.machine, one.python, release_key(one.torch), one)
+    ):
+        record = head[case]
+        failed = record.failure.failure_class if record.failure else NOT_TIMED
+        speedup = marked(times(record.speedup.value), record) if record.speedup else code(failed)
+        arms = (base[case].eager if case in base else None, record.eager, record.compiled)
+        names = code(record.cell.id), code(case_name(record))
+        rows.append([*names, *map(_time, arms), speedup])
+    if not rows:
+        return []
+    machines = some(sorted({code(case.machine) for case in head}), _MACHINES)
+    heads = ["cell", "case", "base eager", "head eager", "head compiled", "speedup"]
+    return [
+        "",
+        f"<details><summary>seconds per call on {machines}</summary>",
+        "",
+        *table(heads, rows, _TIMES_SHOWN, room),
+        "",
+        "</details>",
+    ]
+
+
+def _time(arm: Arm | None) -> str:
+    return seconds(median(arm.samples_s)) if arm and arm.samples_s else "-"

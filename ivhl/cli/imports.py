@@ -18,8 +18,9 @@ from ivhl.fleet.observed import import_queue
 from ivhl.fleet.queue import FleetQueue
 from ivhl.fleet.signed import load_attestations
 from ivhl.matrix.project import find_root
+from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.terminal import Columns, Terminal
-from ivhl.tracker.wording import counted
+from ivhl.tracker.wording import counted, some
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,15 +111,11 @@ def _print(imported: Imported) -> None:
         console.print(table)
     new, had = imported.new.total(), imported.had.total()
     console.print(f"{counted(new, 'new record')}, {had} already present")
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for one in imported.refused:
-        reasons.setdefault((one.rule, one.hint), []).append(one.place)
-    for (rule, hint), places in reasons.items():
+    reasons = grouped_by(imported.refused, lambda one: (one.rule, one.hint))
+    for (rule, hint), alike in reasons.items():
         console.print(f"refused: {rule}", style="red")
-        for place in places[:_PLACES_SHOWN]:
-            console.print(f"  {place}")
-        if len(places) > _PLACES_SHOWN:
-            console.print(f"  and {len(places) - _PLACES_SHOWN} more")
+        places = [f"  {one.place}" for one in alike]
+        console.print(some(places, _PLACES_SHOWN, "\n"))
         console.print(f"  next: {hint}")
     if new:
         console.print("next: ivhl publish")

@@ -45,8 +45,7 @@ def lock_command(torch: options.Releases = None, *, force: options.Force = False
     console = Terminal(highlight=False, soft_wrap=True)
     absent = without_interpreter(root, matrix) if releases else {}
     for path in build_missing(root, matrix):
-        console.print("built", style="green", end=" ")
-        console.print(path.relative_to(root).as_posix())
+        console.label("built", path.relative_to(root).as_posix(), "green")
     failed: list[IvhlError] = []
 
     def lock_one(release: str) -> tuple[LockState, ...] | IvhlError:
@@ -62,11 +61,9 @@ def lock_command(torch: options.Releases = None, *, force: options.Force = False
                 failed.append(states)
                 continue
             for state in states:
-                colour = COLOURS[state.kind]
                 detail = counted(len(state.pins), "package") if state.pins else state.message
-                console.print(state.kind, style=colour, end=" ")
-                console.print(f"{state.cell.id}:", end=" ")
-                console.print(detail.partition("\n")[0])
+                first, *_ = detail.split("\n")
+                console.label(state.kind, f"{state.cell.id}: {first}", COLOURS[state.kind])
     if write_missing_sums(root):
         console.print(f"wrote envs/locks/{SUMS}: a lock that is edited from now on is noticed")
     for left in _left(matrix, absent, named=bool(torch)):

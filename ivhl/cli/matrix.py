@@ -242,8 +242,7 @@ def _print_diff(console: Terminal, found: CellDiff) -> None:
         console.print("matched", style="green", end="")
         console.print(f": {axis}; every other difference is forced by that")
     for reason in found.reasons:
-        console.print("not matched:", style="red", end=" ")
-        console.print(reason, soft_wrap=True)
+        console.label("not matched:", reason, "red")
     if differences:
         table = Columns("package", found.first.id, found.second.id, "forced")
         for name, (old, new) in sorted(differences.items()):
@@ -275,11 +274,9 @@ def show_new_releases(
         return
     for row in support.values():
         for one in row:
-            colour = COLOURS.get(one.kind, "red")
-            console.print(one.kind, style=colour, end=" ")
-            console.print(f"{one.cell.id}:", end=" ")
             reason = one.message or "all its requirements can be installed"
-            console.print(reason.partition("\n")[0])
+            text = f"{one.cell.id}: {reason.splitlines()[0]}"
+            console.label(one.kind, text, COLOURS.get(one.kind, "red"))
     if not support:
         console.print(
             f"no release newer than the matrix: {', '.join(matrix.releases('extended'))}"

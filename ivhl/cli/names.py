@@ -78,21 +78,20 @@ def all_named(kind: str, texts: Iterable[str] | None, known: Collection[str]) ->
     )
 
 
-def matching_cases(text: str, cases: Collection[str], kind: str = "case") -> tuple[str, ...]:
+def matching_cases(text: str, cases: Collection[str]) -> tuple[str, ...]:
     """Return the workloads that a text means, or if there is none, the cases.
 
     Args:
         text: As it was given; a part of a workload is a part of its cases, too.
         cases: Full names of cases.
-        kind: See ``matching``.
 
     Raises:
         UnknownNameError: If there is neither; lists the nearest.
     """
     workloads = {name.partition("/")[0] for name in cases}
     with suppress(UnknownNameError):
-        return matching(kind, text, workloads)
-    return matching(kind, text, {*workloads, *cases})
+        return matching("case", text, workloads)
+    return matching("case", text, {*workloads, *cases})
 
 
 def find_case(workloads: Sequence[Workload], text: str, device: str) -> Case:

@@ -9,11 +9,12 @@ import inspect
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 import typer
 
+from ivhl.cli.screen import check_suffix
 from ivhl.errors import SpecError
 from ivhl.measure.effort import MOST_THREADS
 from ivhl.records.text import is_printable
@@ -98,33 +99,59 @@ CHOOSING = {
 }
 
 
-# What ``choosing`` gives a command: field of a record to the texts of its option.
-Chosen = dict[str, Any]
+# What each command takes that shows records.
+_SHOWING = {"results": Results, "output": Output, "every": Every, "as_json": Json}
+
+
+class Asked(NamedTuple):
+    """The options of a command that shows records.
+
+    Attributes:
+        chosen: Field of a record to the texts of its option, for ``narrow``.
+    """
+
+    chosen: dict[str, Any]
+    results: Path | None
+    every: bool
+    as_json: bool
+    output: Path | None = None
+
+    @property
+    def is_for_programs(self) -> bool:
+        """Whether JSON or a file is asked for, and no text for people."""
+        return self.as_json or self.output is not None
 
 
 def choosing(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options that choose records, in one argument: ``chosen``, for ``narrow``.
+    """Give a command the options that choose and show records, in one argument: ``asked``.
 
     Args:
-        without: Names of ``CHOOSING`` that it does not take.
+        without: Names of options that it does not take.
     """
     added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
-        for name, option in CHOOSING.items()
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=False if name in ("every", "as_json") else None,
+            annotation=option,
+        )
+        for name, option in {**CHOOSING, **_SHOWING}.items()
         if name not in without
     ]
 
     def wrap(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def called(**values: Any) -> None:  # noqa: ANN401  (what the options hold)
-            chosen = {one.name: values.pop(one.name) for one in added}
-            command(**values, chosen=chosen)
+            given = {one.name: values.pop(one.name) for one in added}
+            check_suffix(given.get("output"), ".csv", ".json")
+            chosen = {name: given.pop(name) for name in CHOOSING if name in given}
+            command(**values, asked=Asked(chosen, **given))
 
         signature = inspect.signature(command, eval_str=True)
         own = [
             one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
             for name, one in signature.parameters.items()
-            if name != "chosen"
+            if name != "asked"
         ]
         called.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
         called.__annotations__ = {}

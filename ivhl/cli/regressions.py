@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ivhl.cli import app, options
 from ivhl.cli.declared import known_changes, matrix_beside_records, stored
 from ivhl.cli.names import narrow, recorded
-from ivhl.cli.screen import check_suffix, fold, give, picked, screen
+from ivhl.cli.screen import fold, give, picked, screen
 from ivhl.git import commit_order
 from ivhl.records.identity import titles_of
 from ivhl.records.text import printable
@@ -32,21 +32,16 @@ _SCREEN = 8
 @options.choosing()
 def regressions_command(
     along: options.Along = None,
-    results: options.Results = None,
-    output: options.Output = None,
     *,
-    chosen: options.Chosen,
-    every: options.Every = False,
-    as_json: options.Json = False,
+    asked: options.Asked,
 ) -> None:
     """List what newly failed, broke more graphs or got slower in the history.
 
     Looks along commits, PyTorch releases and Pythons. Changes at one place are one incident. --all
     also lists improvements. --output writes the changes as .csv, or .json.
     """
-    check_suffix(output, ".csv", ".json")
-    root, folder, index = stored(results)
-    kept = narrow(index.entries, matrix_beside_records(root), **chosen)
+    root, folder, index = stored(asked.results)
+    kept = narrow(index.entries, matrix_beside_records(root), **asked.chosen)
     ids = {entry.id for entry in kept}
 
     def wanted(entry: Entry) -> bool:
@@ -58,17 +53,17 @@ def regressions_command(
     known = known_changes(folder, root)
     if "commit" in fields:
         found = with_confirmed(found, known.confirmations, index, order, wanted=wanted)
-    incidents = incidents_of(change for change in found if every or change.kind in WORSE)
-    if as_json or output is not None:
+    incidents = incidents_of(change for change in found if asked.every or change.kind in WORSE)
+    if asked.is_for_programs:
         listed = [_as_dict(one, known) for one in incidents]
         rows = (change for one in listed for change in one["changes"])
-        give("ivhl.regressions/1", output, rows, incidents=listed)
+        give("ivhl.regressions/1", asked.output, rows, incidents=listed)
         return
-    with screen(every=every) as console:
-        shown = incidents if every else incidents[:_SCREEN]
+    with screen(every=asked.every) as console:
+        shown = incidents if asked.every else incidents[:_SCREEN]
         for incident in shown:
-            _print(console, incident, known, every=every)
-        if incidents and not every:
+            _print(console, incident, known)
+        if incidents and not asked.every:
             older = counted(len(incidents) - len(shown), "older incident")
             text = f"{older}; " * (shown != incidents)
             fold(console, f"{text}the largest change of each: --all lists all", "bright_black")
@@ -78,23 +73,23 @@ def regressions_command(
             fold(console, loud, "bright_black")
 
 
-def _print(console: Terminal, incident: Incident, known: KnownCauses, *, every: bool) -> None:
+def _print(console: Terminal, incident: Incident, known: KnownCauses) -> None:
     fold(console, _sentence(incident, known), "bold")
     if cause := known.causes(incident.changes):
-        fold(console, f"known: {printable(cause)}", "cyan", indent=2, every=every)
+        fold(console, f"known: {printable(cause)}", "cyan", indent=2, short=True)
     elif incident.worse:
         fold(console, "cause not known", "bright_black", indent=2)
     titles = titles_of(change.case for change in incident.changes)
-    for change in incident.changes if every else incident.changes[:1]:
+    for change in incident.changes if console.every else incident.changes[:1]:
         style = "red" if incident.worse else "green"
         fold(console, _line(change, titles[change.case]), style, indent=2)
         reason = shown_reason(printable(change.reason))
-        fold(console, reason, "bright_black", indent=4, every=every)
+        fold(console, reason, "bright_black", indent=4, short=True)
         if again := confirmation_of(change, known.confirmations):
             word = again.state(change) or again.verdict
             text = f"{word} in {counted(again.rounds, 'round')}: "
             text += shown_reason(printable(again.text))
-            fold(console, text, "cyan", indent=4, every=every)
+            fold(console, text, "cyan", indent=4, short=True)
 
 
 def _sentence(incident: Incident, known: KnownCauses) -> str:

@@ -69,7 +69,8 @@ def repeat_command(
     root = find_root()
     console = Terminal(stderr=as_json, highlight=False, soft_wrap=True)
     where = {"python": python, "torch": torch, "machine": machine}
-    if row := _row_of(root, case):
+    rows = read_rows(root / LIBRARIES.parent) if (root / LIBRARIES).is_file() else ()
+    if row := next((row for row in rows if row.name == case.partition("/")[0]), None):
         if commit or results or keep:
             raise SpecError(f"{case}: the observatory has no --commit, --results and --keep")
         raise typer.Exit(_repeat_observed(root, console, row, case, where, as_json))
@@ -123,11 +124,6 @@ def _newest(
     the_one("case", asked, {case_name(entry.case) for entry in found})
     (newest,) = index.read([max(found, key=lambda entry: entry.recorded_at)])
     return newest
-
-
-def _row_of(root: Path, case: str) -> Library | None:
-    rows = read_rows(root / LIBRARIES.parent) if (root / LIBRARIES).is_file() else ()
-    return next((row for row in rows if row.name == case.partition("/")[0]), None)
 
 
 def _repeat_observed(

@@ -26,7 +26,6 @@ from ivhl.observatory.plain import script_of_case
 from ivhl.observatory.signatures import with_same_cause
 from ivhl.observatory.views import load_libraries
 from ivhl.records.files import replaced_whole
-from ivhl.script.blaming import blame_script
 from ivhl.script.cells import SHIPPED, shipped_matrix
 from ivhl.script.matrix import Wanted
 from ivhl.script.outcome import ScriptOutcome, not_run
@@ -34,7 +33,7 @@ from ivhl.script.overlay import UnavailableError
 from ivhl.script.report import ScriptReport, as_markdown, without_secrets
 from ivhl.script.requirements import needs_of
 from ivhl.script.running import Script
-from ivhl.script.symptom import Count, Onset, find_first, find_symptom
+from ivhl.script.symptom import Count, Onset, blame_script, find_first, find_symptom
 from ivhl.shipped import shipped_records
 from ivhl.tracker.causes.blame import STAGES
 from ivhl.tracker.support.known import causes_in, causes_of_script
@@ -45,8 +44,8 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.spec import CellSpec
     from ivhl.observatory.views import Libraries
-    from ivhl.script.blaming import ScriptBlame
     from ivhl.script.requirements import Needs
+    from ivhl.script.symptom import ScriptBlame
     from ivhl.tracker.support.known import KnownCause
 
 # There is no eager form of what is exported.

@@ -11,7 +11,7 @@ from rich.text import Text
 from ivhl.cli import app, options
 from ivhl.cli.declared import matrix_beside_records, stored
 from ivhl.cli.names import narrow
-from ivhl.cli.screen import LINES, check_suffix, give, picked, screen
+from ivhl.cli.screen import LINES, give, picked, screen
 from ivhl.tracker.store.records import case_name, is_existing
 from ivhl.tracker.support.compat import format_speedup, status_of
 from ivhl.tracker.support.table import STYLES
@@ -29,30 +29,22 @@ if TYPE_CHECKING:
 
 @app.command("results")
 @options.choosing()
-def results_command(
-    results: options.Results = None,
-    output: options.Output = None,
-    *,
-    chosen: options.Chosen,
-    every: options.Every = False,
-    as_json: options.Json = False,
-) -> None:
+def results_command(asked: options.Asked) -> None:
     """List the records, newest first.
 
     --json prints them as stored, with all samples. --output writes .csv or .json.
     """
-    check_suffix(output, ".csv", ".json")
-    root, _, index = stored(results, every=True)
+    root, _, index = stored(asked.results, every=True)
     newest = sorted(index.entries, key=lambda entry: (entry.recorded_at, entry.key), reverse=True)
-    entries = narrow(newest, matrix_beside_records(root), **chosen)
-    if as_json or output is not None:
+    entries = narrow(newest, matrix_beside_records(root), **asked.chosen)
+    if asked.is_for_programs:
         records = index.read(entries)
         rows = (_row(record, index.spreads) for record in records)
-        give("ivhl.results/1", output, rows, records=[asdict(record) for record in records])
+        give("ivhl.results/1", asked.output, rows, records=[asdict(record) for record in records])
         return
-    shown = entries if every else entries[:LINES]
+    shown = entries if asked.every else entries[:LINES]
     more = f"--all prints all {counted(len(entries), 'record')}"
-    with screen(every=every, more=more, soft_wrap=False) as console:
+    with screen(every=asked.every, more=more, soft_wrap=False) as console:
         console.print(
             f"{counted(len(entries), 'record')}, newest first; in brackets: {ANOTHER_RUN}",
             style="bright_black",

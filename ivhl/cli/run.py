@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -14,13 +15,13 @@ from ivhl.cli import app, options
 from ivhl.cli.screen import print_json
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.locks import lock_state
-from ivhl.script.blaming import blame_script
 from ivhl.script.cells import SHIPPED, shipped_matrix
 from ivhl.script.matrix import ScriptRuns, Wanted
 from ivhl.script.overlay import UnavailableError
 from ivhl.script.requirements import needs_of
 from ivhl.script.running import Script, network_can_be_left
-from ivhl.script.symptom import OFF
+from ivhl.script.symptom import OFF, blame_script
+from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.known import causes_in
 from ivhl.tracker.support.messages import dynamo_id
 from ivhl.tracker.terminal import Columns, Terminal
@@ -307,11 +308,9 @@ def sentences(runs: ScriptRuns) -> list[str]:
     ran = sum(outcome.has_run for outcome in runs.outcomes.values())
     if ran > 1 and not runs.boundaries() and not flaky:
         found.append(f"alike in {counted(ran, 'cell')}")
-    causes: dict[str, list[str]] = {}
-    for cell in runs.in_order():
-        for cause in _known(cell, runs.outcomes[cell]):
-            causes.setdefault(cause, []).append(cell.id)
-    found += [f"known: {cause}: {', '.join(cells)}" for cause, cells in causes.items()]
+    known = [(c, cell.id) for cell in runs.in_order() for c in _known(cell, runs.outcomes[cell])]
+    for cause, alike in grouped_by(known, itemgetter(0)).items():
+        found.append(f"known: {cause}: {', '.join(cell for _, cell in alike)}")
     unmet = [cell.id for cell in runs.in_order() if runs.is_unexpected(cell)]
     if unmet:
         found.append(f"not as expected: {', '.join(unmet)}")

@@ -38,7 +38,7 @@ def screen(
         more: How to see more.
         soft_wrap: Whether the terminal wraps long lines, and not the console.
     """
-    console = Terminal(highlight=False, soft_wrap=soft_wrap)
+    console = Terminal(every=every, soft_wrap=soft_wrap)
     if every:
         yield console
         return
@@ -65,7 +65,7 @@ def _print_first(console: Terminal, lines: Sequence[str], more: str) -> None:
 
 
 def fold(
-    console: Terminal, text: str, style: str = "", *, indent: int = 0, every: bool = True
+    console: Terminal, text: str, style: str = "", *, indent: int = 0, short: bool = False
 ) -> None:
     """Print a text between words on as many lines as it needs, all of them indented.
 
@@ -74,10 +74,10 @@ def fold(
         text: A line below its subject.
         style: Style of the text.
         indent: Spaces before each line.
-        every: Whether to print all of it, or what fits a line of 100 columns.
+        short: Whether to print what fits a line of 100 columns, unless everything is asked for.
     """
     room = max(console.width, _WIDTH) - 7
-    if not every and cell_len(text) > room:
+    if short and not console.every and cell_len(text) > room:
         text = f"{set_cell_size(text, room)}..."
     for line in Text(text, style).wrap(console, max(console.width - indent, 1), overflow="fold"):
         line.rstrip()

@@ -217,7 +217,15 @@ def try_target(
     results: dict[CellSpec, TargetTried] = {}
     for cell in cells:
         told.print(f"{cell.id}: {text}")
-        tried = results[cell] = _tried(cell, requirements, target, folder, effort, network=network)
+        try:
+            with (
+                cell_in_use(cell, _wanted(cell, requirements, target, folder)) as place,
+                Trials(place, folder, effort, network=network) as trials,
+            ):
+                tried = trials.run(target, effort.deadline_s)
+        except UnavailableError as error:
+            tried = TargetTried({"unavailable": str(error)}, "")
+        results[cell] = tried
         if not as_json:
             console.print(f"{cell.id}: {first_line(tried)}")
             known = [f"known: {cause}" for cause in _known(cell, tried)]
@@ -233,25 +241,6 @@ def try_target(
             console.print(f"{cell.id:20} {first_line(results[cell])}")
     if any(verdict(tried) != "works" for tried in results.values()):
         raise typer.Exit(FAILED)
-
-
-def _tried(
-    cell: CellSpec,
-    requirements: Sequence[str],
-    target: Target,
-    folder: Path | None,
-    effort: Effort,
-    *,
-    network: bool,
-) -> TargetTried:
-    try:
-        with (
-            cell_in_use(cell, _wanted(cell, requirements, target, folder)) as place,
-            Trials(place, folder, effort, network=network) as trials,
-        ):
-            return trials.run(target, effort.deadline_s)
-    except UnavailableError as error:
-        return TargetTried({"unavailable": str(error)}, "")
 
 
 def _wanted(

@@ -31,9 +31,9 @@ from ivhl.tracker.views.facts import signed_by
 from ivhl.tracker.views.front import front_view
 from ivhl.tracker.views.incidents import regressions_view
 from ivhl.tracker.views.matrix import matrix_views
-from ivhl.tracker.views.run import RunLine, run_lines, run_view
+from ivhl.tracker.views.run import run_lines, run_view
 from ivhl.tracker.views.sides import JUDGED, choices, side, side_files, sides_of
-from ivhl.tracker.views.source import Source, case_page, cell_data
+from ivhl.tracker.views.source import Source, View, case_page, cell_data
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -146,7 +146,8 @@ def _parts(
     A part that breaks keeps no other from being made.
     """
     yield "static files", _static
-    yield "compatibility.json", partial(_compatibility, source)
+    compatibility = SiteFile("compatibility.json", lambda: compat_json(source.rows).encode())
+    yield compatibility.path, lambda: iter([compatibility])
     pages = partial(partial, _pages, source)
     for place in source.page.places:
         yield f"front page of {place.name}", pages("front.html", front_view, source, place)
@@ -159,7 +160,7 @@ def _parts(
     yield "regressions.html", partial(_regressions, source, libraries)
     yield "compare.html", partial(_comparison, source)
     yield "environments.html", partial(_environments, source)
-    yield "asv.html", partial(_asv, source, asv)
+    yield "asv.html", lambda: iter([_page(source, "asv.html", "asv.html", made=asv)])
     if libraries is None:
         return
     for path, python in (("index.html", libraries.main), *libraries.pythons):
@@ -222,10 +223,6 @@ def _static() -> Iterator[SiteFile]:
         yield SiteFile(path, partial(bytes, data))
 
 
-def _compatibility(source: Source) -> Iterator[SiteFile]:
-    yield SiteFile("compatibility.json", lambda: compat_json(source.rows).encode())
-
-
 def _regressions(source: Source, libraries: Libraries | None) -> Iterator[SiteFile]:
     view = regressions_view(source)
     releases = worse_releases(libraries) if libraries is not None else []
@@ -250,10 +247,6 @@ def _environments(source: Source) -> Iterator[SiteFile]:
     left_out = max(0, len(runs) - _MOST_RUNS)
     shown = {"cells": cells, "runs": runs[:_MOST_RUNS], "left_out": left_out}
     yield _page(source, "environments.html", "environments.html", **shown)
-
-
-def _asv(source: Source, made: str) -> Iterator[SiteFile]:
-    yield _page(source, "asv.html", "asv.html", made=made)
 
 
 def _page(source: Source, template: str, path: str, **values: object) -> SiteFile:
@@ -304,7 +297,7 @@ def _side(source: Source, path: str, entries: Sequence[Entry], learnt: str) -> S
     return SiteFile(path, content, source.digest_of(entries, code_digest(), learnt))
 
 
-def _run(source: Source, line: RunLine) -> SiteFile:
+def _run(source: Source, line: View) -> SiteFile:
     page = source.page
     made_from = source.digest_of(line.entries, code_digest(), page.project, *page.problems)
 

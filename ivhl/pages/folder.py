@@ -35,7 +35,8 @@ def replaceable(output: Path) -> Path:
     Raises:
         ResultsError: If it is there and ``ivhl publish`` did not make it: it would be deleted.
     """
-    output = _resolved(output)
+    with _refusing(f"{output} cannot be the folder of the site"):
+        output = output.resolve(strict=output.is_symlink())
     _check_replaceable(output)
     return output
 
@@ -55,15 +56,10 @@ def folder_beside(output: Path) -> Iterator[Path]:
     Raises:
         ResultsError: If the folder cannot be made.
     """
-    try:
+    with _refusing(f"cannot create a folder in {output.parent}"):
         output.parent.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(output)
         new = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}-new-"))
-    except OSError as error:
-        raise ResultsError(
-            f"cannot create a folder in {output.parent}: {error}",
-            hint="choose another folder with --output",
-        ) from error
     lock = os.open(new, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -101,27 +97,27 @@ def exchange(new: Path, output: Path) -> None:
     raise ResultsError(f"{output} cannot be replaced: other runs keep replacing it")
 
 
-def _resolved(output: Path) -> Path:
+@contextmanager
+def _refusing(what: str) -> Iterator[None]:
+    """Turn errors of the system into one that says what could not be done.
+
+    Raises:
+        ResultsError: Instead of any error of the system.
+    """
     try:
-        return output.resolve(strict=output.is_symlink())
+        yield
     except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, before Python 3.13
-        raise ResultsError(
-            f"{output} cannot be the folder of the site: {error}",
-            hint="choose another folder with --output",
-        ) from error
+        hint = "choose another folder with --output"
+        raise ResultsError(f"{what}: {error}", hint=hint) from error
 
 
 def _check_replaceable(output: Path) -> None:
     """Refuse to replace a folder that ``publish`` did not make: it would be deleted."""
-    try:
+    with _refusing(f"{output} cannot be read"):
         if not output.exists():
             return
-        ours = output.is_dir() and (not any(output.iterdir()) or _is_ours(output))
-    except OSError as error:
-        raise ResultsError(
-            f"{output} cannot be read: {error.strerror or error}",
-            hint="choose another folder with --output",
-        ) from error
+        is_marked = (output / MARKER).is_file() and not (output / MARKER).is_symlink()
+        ours = output.is_dir() and (is_marked or not any(output.iterdir()))
     if not ours:
         raise ResultsError(
             f"{output} exists and is not a site made by asv and ivhl publish: it has no {MARKER}",
@@ -132,11 +128,6 @@ def _check_replaceable(output: Path) -> None:
             f"{output} is a mount point, which cannot be replaced as a whole",
             hint=f"choose a folder in it: --output {output / 'site'}",
         )
-
-
-def _is_ours(folder: Path) -> bool:
-    marker = folder / MARKER
-    return marker.is_file() and not marker.is_symlink()
 
 
 def _remove_leftovers(output: Path) -> None:

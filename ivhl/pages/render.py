@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
-from functools import cache
-from importlib.resources import files
+from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ivhl.records.text import visible, visible_json
+from ivhl.tracker.store.indexing import code_version
 from ivhl.tracker.views.source import PageView, slug
 from ivhl.tracker.wording import seconds, times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from importlib.resources.abc import Traversable
 
     from ivhl.observatory.views import WorseRelease
-    from ivhl.tracker.views.incidents import RegressionsView
+    from ivhl.tracker.views.source import View
 
 # The tabs: address from the root of the site, and text.
 TABS: Final = (
@@ -116,25 +115,7 @@ def _data_block(data: object) -> Markup:
 
 # Packages and modules that decide what is in a file of the site.
 _SOURCES: Final = ("pages", "observatory", "tracker", "records", "instrument.py", "workload.py")
-
-
-@cache
-def code_digest() -> str:
-    """Return a digest of the code that makes the files."""
-    digest = hashlib.sha256()
-
-    def add(part: Traversable) -> None:
-        if part.is_dir():
-            for one in sorted(part.iterdir(), key=lambda one: one.name):
-                if one.name != "__pycache__":
-                    add(one)
-        else:
-            digest.update(part.name.encode() + part.read_bytes())
-
-    for name in _SOURCES:
-        add(files("ivhl") / name)
-    return digest.hexdigest()
-
+code_digest = partial(code_version, *_SOURCES)
 
 _TEMPLATES = Environment(
     loader=PackageLoader("ivhl.pages", "templates"),
@@ -157,23 +138,9 @@ _TEMPLATES.filters |= {
 @cache
 def static_files() -> dict[str, bytes]:
     """Return the scripts, styles and vendored files of the site by their address."""
-    found: dict[str, bytes] = {}
-    folder = files("ivhl.pages").joinpath("static")
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            found |= {f"{entry.name}/{one.name}": one.read_bytes() for one in entry.iterdir()}
-        else:
-            found[entry.name] = entry.read_bytes()
-    return found
-
-
-@cache
-def _version() -> str:
-    """Return a digest of the scripts and styles, so that a browser keeps no older ones."""
-    digest = hashlib.sha256()
-    for name, data in sorted(static_files().items()):
-        digest.update(name.encode() + data)
-    return digest.hexdigest()[:10]
+    folder = Path(__file__).with_name("static")
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 def render(template: str, page: PageView, path: str, **values: object) -> bytes:
@@ -194,13 +161,13 @@ def render(template: str, page: PageView, path: str, **values: object) -> bytes:
         scripts=scripts,
         styles=styles,
         root="../" * path.count("/"),
-        version=_version(),
+        version=code_version("pages/static")[:10],  # so that a browser keeps no older scripts
         **values,
     )
     return html.encode("utf-8", "backslashreplace")
 
 
-def feed(page: PageView, view: RegressionsView, releases: Sequence[WorseRelease] = ()) -> bytes:
+def feed(page: PageView, view: View, releases: Sequence[WorseRelease] = ()) -> bytes:
     """Return what became worse as an Atom feed, newest first.
 
     Its links are whole if the address of the site is known, else relative to it.

@@ -23,8 +23,10 @@ from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import LockState, lock_state
 from ivhl.matrix.project import MATRIX
 from ivhl.matrix.spec import CellSpec, Matrix, load_matrix
+from ivhl.records.files import replaced_whole
 from ivhl.script import observer
 from ivhl.script.overlay import UnavailableError, check_python, lay_over, overlay_lock
+from ivhl.tracker.store.kept import read_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -170,20 +172,16 @@ def _is_whole(folder: Path) -> bool:
 
 def _mark(folder: Path) -> dict[str, Any]:
     """Return what the mark of a cell says; empty without one, or of a damaged one."""
-    with suppress(OSError, ValueError):
-        about = json.loads((folder / MARK).read_text(encoding="utf-8"))
-        if isinstance(about, dict) and isinstance(about.get("bytes"), int | float):
-            return about
-    return {}
+    about = read_object(folder / MARK)
+    return about if isinstance(about.get("bytes"), int | float) else {}
 
 
 def _make(folder: Path, make: Callable[[], Mapping[str, object]]) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     try:
         mark = {**make(), "bytes": disk_bytes(folder)}
-        unfinished = folder / f"{MARK}.part"
-        unfinished.write_text(json.dumps(mark), encoding="utf-8")
-        unfinished.replace(folder / MARK)
+        with replaced_whole(folder / MARK) as unfinished:
+            unfinished.write_text(json.dumps(mark), encoding="utf-8")
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, (CellError, OSError)):

@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.locks import LockState
     from ivhl.matrix.spec import CellSpec
-    from ivhl.script.blaming import ScriptBlame
     from ivhl.script.outcome import ScriptOutcome
-    from ivhl.script.symptom import Onset, Symptom, SymptomWord
+    from ivhl.script.symptom import Onset, ScriptBlame, Symptom, SymptomWord
     from ivhl.tracker.support.known import KnownCause
 
 _OTHER_VALUES: Final = "other values than eager code"

@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from ivhl.measure.process import ProcessTree
 from ivhl.script import no_network, observer
 from ivhl.script.outcome import ScriptOutcome, not_run
+from ivhl.tracker.store.kept import read_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,7 +79,7 @@ class Script:
                 seconds = time.monotonic() - began
                 tree.end()
                 texts = output.text(), errors.text()
-            found = _read(report)
+            found = read_object(report)
         return replace(_outcome(ending, seconds, texts, found), left_out=output.left_out())
 
     def _named(self) -> str:
@@ -115,14 +116,6 @@ def _ended(code: int) -> str:
     return f"signal {-code}"
 
 
-def _read(report: Path) -> dict[str, Any]:
-    with suppress(OSError, ValueError):
-        found = json.loads(report.read_text(encoding="utf-8"))
-        if isinstance(found, dict):
-            return found
-    return {}
-
-
 def _outcome(
     ending: str, seconds: float, texts: tuple[str, str], found: Mapping[str, Any]
 ) -> ScriptOutcome:
@@ -134,6 +127,8 @@ def _outcome(
     kind, message = exception.get("type", ""), exception.get("message", "")
     if not exception and ending != "exit 0":
         kind, message = _last_error(texts[1])
+    counts: dict[str, Any] = {n: found.get(n) for n in ("graphs", "graph_breaks", "recompiles")}
+    counts |= {name: tuple(found.get(name, ())) for name in ("reasons", "failed_guards")}
     return ScriptOutcome(
         ending=ending,
         exception=kind,
@@ -143,11 +138,7 @@ def _outcome(
         errors=texts[1],
         frames=tuple((str(f), int(n or 0), str(w)) for f, n, w in exception.get("frames", ())),
         seconds=seconds,
-        reasons=tuple(found.get("reasons", ())),
-        failed_guards=tuple(found.get("failed_guards", ())),
-        graphs=found.get("graphs"),
-        graph_breaks=found.get("graph_breaks"),
-        recompiles=found.get("recompiles"),
+        **counts,
     )
 
 

@@ -21,15 +21,19 @@ class Terminal(Console):
     contain brackets, and may contain markup.
 
     Args:
-        stderr: Whether to print to standard error.
+        every: Whether everything is printed, and not what fits a screen.
         options: Those of ``rich.console.Console``.
     """
 
-    def __init__(self, *, stderr: bool = False, **options: Any) -> None:  # noqa: ANN401
-        super().__init__(
-            stderr=stderr, **{"markup": False, "emoji": False, "highlight": False} | options
-        )
+    def __init__(self, *, every: bool = True, **options: Any) -> None:  # noqa: ANN401
+        super().__init__(**{"markup": False, "emoji": False, "highlight": False} | options)
+        self.every = every
         self.push_render_hook(_Visible())
+
+    def label(self, word: str, text: object, style: str) -> None:
+        """Print a word in a style, and a text behind it."""
+        self.print(word, style=style, end=" ")
+        self.print(text, soft_wrap=True)
 
 
 class Columns(Table):

@@ -25,16 +25,8 @@ Status = Literal[
 
 
 STATUSES: tuple[Status, ...] = get_args(Status)
-STATUS_WORDS: dict[Status, str] = {
-    "works": "works",
-    "noisy": "too noisy",
-    "slow": "slow",
-    "wrong": "wrong",
-    "unsupported": "unsupported",
-    "unavailable": "unavailable",
-    "failed": "failed",
-    "not_run": "not run",
-}
+STATUS_WORDS = {status: str(status) for status in STATUSES}
+STATUS_WORDS |= {"noisy": "too noisy", "not_run": "not run"}
 
 # Of a record that says whether a case works, and not how fast.
 NOT_TIMED: Final = "works, not timed"

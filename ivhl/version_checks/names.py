@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
 from copy import copy
+from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
+
+from ivhl.tracker.store.records import grouped_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -63,14 +66,11 @@ def bindings(scope: ast.AST) -> dict[str, ast.expr]:
 
 def shared(modules: Iterable[Iterable[tuple[str, ast.expr]]]) -> dict[str, ast.expr]:
     """Return names that mean the same in all modules that bind them."""
-    meanings: dict[str, list[ast.expr]] = defaultdict(list)
-    for names in modules:
-        for name, value in names:
-            meanings[name].append(value)
+    meanings = grouped_by(chain.from_iterable(modules), itemgetter(0))
     return {
         name: first
-        for name, (first, *others) in meanings.items()
-        if not others or {ast.dump(first)} == set(map(ast.dump, others))
+        for name, ((_, first), *others) in meanings.items()
+        if not others or {ast.dump(first)} == {ast.dump(value) for _, value in others}
     }
 
 

@@ -69,7 +69,7 @@ def test_there_are_at_most_27_commands_in_panels_and_fleet_alone_has_commands_be
     assert len(COMMANDS) <= 27
     assert [one.name for one in app.registered_groups] == ["fleet"]
     assert len(fleet.registered_commands) == 5
-    assert list(dict.fromkeys(panel for _, panel, _ in COMMANDS.values())) == [*PANELS]
+    assert list(dict.fromkeys(panel for _, panel in COMMANDS.values())) == [*PANELS]
     help_text = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).output
     places = [help_text.index(f"─ {panel} ─") for panel in PANELS]
     assert places == sorted(places)

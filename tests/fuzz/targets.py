@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from ivhl.asv.configuration import load_configuration
-from ivhl.cli.markdown import code
+from ivhl.cli.gate import code
 from ivhl.errors import IvhlError, LockError, ResultsError, SpecError
 from ivhl.fleet.check import Known, Offered, read_line, refusal
 from ivhl.fleet.sources import Refused, SourceLine

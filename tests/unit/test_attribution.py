@@ -37,6 +37,7 @@ from ivhl.records.reader import read_record
 from ivhl.records.record import Arm, to_json
 from ivhl.tracker.causes.attribution import (
     Attributed,
+    Effect,
     Treatment,
     attribute,
     contrasts,
@@ -48,8 +49,8 @@ from ivhl.tracker.causes.attribution import (
     not_matched,
     overall,
     overall_local,
+    reported,
 )
-from ivhl.tracker.causes.effects import Effect, reported
 from ivhl.tracker.changes.comparable import BUILDS_UNKNOWN, differences
 from ivhl.tracker.changes.compare import session_reach
 from ivhl.tracker.terminal import Terminal

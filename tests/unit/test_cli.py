@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib import import_module
+from inspect import cleandoc
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 import ivhl.cli
 from ivhl.bench.trial import TrialEnd
-from ivhl.cli import COMMANDS, app, tryout
+from ivhl.cli import COMMANDS, app, help_of, tryout
 from ivhl.cli.bench import _raise_failed
 from ivhl.errors import InterpreterError, NoSpeedupError, UnknownNameError, nearest
 from ivhl.matrix.locks import LockState
@@ -27,15 +28,15 @@ from tests.builders.records import make_failure, make_record
 HEAVY = ("asv", "docker", "pydantic", "jinja2", "nox", "torch", "numpy")
 
 
-def test_every_command_is_listed_with_the_first_sentence_of_its_help() -> None:
-    for module, *_ in COMMANDS.values():
+def test_every_command_is_listed_with_the_first_paragraph_of_its_help() -> None:
+    for module, _ in COMMANDS.values():
         import_module(f"ivhl.cli.{module}")
     commands = typer.main.get_group(app).commands
-    assert {
-        name: command.help.replace("\n", " ").partition(".  ")[0].removesuffix(".")
-        for name, command in commands.items()
-        if command.help is not None
-    } == {name: sentence.removesuffix(".") for name, (*_, sentence) in COMMANDS.items()}
+    helps = {name: command.help or "" for name, command in commands.items()}
+    assert {name: cleandoc(text).partition("\n\n")[0] for name, text in helps.items()} == {
+        name: cleandoc(help_of(module)) for name, (module, _) in COMMANDS.items()
+    }
+    assert all(help_of(module) for module, _ in COMMANDS.values())
 
 
 def test_the_help_imports_nothing_that_takes_long() -> None:

@@ -20,8 +20,7 @@ from ivhl.bench.confirm import measure_pair, suspects_on
 from ivhl.bench.experiment import Runs
 from ivhl.bench.request import Request
 from ivhl.cli import app
-from ivhl.cli.gate import GapsError, _verdict_markdown
-from ivhl.cli.markdown import bytes_of, times_table
+from ivhl.cli.gate import GapsError, _verdict_markdown, bytes_of, times_table
 from ivhl.cli.sarif import SarifResult, place_in, to_annotations, to_sarif
 from ivhl.errors import IvhlError, SpecError, UnknownNameError, WorseError
 from ivhl.instrument import INSTRUMENT

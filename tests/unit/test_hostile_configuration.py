@@ -341,12 +341,9 @@ def test_a_hash_that_was_changed_in_a_lock_is_found(tmp_path: Path) -> None:
         ["pyproject.toml"],
         ["envs/matrix.toml"],
         ["envs/locks/py3.12-torch2.6.0.txt", "envs/locks/SHA256SUMS"],
-        [
-            "results/box/machine.json", "results/annotations.jsonl",
-            "results/confirmations.jsonl", "results/provenance.jsonl",
-        ],
+        ["results/box/machine.json", "results/confirmations.jsonl", "results/provenance.jsonl"],
     ],
-)  # fmt: skip
+)
 def test_a_pipe_in_the_place_of_a_file_is_waited_for_by_no_command(
     root: Path, names: list[str]
 ) -> None:

@@ -16,7 +16,7 @@ from rich.table import Table
 from typer.testing import CliRunner
 
 from ivhl.cli import app
-from ivhl.cli.markdown import code
+from ivhl.cli.gate import code
 from ivhl.matrix.project import find_root
 from ivhl.records.text import is_printable, printable, visible
 from ivhl.tracker.terminal import Terminal

@@ -38,14 +38,12 @@ from ivhl.tracker.changes.regressions import find_changes
 from ivhl.tracker.store.index import Index, open_index
 from ivhl.tracker.store.kept import keep_lines
 from ivhl.tracker.store.records import newest_by
-from ivhl.tracker.support.expectations import read_expectations
 from ivhl.tracker.views import broken, case
 from ivhl.tracker.views.broken import without_broken
 from ivhl.tracker.views.facts import fact_groups
 from ivhl.tracker.views.project import load_state
 from studies.stored import latest_per_case, load_records
 from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
-from tests.builders.history import note_change
 from tests.builders.project import git, make_project
 from tests.builders.records import make_failure, make_record
 
@@ -599,16 +597,6 @@ def test_a_note_that_is_none_is_named_and_the_site_does_without(
     (root / "envs" / "expectations.toml").write_text(text, encoding="utf-8")
     assert any(said in problem for problem in check_project(root).problems)
     assert any(said in problem for problem in publish(root, root / "site", asv=False).problems)
-
-
-def test_notes_of_an_earlier_form_are_not_passed_over(root: Path) -> None:
-    (root / "results").mkdir(exist_ok=True)
-    (root / "results" / "annotations.jsonl").write_text("")
-    said = "results/annotations.jsonl: is no longer read: write its lines into "
-    assert any(one.startswith(said) for one in check_project(root).problems)
-    assert any(one.startswith(said) for one in publish(root, root / "site", asv=False).problems)
-    note_change(root, torch=">=2.7", reason="r")  # which counts all the same
-    assert len(read_expectations(root)[0].notes) == 1
 
 
 def test_words_that_cannot_be_read_are_named_and_the_site_does_without(

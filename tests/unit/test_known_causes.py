@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from ivhl.observatory.record import read_observed
 from ivhl.observatory.signatures import signatures_of
 from ivhl.records.identity import CaseInCell, case_of
-from ivhl.tracker.changes.explained import causes_on, note_on
+from ivhl.tracker.changes.incidents import causes_on, note_on
 from ivhl.tracker.changes.kinds import KINDS
 from ivhl.tracker.changes.regressions import Change
 from ivhl.tracker.support.expectations import ChangeNote, within
@@ -115,7 +115,7 @@ def test_what_takes_longer_explains_the_changes_of_its_side(
     of: Metric,
     sides: list[str],
 ) -> None:
-    monkeypatch.setattr("ivhl.tracker.changes.explained.known_causes", SLOW.values)
+    monkeypatch.setattr("ivhl.tracker.changes.incidents.known_causes", SLOW.values)
     found = causes_on(change(*ends, kind, of=of))
     assert [one.title for one in found] == sides
     assert kind in KINDS

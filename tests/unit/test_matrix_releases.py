@@ -19,7 +19,7 @@ from packaging.version import Version
 from typer.testing import CliRunner
 
 from ivhl.cli import app
-from ivhl.cli.markdown import code
+from ivhl.cli.gate import code
 from ivhl.errors import LockError
 from ivhl.matrix.project import find_root
 from ivhl.matrix.releases import find_new_releases, support_of

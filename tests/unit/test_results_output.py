@@ -10,9 +10,6 @@ from typer.testing import CliRunner
 
 from ivhl.cli import app
 from ivhl.errors import SpecError
-from ivhl.records.files import record_file
-from ivhl.tracker.store.index import open_index
-from studies.stored import load_records
 from tests.builders.fleet import make_fleet_project, write_records
 from tests.builders.records import make_record
 
@@ -59,15 +56,3 @@ def test_a_file_whose_name_says_another_form_is_not_written(
     assert f"{command[-1]}: the name must end in " in str(done.exception)
     assert done.exception.hint == hint
     assert not (tmp_path / command[-1]).exists()
-
-
-def test_a_packed_file_of_records_is_named_and_the_rest_is_read(tmp_path: Path) -> None:
-    write_records(tmp_path, RECORD)
-    plain = record_file(tmp_path, RECORD.machine.name, RECORD.commit, RECORD.cell.id)
-    packed = plain.with_name(f"other-{plain.name}.zst")
-    packed.write_bytes(b"anything")
-    (problem,) = open_index(tmp_path).problems
-    assert str(problem) == f"{packed}: must not be packed: unpack it with zstd -d --rm"
-    loaded = load_records(tmp_path)
-    assert loaded.records == (RECORD,)
-    assert list(map(str, loaded.problems)) == [str(problem)]

@@ -24,7 +24,6 @@ from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX
 from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.script import observer, requirements
-from ivhl.script.blaming import ScriptBlame, blame_script
 from ivhl.script.cells import (
     LIMIT_VARIABLE,
     MARK,
@@ -38,7 +37,7 @@ from ivhl.script.matrix import ScriptRuns, Wanted
 from ivhl.script.outcome import ScriptOutcome, are_alike, noisy_numbers, not_run
 from ivhl.script.overlay import UnavailableError
 from ivhl.script.requirements import Needs, needs_of
-from ivhl.script.symptom import OFF, Symptom
+from ivhl.script.symptom import OFF, ScriptBlame, Symptom, blame_script
 from studies.house import ROOT
 
 if TYPE_CHECKING:

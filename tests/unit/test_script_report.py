@@ -21,12 +21,19 @@ from ivhl.matrix.spec import CellSpec
 from ivhl.observatory.plain import script_of_case
 from ivhl.observatory.signatures import CAUSE_KINDS, fault_of, with_same_cause
 from ivhl.observatory.views import Libraries, load_libraries
-from ivhl.script.blaming import ScriptBlame, blame_script
 from ivhl.script.cells import SHIPPED
 from ivhl.script.matrix import Wanted
 from ivhl.script.outcome import ScriptOutcome, not_run
 from ivhl.script.report import ScriptReport, as_markdown, scrubbed, since, without_secrets
-from ivhl.script.symptom import OFF, Onset, Symptom, find_first, find_symptom
+from ivhl.script.symptom import (
+    OFF,
+    Onset,
+    ScriptBlame,
+    Symptom,
+    blame_script,
+    find_first,
+    find_symptom,
+)
 from ivhl.shipped import shipped_records
 from studies.house import ROOT
 from tests.builders.observatory import VERDICTS, make_observed, make_row

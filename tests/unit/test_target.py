@@ -454,7 +454,7 @@ def test_a_target_that_is_declared_already_is_refused_before_it_is_tried(
     (tmp_path / "pyproject.toml").write_text(
         '[project]\nname = "demo"\nversion = "1"\n[tool.ivhl]\nbenchmarks = "benchmarks"\n'
     )
-    monkeypatch.setattr("ivhl.cli.tryout._tried", lambda *_, **__: pytest.fail("was tried"))
+    monkeypatch.setattr("ivhl.cli.tryout.cell_in_use", lambda *_, **__: pytest.fail("was tried"))
     with pytest.raises(SpecError, match=r"benchmarks/bmm\.py: is there already"):
         try_target("torch:bmm", Effort(), save=True)
 

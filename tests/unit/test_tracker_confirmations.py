@@ -16,9 +16,9 @@ from ivhl.tracker.changes.confirmations import (
     load_confirmations,
 )
 from ivhl.tracker.store.entries import recorded
-from ivhl.tracker.views.incidents import ChangeView, regressions_view
+from ivhl.tracker.views.incidents import regressions_view
 from ivhl.tracker.views.project import State
-from ivhl.tracker.views.source import Source
+from ivhl.tracker.views.source import Source, View
 from tests.builders.fleet import make_fleet_project
 from tests.builders.history import history, note_change
 
@@ -45,16 +45,17 @@ FALL = Confirmation(
 )  # fmt: skip
 
 
-def fallen(*confirmations: Confirmation) -> ChangeView:
+def fallen(*confirmations: Confirmation) -> View:
     """Return the fall as the page *Regressions* shows it."""
     view = regressions_view(Source(STATE, "now", confirmations))
-    (change,) = (
+    changes: list[View] = [
         change
         for one in view.incidents
         if one.along == "commit" and one.worse
         for change in one.changes
         if change.case == FALL.case and change.place == "bench, cpu, Python 3.12, PyTorch 2.9.1"
-    )
+    ]
+    (change,) = changes
     return change
 
 

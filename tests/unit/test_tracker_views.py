@@ -28,10 +28,10 @@ from ivhl.tracker.views.environment import environment_views
 from ivhl.tracker.views.facts import fact_groups
 from ivhl.tracker.views.front import front_view, supported
 from ivhl.tracker.views.incidents import incident_view, regressions_view
-from ivhl.tracker.views.matrix import MOST_CELLS, MatrixCell, matrix_views
+from ivhl.tracker.views.matrix import MOST_CELLS, matrix_views
 from ivhl.tracker.views.project import State
 from ivhl.tracker.views.run import run_lines, run_view
-from ivhl.tracker.views.source import Source, slug
+from ivhl.tracker.views.source import Source, View, slug
 from ivhl.tracker.wording import memory, seconds, times
 from ivhl.workload import load_workloads
 from tests.builders.history import SPEEDUPS, history
@@ -61,7 +61,7 @@ def source_of(*records: RunRecord, **changes: Any) -> Source:  # noqa: ANN401  (
     return Source(replace(state, **changes), "now")
 
 
-def cells_of(*records: RunRecord) -> dict[str, MatrixCell]:
+def cells_of(*records: RunRecord) -> dict[str, View]:
     """Return the cells of the only case, by release."""
     source = source_of(*records)
     (matrix,) = matrix_views(source, source.page.main)
@@ -230,7 +230,7 @@ def test_what_speaks_for_a_cell_is_what_was_measured_beside_it() -> None:
         front = front_view(source, source.page.main)
         assert front.advice is not None
         assert (front.advice.python, front.advice.torch) == ("3.12", "2.6.0")
-        return front.why
+        return str(front.why)
 
     alone = make_record()
     older = make_record(python="3.13", torch="2.5.1")

@@ -187,11 +187,12 @@ def _costs(
     eligible = [python for python in cells if not is_free_threaded(python)]
     if not any(_passed(cells[python]) for python in eligible):
         eligible = [*cells]
-    costs = {}
-    for python in eligible:
-        found = [_cost(compared[other, python], other) for other in eligible if other != python]
-        costs[python] = "; ".join(filter(None, found))
-    return costs
+    return {
+        python: "; ".join(
+            filter(None, (_cost(compared[o, python], o) for o in eligible if o != python))
+        )
+        for python in eligible
+    }
 
 
 def _enough(rows: Iterable[Row]) -> list[Row]:

@@ -13,31 +13,212 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from itertools import combinations, product
+from itertools import combinations, compress, product
+from operator import ne
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Final, NamedTuple, get_args
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 from ivhl.errors import ResultsError, SpecError
 from ivhl.git import commits_of_same_code
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.spec import CellSpec
 from ivhl.records.age import recorded_rank
-from ivhl.tracker.causes.effects import CONFIDENCE, Effect, Factor, Held, Setting, local_contrasts
 from ivhl.tracker.changes.comparable import differences
 from ivhl.tracker.changes.compare import session_reach
 from ivhl.tracker.changes.kinds import largest_significant
 from ivhl.tracker.store.entries import Entry, code_of
-from ivhl.tracker.store.metrics import NORMAL_95, Metric, difference, is_calibrated, measured
-from ivhl.tracker.store.records import case_name
+from ivhl.tracker.store.metrics import (
+    NORMAL_95,
+    RELEVANT,
+    STANDARD,
+    Metric,
+    difference,
+    is_calibrated,
+    measured,
+)
+from ivhl.tracker.store.records import case_name, grouped_by
 from ivhl.tracker.wording import failed_as
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ivhl.records.record import RunRecord
     from ivhl.tracker.store.index import Index
     from ivhl.tracker.store.spread import Spreads
+
+_SPEEDUP_WORDS: Final = {"slower": "fell", "faster": "rose"}
+Factor = Literal["python", "torch", "commit", "flags"]
+
+
+# Whether each axis is that of the second cell.
+Setting = tuple[bool, ...]
+
+
+# Some axes, each with whether it is that of the second cell.
+Held = tuple[tuple[Factor, bool], ...]
+
+
+CONFIDENCE = 0.95
+
+
+class Effect(NamedTuple):
+    """What axes do to a quantity, alone or beyond what each does alone.
+
+    Attributes:
+        factors: One axis, or several for an interaction; none for what the cells at the settings
+            that are held differ by from all others.
+        ratio: The factor; ``low`` and ``high`` hold another run's with 95 %.
+        cases: How many cases it is the mean of.
+        significant: Whether it stands out of all that are judged beside it.
+        held: The settings of other axes at which it is; without any, a mean over all of them.
+    """
+
+    factors: tuple[Factor, ...]
+    metric: Metric
+    ratio: float
+    low: float
+    high: float
+    cases: int = 1
+    significant: bool = True
+    held: Held = ()
+
+    @property
+    def word(self) -> str:
+        """What it amounts to; seconds that grow are slower, as is a speedup that falls.
+
+        A limit that is shown as 1.00 rules nothing out.
+        """
+        relevant = RELEVANT[self.metric]
+        if self.significant and (round(self.low, 2) > 1 or round(self.high, 2) < 1):
+            if max(self.ratio, 1 / self.ratio) < relevant:
+                return "unchanged"
+            grew = self.ratio > 1
+            return "slower" if grew != (self.metric == "speedup") else "faster"
+        if self.high < relevant and self.low > 1 / relevant:
+            return "unchanged"
+        return "inconclusive"
+
+    @property
+    def p(self) -> float:
+        """How probable an effect of this size is if the axes do nothing."""
+        reach = math.log(self.high / self.low) / 2
+        return 2 * STANDARD.cdf(-NORMAL_95 * abs(math.log(self.ratio)) / reach) if reach else 0.0
+
+    def __str__(self) -> str:
+        """Return e.g. ``compiled 1.40x [1.35, 1.45] slower``; a speedup rose or fell."""
+        word = self.word
+        if self.metric == "speedup":
+            word = _SPEEDUP_WORDS.get(word, word)
+        return f"{self.metric} {self.ratio:.2f}x [{self.low:.2f}, {self.high:.2f}] {word}"
+
+
+_MOVED: Final = frozenset({"slower", "faster"})
+# What share of an effect, on a logarithmic scale, a cell may lack or another may have.
+_SHARE: Final = 0.5
+
+
+def local_contrasts(
+    factors: Sequence[Factor],
+) -> list[tuple[tuple[Factor, ...], Held, dict[Setting, float]]]:
+    """Return the axes, the settings that are held, and the weights over the corners.
+
+    First each axis at each setting of the others; then, without an axis, the cells at two settings
+    and more against all others.
+    """
+    n = len(factors)
+    settings = [*product((False, True), repeat=n)]
+    found: list[tuple[tuple[Factor, ...], Held, dict[Setting, float]]] = []
+    for i, others in ((i, [j for j in range(n) if j != i]) for i in range(n) if n > 1):
+        for values in product((False, True), repeat=n - 1):
+            chosen = [s for s in settings if tuple(s[j] for j in others) == values]
+            held = tuple((factors[j], on) for j, on in zip(others, values, strict=True))
+            found.append(((factors[i],), held, {s: 1.0 if s[i] else -1.0 for s in chosen}))
+    for size in range(2, n + 1):
+        for axes in combinations(range(n), size):
+            for values in product((False, True), repeat=size):
+                inside = [s for s in settings if tuple(s[j] for j in axes) == values]
+                n_outside = len(settings) - len(inside)
+                weights = {s: 1 / len(inside) if s in inside else -1 / n_outside for s in settings}
+                held = tuple((factors[j], on) for j, on in zip(axes, values, strict=True))
+                found.append(((), held, weights))
+    return found
+
+
+def reported(effects: Iterable[Effect], local: Iterable[Effect]) -> list[Effect]:
+    """Return each effect for the cells in which it holds.
+
+    Axes that do something only together have no mean over the cells here: in its place is the part
+    of the cells that differs from all others. If there is none, it is the axis that does most at
+    each setting of the others, and these where that axis is the first cell's: everything else
+    follows from them.
+
+    Args:
+        effects: Means over the cells, and interactions (``attribution.contrasts``).
+        local: The effects of ``local_contrasts``.
+    """
+    means, local = tuple(effects), tuple(local)
+    joined: dict[Metric, set[Factor]] = {effect.metric: set() for effect in means}
+    for effect in means:
+        if len(effect.factors) > 1 and effect.word in _MOVED:
+            joined[effect.metric].update(effect.factors)
+    leading = _leading(local, joined)
+    found: list[Effect] = []
+    for metric, axes in joined.items():
+        steps = [e for e in local if e.metric == metric and e.factors]
+        places = [e for e in local if e.metric == metric and not e.factors]
+        found += [e for e in means if e.metric == metric and axes.isdisjoint(e.factors)]
+        place = next((one for one in places if axes and _is_alone(one, steps)), None)
+        if place is not None:
+            found.append(place)
+            continue
+        found += [
+            step
+            for step in steps
+            if step.factors[0] in axes
+            and (step.factors[0] == leading or (leading, True) not in step.held)
+        ]
+    return found
+
+
+def _leading(
+    local: Iterable[Effect], joined: Mapping[Metric, Collection[Factor]]
+) -> Factor | None:
+    """Return the axis that does most of what axes do only together; ``None`` if none do."""
+    size: dict[Factor, float] = defaultdict(float)
+    for step in local:
+        if step.factors and step.factors[0] in joined.get(step.metric, ()):
+            size[step.factors[0]] += abs(math.log(step.ratio))
+    return max(size, key=size.__getitem__, default=None)
+
+
+def is_everywhere(effect: Effect, local: Iterable[Effect]) -> bool:
+    """Return whether the effect of an axis is seen, by half at least, wherever the others are."""
+    whole = math.log(effect.ratio)
+    return all(
+        math.log(one.ratio) / whole >= _SHARE for one in at_each_setting(effect, local) if whole
+    )
+
+
+def at_each_setting(effect: Effect, local: Iterable[Effect]) -> list[Effect]:
+    """Return what an axis does at each setting of the others; nothing for an interaction."""
+    return [one for one in local if (one.factors, one.metric) == (effect.factors, effect.metric)]
+
+
+def _is_alone(place: Effect, steps: Sequence[Effect]) -> bool:
+    """Return whether each step into a part of the cells shows its effect, and no other step."""
+    at = dict(place.held)
+    size = abs(math.log(place.ratio))
+    for step in steps:
+        (axis,) = step.factors
+        where = dict(step.held)
+        crosses = axis in at and all(where[f] == on for f, on in at.items() if f != axis)
+        if not crosses:
+            if step.word in _MOVED or abs(math.log(step.ratio)) > _SHARE * size:
+                return False
+        elif step.word not in _MOVED or (step.ratio > 1) != ((place.ratio > 1) == at[axis]):
+            return False
+    return True
 
 
 FACTORS: Final[tuple[Factor, ...]] = get_args(Factor)
@@ -133,7 +314,7 @@ class Attributed(NamedTuple):
 
 
 def _names(factors: Sequence[Factor], setting: Setting) -> str:
-    words = (FACTOR_WORDS[one] for one, on in zip(factors, setting, strict=True) if on)
+    words = (FACTOR_WORDS[one] for one in compress(factors, setting))
     return " and ".join(word.removeprefix("the ") for word in words)
 
 
@@ -145,23 +326,17 @@ def factors_of(first: Treatment, last: Treatment) -> tuple[Factor, ...]:
 def corners_of(first: Treatment, last: Treatment) -> tuple[Corner, ...]:
     """Return all settings of the axes that differ, the first end first and the last one last."""
     factors = factors_of(first, last)
-    found = []
-    for setting in product((False, True), repeat=len(factors)):
-        chosen = {f: getattr(last, f) for f, on in zip(factors, setting, strict=True) if on}
-        found.append(Corner(setting, first._replace(**chosen)))
-    return tuple(found)
+    return tuple(
+        Corner(on, first._replace(**{f: getattr(last, f) for f in compress(factors, on)}))
+        for on in product((False, True), repeat=len(factors))
+    )
 
 
 def edges_of(corners: Sequence[Corner]) -> tuple[tuple[Corner, Corner, int], ...]:
     """Return the pairs of corners that differ in one axis, with its number."""
-    found = []
-    for one, other in combinations(corners, 2):
-        apart = [
-            i for i, (a, b) in enumerate(zip(one.setting, other.setting, strict=True)) if a != b
-        ]
-        if len(apart) == 1:
-            found.append((one, other, apart[0]))
-    return tuple(found)
+    pairs = [*combinations(corners, 2)]
+    apart = ([i for i, on in enumerate(map(ne, a.setting, b.setting)) if on] for a, b in pairs)
+    return tuple((*p, axes[0]) for p, axes in zip(pairs, apart, strict=True) if len(axes) == 1)
 
 
 def not_matched(
@@ -299,11 +474,9 @@ def every_contrast(
 
 def judge_together(found: Sequence[Attributed]) -> list[Attributed]:
     """Return the cases with the effects marked that stand out of all; see ``changes.limits_of``."""
-    by_metric: dict[Metric, list[float]] = defaultdict(list)
-    for one in found:
-        for effect in one.effects:
-            by_metric[effect.metric].append(effect.p)
-    limits = {metric: largest_significant(ps) for metric, ps in by_metric.items()}
+    every = [effect for one in found for effect in one.effects]
+    of_metric = grouped_by(every, lambda effect: effect.metric)
+    limits = {metric: largest_significant([e.p for e in of]) for metric, of in of_metric.items()}
     return [
         one._replace(
             effects=tuple(e._replace(significant=e.p <= limits[e.metric]) for e in one.effects)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal
 
 from ivhl.instrument import describe_instrument
-from ivhl.tracker.store.entries import Entry, Made, Run, code_of, made_of
+from ivhl.tracker.store.entries import Made, Run, code_of, made_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,13 +23,6 @@ def differences(before: Run, after: Run, axis: Axis) -> list[str]:
     Another PyTorch or Python has another lock and other packages. Along all but commits and stored
     results, both must be of the same code.
     """
-    if isinstance(before, Entry) and isinstance(after, Entry) and before.made is after.made:
-        # Nearly all neighbours of a long history.
-        one_code = axis in ("commit", "results") or (
-            before.sources is not None and before.sources == after.sources
-        )
-        if one_code and before.benchmark == after.benchmark:
-            return []
     old, new = made_of(before), made_of(after)
     (was, benchmark), (now, other_benchmark) = code_of(before), code_of(after)
     of_one_code = axis in ("commit", "results") or was == now

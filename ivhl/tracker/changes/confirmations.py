@@ -25,11 +25,6 @@ NAME: Final = "confirmations.jsonl"
 _VERDICTS: Final = (
     "fails", "degraded", "slower", "inconclusive", "fixed", "faster", "unchanged",
 )  # fmt: skip
-# Verdicts as they were written until the kinds of changes were the same everywhere.
-_FORMER: Final = {
-    "worse": "slower", "better": "faster", "refuted": "unchanged", "undecided": "inconclusive",
-    "failed": "inconclusive",
-}  # fmt: skip
 # What measuring again says of a change that went its way, and of one that it did not show.
 _HASH: Final = re.compile("[0-9a-f]{40}")
 CONFIRMED: Final = "confirmed"
@@ -122,10 +117,9 @@ def _confirmation(data: Any) -> Confirmation:  # noqa: ANN401  (JSON)
         raise ValueError(f"rounds must be at least 1 (got {found.rounds})")
     if datetime.fromisoformat(found.at).tzinfo is None:
         raise ValueError(f"at must have a time zone (got {found.at!r})")
-    verdict = _FORMER.get(found.verdict, found.verdict)
-    if verdict not in _VERDICTS:
-        raise ValueError(f"verdict must be one of {', '.join(_VERDICTS)} (got {verdict!r})")
-    return replace(found, verdict=verdict)
+    if found.verdict not in _VERDICTS:
+        raise ValueError(f"verdict must be one of {', '.join(_VERDICTS)} (got {found.verdict!r})")
+    return found
 
 
 def with_confirmed(

@@ -95,9 +95,7 @@ def series_of(
 
 def _along_commits(group: Iterable[Entry], position: Mapping[str, int]) -> list[tuple[str, Entry]]:
     group = [entry for entry in group if not position or entry.commit in position]
-    newest = {entry.commit: entry for entry in group}
-    if len(newest) < len(group):
-        newest = newest_by(group, lambda entry: entry.commit)
+    newest = newest_by(group, lambda entry: entry.commit)
     if position:
         return sorted(newest.items(), key=lambda item: position[item[0]])
     return sorted(newest.items(), key=lambda item: recorded_rank(item[1]))

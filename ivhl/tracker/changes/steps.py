@@ -258,9 +258,8 @@ def find_steps(
         disturbed: Ids of entries that are passed over, too (``disturbed_of``).
     """
     timed = [entry for entry in entries if "speedup" in entry.values]
-    found: list[_Candidate] = []
-    for along in ("torch", "python"):
-        found += _candidates(timed, along, spreads, disturbed)
+    found = _candidates(timed, "torch", spreads, disturbed)
+    found += _candidates(timed, "python", spreads, disturbed)
     # All cells of each place together, and each by itself: two questions, of which the second has
     # many more tests.
     limits = _limits((one, tuple(one.tests)) for one in found)

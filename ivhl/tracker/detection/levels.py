@@ -16,23 +16,6 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "BOUND",
-    "FLOOR",
-    "GRID",
-    "Array",
-    "Fit",
-    "Modes",
-    "Noise",
-    "fit",
-    "grid_of",
-    "location",
-    "median",
-    "penalty",
-    "segments",
-    "spread",
-]
-
 Array = npt.NDArray[np.float64]
 
 BOUND = 3.0  # deviations: a point further away costs as much as one there

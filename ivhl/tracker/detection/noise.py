@@ -22,8 +22,6 @@ from ivhl.tracker.detection.levels import (
     spread,
 )
 
-__all__ = ["best_levels", "noise_within", "without_modes"]
-
 LAGS = 4  # points: correlation beyond is counted as drift
 LARGE = 5.0  # deviations: such a step is one, whatever the noise
 MOST_CORRELATION = 0.6

@@ -11,8 +11,6 @@ import numpy as np
 
 from ivhl.tracker.detection.levels import Array
 
-__all__ = ["posterior", "steps_of_few"]
-
 JUMP_RATE = 1 / 30  # steps per point
 JUMP_SIZE = 0.12  # mean size of a step, in log units; Laplace
 FAR = 1e-9  # relative weight of steps of any size

@@ -34,7 +34,7 @@ _MOST_PARSED = 64 << 20
 # The code that decides what the index and its answers hold: with another source of it, or another
 # table beside it, both are made again.
 _PACKAGE: Final = Path(__file__).parents[2]
-_SOURCES: Final = ("records", "tracker")
+_SOURCES: Final = ("instrument.py", "records", "tracker")
 _OF_INTERVAL: Final = attrgetter("value", "low", "high", "confidence", "n")
 _QUANTITIES: Final = (*METRICS, "calibration")
 VALUES: Final = (
@@ -97,12 +97,12 @@ class _Found(NamedTuple):
 
 
 @cache
-def code_version() -> str:
-    """Return a digest that is another one after any change of what the index holds."""
-    digest = sha256((_PACKAGE / "instrument.py").read_bytes())
-    for room in _SOURCES:
-        for path in sorted((_PACKAGE / room).rglob("*")):
-            if path.suffix in {".py", ".json", ".toml"}:
+def code_version(*names: str) -> str:
+    """Return a digest of files and folders of ivhl: by default, of what decides the index."""
+    digest = sha256()
+    for place in map(_PACKAGE.joinpath, names or _SOURCES):
+        for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
+            if path.is_file() and path.suffix != ".pyc":
                 digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()
 
@@ -374,10 +374,6 @@ def _row(record: RunRecord, place: tuple[object, ...], ids: _Ids) -> _Row:
     return _Row(case, entry.commit, columns)
 
 
-# `ivhl compact` wrote such files until November 2026: nobody should miss their records silently.
-_PACKED: Final = ".jsonl.zst"
-
-
 def records_files(results: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
     """Return the files of records, sorted, and the paths that cannot be read, with a rule.
 
@@ -396,9 +392,7 @@ def records_files(results: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
         try:
             for path in sorted(records.iterdir()):
                 name = f"{folder.name}/{records.name}/{path.name}"
-                if path.name.endswith(_PACKED):
-                    unreadable.append((path, "must not be packed: unpack it with zstd -d --rm"))
-                elif path.suffix == ".jsonl" and _is_text(name):
+                if path.suffix == ".jsonl" and _is_text(name):
                     found.append(path)
                 elif path.suffix == ".jsonl":
                     unreadable.append((results, f"must have names in UTF-8 (got {name!a})"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -81,6 +82,15 @@ def load_lines(
                     hint=f"correct or remove the line; {writer} writes them",
                 ) from error
     return tuple(found)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object that a file holds; empty if it holds none, or cannot be read."""
+    with suppress(OSError, ValueError, RecursionError):
+        # A pipe would be read for ever.
+        found = json.loads(path.read_bytes()) if path.is_file() else {}
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 NAME: Final = "provenance.jsonl"

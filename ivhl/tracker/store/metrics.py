@@ -22,15 +22,8 @@ JUDGED: Final[tuple[Metric, ...]] = ("compiled", "speedup", "eager", "cold", "wa
 SIDES: Final[tuple[Metric, ...]] = ("eager", "compiled")
 # Those that the speed of the machine moves, and the calibration corrects.
 SECONDS: Final[frozenset[Metric]] = frozenset({"eager", "compiled", "cold", "warm"})
-WORDS: Final[dict[Metric, str]] = {
-    "speedup": "speedup",
-    "aa": "A/A",
-    "eager": "eager",
-    "compiled": "compiled",
-    "cold": "cold compile",
-    "warm": "warm compile",
-    "memory": "memory",
-}
+_LONGER: Final = {"aa": "A/A", "cold": "cold compile", "warm": "warm compile"}
+WORDS: Final[dict[Metric, str]] = {metric: _LONGER.get(metric, metric) for metric in METRICS}
 # Smallest change that is relevant, as a factor.
 RELEVANT: Final[dict[Metric, float]] = {
     "speedup": 1.03, "compiled": 1.03, "eager": 1.03, "cold": 1.1, "warm": 1.1, "memory": 1.05,

@@ -159,8 +159,7 @@ class Spreads:
         self._repeats: tuple[tuple[Entry, ...], ...] | None = None
         self._kept = kept
         self._learnt: dict[tuple[Metric, bool], Learnt] = {}
-        self._of: dict[tuple[CaseKind, CaseInCell], dict[tuple[Metric, bool], Spread]] = {}
-        self._asked: dict[int, tuple[Run, dict[tuple[Metric, bool], Spread]]] = {}
+        self._of: dict[tuple[Metric, bool, CaseKind, CaseInCell], Spread] = {}
 
     def of(self, run: Run, metric: Metric = "speedup", *, calibrated: bool = False) -> Spread:
         """Return the spread of a run's case.
@@ -172,18 +171,11 @@ class Spreads:
             metric: Which quantity.
             calibrated: Whether runs are compared relative to the speed of the machine.
         """
-        asked = self._asked.get(id(run))
-        if asked is None:
-            case = run.case if isinstance(run, Entry) else case_of(run)
-            # Pages ask many times of one run. It is kept, so that no other one gets its id.
-            asked = self._asked[id(run)] = run, self._of.setdefault((kind_of(run), case), {})
-        known = asked[1]
-        found = known.get((metric, calibrated))
-        if found is None:
-            case = run.case if isinstance(run, Entry) else case_of(run)
-            found = self._find(metric, calibrated, kind_of(run), case)
-            known[metric, calibrated] = found
-        return found
+        case = run.case if isinstance(run, Entry) else case_of(run)
+        key = metric, calibrated, kind_of(run), case
+        if key not in self._of:
+            self._of[key] = self._find(*key)
+        return self._of[key]
 
     def _find(self, metric: Metric, calibrated: bool, kind: CaseKind, case: CaseInCell) -> Spread:  # noqa: FBT001  (a key)
         learnt = self._learnt_of(metric, calibrated=calibrated)
@@ -444,22 +436,11 @@ def shipped(kind: CaseKind, metric: Metric = "speedup", *, calibrated: bool = Fa
     """
     entries = _defaults()
     room = room_of(metric, calibrated=calibrated)
-    names = (
-        f"{room}{kind.instrument}/{kind.length}",
-        f"{room}{kind.instrument}/long",
-        f"{room}any",
-    )
-    name = next((name for name in names if name in entries), None)
-    if name is None:
-        return ASSUMED
-    found = entries[name]
-    return Spread(
-        tau=found["tau"],
-        scores=Scores(**found["scores"]),
-        own_scores=Scores(**found["own_scores"]),
-        pairs=found["pairs"],
-        origin=found["origin"],
-    )
+    for name in (f"{kind.instrument}/{kind.length}", f"{kind.instrument}/long", "any"):
+        if found := entries.get(room + name):
+            scores = {name: Scores(**found[name]) for name in ("scores", "own_scores")}
+            return Spread(**found | scores)
+    return ASSUMED
 
 
 def room_of(metric: Metric, *, calibrated: bool) -> str:

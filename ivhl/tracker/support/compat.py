@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -364,24 +364,18 @@ def _expected_cells(
         names.items(), key=lambda item: (python_key(item[1][0]), release_key(item[1][1]), item[0])
     )
 
-    @cache
-    def of_place(*here: str) -> Sequence[_CellOfSeries]:
+    def expected(series: CaseInCell) -> Sequence[_CellOfSeries]:
+        here = series.machine, series.device
         is_cell = here in in_cells or not newest
+        known = tried[*here, series.workload, series.size].union(releases or ())
         return [
             _CellOfSeries(cell, python, torch, cell in locked and is_cell)
             for cell, (python, torch) in ordered
-            if pythons is None or python in pythons or (*here, python) in has_run
+            if (pythons is None or python in pythons or (*here, python) in has_run)
+            and (releases is None or torch in known)
         ]
 
-    @cache  # by machine, device, workload and size: variants have the same cells
-    def expected(*what: str) -> Sequence[_CellOfSeries]:
-        cells_here = of_place(*what[:2])
-        if releases is None:
-            return cells_here
-        known = tried[what].union(releases)
-        return [cell for cell in cells_here if cell.torch in known]
-
-    return lambda series: expected(series.machine, series.device, series.workload, series.size)
+    return expected
 
 
 def _place_of(entry: Entry) -> tuple[str, str]:
@@ -391,10 +385,8 @@ def _place_of(entry: Entry) -> tuple[str, str]:
 def _homes(in_cells: Iterable[Entry]) -> Mapping[str, str]:
     """Return, for each device, the machine with most of these records."""
     counts = Counter(map(_place_of, in_cells))
-    homes: dict[str, str] = {}
-    for machine, device in sorted(counts, key=lambda place: (-counts[place], place)):
-        homes.setdefault(device, machine)
-    return homes
+    most_first = sorted(counts, key=lambda place: (-counts[place], place))
+    return {device: machine for machine, device in reversed(most_first)}
 
 
 def declared_cases(workloads: Sequence[Workload]) -> frozenset[tuple[str, int, str, str]]:

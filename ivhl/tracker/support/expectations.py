@@ -6,7 +6,7 @@ is *fixed*, and the entry must go, so that the same failure would be news again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 EXPECTATIONS: Final = Path("envs", "expectations.toml")
 _HINT = f"correct {EXPECTATIONS}; docs/expectations.md has the keys"
-_EARLIER: Final = f"is no longer read: write its lines into {EXPECTATIONS} as [[change]]"
 TABLE: Final = "failure"
 # Matching takes longer than linearly, and no name is as long.
 _LONGEST_PATTERN = 200
@@ -88,22 +87,12 @@ class _Cases(StrictModel):
 
     def covers(self, case: CaseInCell) -> bool:
         """Return whether this says something about a case."""
-        cell = case.python, case.torch, type_of(case.device)
-        return self.covers_cell(*cell) and self.covers_case(case)
-
-    def covers_cell(self, python: str, torch: str, device: str) -> bool:
-        """Return whether this says something about cases of a cell on a type of device."""
         return (
-            self.free_threaded in (None, python.endswith("t"))
-            and within(self.torch, torch)
-            and within(self.python, python.removesuffix("t"))
-            and fnmatchcase(device, self.device)
-        )
-
-    def covers_case(self, case: CaseInCell) -> bool:
-        """Return whether this says something about a case, in a cell that it covers."""
-        return (
-            fnmatchcase(case.workload, self.workload)
+            self.free_threaded in (None, case.python.endswith("t"))
+            and within(self.torch, case.torch)
+            and within(self.python, case.python.removesuffix("t"))
+            and fnmatchcase(type_of(case.device), self.device)
+            and fnmatchcase(case.workload, self.workload)
             and fnmatchcase(case.variant, self.variant)
             and fnmatchcase(case.size, self.size)
             and fnmatchcase(case.machine, self.machine)
@@ -170,9 +159,6 @@ class Expectations:
 
     entries: tuple[Expectation, ...] = ()
     notes: tuple[ChangeNote, ...] = ()
-    _of_cell: dict[tuple[str, str, str], tuple[Expectation, ...]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
 
     def of(self, case: CaseInCell, failure_class: str | None) -> Expectation | None:
         """Return the entry that speaks of what a case did.
@@ -185,15 +171,8 @@ class Expectations:
             For a failure the entry that expects it in this class; for a case that passed the one
             that expects it to fail: it is fixed.
         """
-        cell = case.python, case.torch, type_of(case.device)
-        there = self._of_cell.get(cell)
-        if there is None:  # hundreds of cases of a cell are asked for
-            there = tuple(entry for entry in self.entries if entry.covers_cell(*cell))
-            self._of_cell[cell] = there
-        for entry in there:
-            if failure_class in (None, entry.failure_class) and entry.covers_case(case):
-                return entry
-        return None
+        mine = (one for one in self.entries if failure_class in (None, one.failure_class))
+        return next((one for one in mine if one.covers(case)), None)
 
 
 @lru_cache(maxsize=4096)  # few ranges and versions, asked of every case of every view
@@ -225,12 +204,10 @@ def load_expectations(root: Path) -> Expectations:
 
 def read_expectations(root: Path) -> tuple[Expectations, list[str]]:
     """Return the known failures; if they cannot be read, none, and the mistakes, a line each."""
-    earlier = root / "results" / "annotations.jsonl"
-    problems = [f"results/{earlier.name}: {_EARLIER}"] if earlier.exists() else []
     try:
-        return load_expectations(root), problems
+        return load_expectations(root), []
     except SpecError as error:
-        return Expectations(), [*problems, *str(error).splitlines()]
+        return Expectations(), str(error).splitlines()
 
 
 def never_covering(entries: Iterable[_C], cases: Iterable[CaseInCell]) -> tuple[_C, ...]:

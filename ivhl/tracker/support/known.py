@@ -157,15 +157,9 @@ def causes_in(
         message: The failure's message.
         name: Library, case and ask in the observatory; of a script, empty.
     """
-    workload, size, variant = name
-    return causes_of(
-        CaseInCell(
-            "", "cpu", cell.python, cell.torch, existing=False,
-            workload=workload, workload_version=0, size=size, variant=variant,
-        ),
-        failure_class,
-        message,
-    )  # fmt: skip
+    workload, *rest = name
+    case = CaseInCell("", "cpu", cell.python, cell.torch, False, workload, 0, *rest)  # noqa: FBT003
+    return causes_of(case, failure_class, message)
 
 
 def causes_of_script(text: str, stage: str, torch: str) -> tuple[KnownCause, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,11 +15,12 @@ from ivhl.tracker.support.compat import Row, format_speedup, python_key, release
 from ivhl.tracker.support.known import KnownCause, causes_of
 from ivhl.tracker.support.spans import spans_of, spans_sentence
 from ivhl.tracker.views.facts import error_lines, fact_groups, signed_by
-from ivhl.tracker.views.incidents import IncidentView, incident_views
-from ivhl.tracker.views.matrix import MatrixCell, before_of, cell_view, notes_of
+from ivhl.tracker.views.incidents import incident_views
+from ivhl.tracker.views.matrix import before_of, cell_view, notes_of
 from ivhl.tracker.views.source import (
     Place,
     Source,
+    View,
     beside,
     case_page,
     cell_data,
@@ -59,88 +59,32 @@ _MOST_INCIDENTS, _MOST_CHANGES = 20, 60
 _MOST_REASONS = 40
 
 
-@dataclass(frozen=True, slots=True)
-class CaseLine:
-    """A Python: the case in each release, and in which it works."""
-
-    python: str
-    cells: tuple[MatrixCell | None, ...]
-    support: str
-
-
-@dataclass(frozen=True, slots=True)
-class StepView:
-    """A place at which a side of the speedup moved.
-
-    Attributes:
-        title: Between what, and on which cells.
-        sides: What each quantity did.
-        whose: Whose doing it is, and what is to know of the builds of two Pythons.
-    """
-
-    title: str
-    sides: tuple[str, ...]
-    whose: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseView:
-    """The page of one case in one place.
-
-    Attributes:
-        neighbours: Address and text of other sizes and variants, and of the case elsewhere.
-        cells: Address of the details, id and text of each cell that was run, newest release first.
-        releases: The newest first.
-        curves: The course over releases for each Python, as ``charts.js`` draws it.
-        steps: Where eager or compiled code moved along releases and Pythons.
-        disturbed: Which of the runs are in no step in time, as a sentence; empty if none.
-        left_out: Number of older incidents.
-        notes: What people said about changes of the case.
-        upstream: Known causes of its failures, each with the cells that fail so.
-        expected: Known failures of the project that speak of it, each with what they mean here,
-            and the cells.
-        command: Repeats the newest record, that of the cell ``newest``.
-    """
-
-    place: Place
-    href: str
-    workload: str
-    size: str
-    variant: str
-    title: str
-    source: str
-    engine: str
-    matrix: str
-    releases: tuple[str, ...]
-    lines: tuple[CaseLine, ...]
-    neighbours: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
-    cells: tuple[tuple[str, str, str], ...]
-    curves: dict[str, Any]
-    breaks: tuple[str, ...]
-    steps: tuple[StepView, ...]
-    disturbed: str
-    incidents: tuple[IncidentView, ...]
-    left_out: int
-    notes: tuple[str, ...]
-    upstream: tuple[tuple[KnownCause, str], ...]
-    expected: tuple[tuple[Expectation, str, str], ...]
-    command: str
-    newest: str
-
-
-def case_view(source: Source, series: CaseInCell) -> CaseView:
+# Facts of ``case_view`` that their names do not tell:
+# neighbours: Address and text of other sizes and variants, and of the case elsewhere.
+# cells: Address of the details, id and text of each cell that was run, newest release first.
+# releases: The newest first.
+# curves: The course over releases for each Python, as ``charts.js`` draws it.
+# steps: Where eager or compiled code moved along releases and Pythons.
+# disturbed: Which of the runs are in no step in time, as a sentence; empty if none.
+# left_out: Number of older incidents.
+# notes: What people said about changes of the case.
+# upstream: Known causes of its failures, each with the cells that fail so.
+# expected: Known failures of the project that speak of it, each with what they mean here,
+#     and the cells.
+# command: Repeats the newest record, that of the cell ``newest``.
+def case_view(source: Source, series: CaseInCell) -> View:
     """Return the page of a case."""
     rows = source.by_series[series]
     place = Place(series.machine, series.device)
     page = source.page
-    declared = source.workload(series.workload)
+    declared = source.workloads.get(series.workload)
     run = [row for row in rows if row.recorded is not None]
     newest = max(run, key=lambda row: row.recorded_at or "", default=None)
-    incidents = source.incidents_of(series)
+    incidents = source.incidents_of[series]
     # The newest first: a narrow window shows the beginning of a line.
     releases = tuple(sorted({row.torch for row in rows}, key=release_key, reverse=True))
     curves, breaks = _over_releases(source, rows)
-    return CaseView(
+    return View(
         place=place,
         href=case_page(series),
         workload=series.workload,
@@ -215,31 +159,37 @@ def _gates_last(row: Row) -> tuple[object, ...]:
     return is_gate, python_key(row.python), release_key(row.torch)
 
 
-def _steps(source: Source, rows: Iterable[Row]) -> Iterator[StepView]:
-    """Yield what ``ivhl course`` says of a case: where a side moved, and whose doing it is."""
+def _steps(source: Source, rows: Iterable[Row]) -> Iterator[View]:
+    """Yield what ``ivhl course`` says of a case: where a side moved, and whose doing it is.
+
+    Facts:
+        title: Between what, and on which cells.
+        sides: What each quantity did.
+        whose: Whose doing it is, and what is to know of the builds of two Pythons.
+    """
     entries = chain.from_iterable(source.course(row) for row in rows if not row.existing)
     for subject in cases_of(entries).values():
         runs = of_one_code(subject)
         for step in find_steps(runs, source.state.spreads, disturbed=source.disturbed):
             builds = builds_beside([ends_of(step, runs)] if step.along == "python" else ())
-            yield StepView(
-                step.title("→"),
-                tuple(str(step.sides[side]) for side in QUANTITIES if side in step.sides),
-                "; ".join((step.whose, *builds)),
+            yield View(
+                title=step.title("→"),
+                sides=[str(step.sides[side]) for side in QUANTITIES if side in step.sides],
+                whose="; ".join((step.whose, *builds)),
             )
 
 
-def _lines(source: Source, rows: Sequence[Row], releases: Sequence[str]) -> Iterator[CaseLine]:
+def _lines(source: Source, rows: Sequence[Row], releases: Sequence[str]) -> Iterator[View]:
     before = before_of(rows)
     for python in sorted({row.python for row in rows}, key=python_key):
         here = {row.torch: row for row in rows if row.python == python}
-        yield CaseLine(
-            python,
-            tuple(
+        yield View(
+            python=python,
+            cells=[
                 cell_view(here[torch], before.get(here[torch].cell)) if torch in here else None
                 for torch in releases
-            ),
-            spans_sentence(spans_of(here.values(), source.releases(rows))),
+            ],
+            support=spans_sentence(spans_of(here.values(), source.releases(rows))),
         )
 
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from dataclasses import dataclass
+from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from ivhl.errors import LockError, SpecError
 from ivhl.matrix.diff import diff_locks
-from ivhl.matrix.locks import LockState, Pin, lock_state
+from ivhl.matrix.locks import LockState, lock_state
 from ivhl.matrix.project import MATRIX
 from ivhl.matrix.spec import CellSpec, Matrix, load_matrix
 from ivhl.records.age import recorded_rank
 from ivhl.tracker.store.facts import warnings_of
 from ivhl.tracker.store.records import grouped_by
-from ivhl.tracker.views.source import Source, beside, cells_of, environment_page
-from ivhl.tracker.wording import STATUS_WORDS, STATUSES, Status, short_message
+from ivhl.tracker.views.source import Source, View, beside, cells_of, environment_page
+from ivhl.tracker.wording import STATUS_WORDS, STATUSES, short_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,88 +26,27 @@ _MOST_WARNINGS = 20
 _MOST_INSTALLED = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbour:
-    """How a cell differs from the one beside it.
+def environment_views(source: Source) -> tuple[View, ...]:
+    """Return the page of each cell that has a row.
 
-    Attributes:
-        matched: Whether they differ on one axis only, and otherwise as that forces.
-        forced: Unavoidable differences, with the reason.
-        reasons: Why the two are not matched.
-    """
-
-    cell: str
-    href: str
-    matched: bool
-    forced: tuple[str, ...]
-    reasons: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Installed:
-    """What records say was installed.
-
-    Attributes:
-        lock: Digest of the lock; empty for an existing environment.
-        records: Number of records measured in it.
-    """
-
-    lock: str
-    python: str
-    records: int
-    first: str
-    last: str
-    wheels: tuple[tuple[str, str], ...]
-    packages: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnvironmentView:
-    """The page of one cell's environment.
-
-    Attributes:
+    Facts:
         more: How many other Pythons of its release are not among the neighbours.
     """
-
-    href: str
-    cell: str
-    python: str
-    torch: str
-    kind: str
-    lock: str
-    message: str
-    pins: tuple[Pin, ...]
-    neighbours: tuple[Neighbour, ...]
-    more: int
-    installed: tuple[Installed, ...]
-    left_out: int
-    warnings: tuple[tuple[int, str], ...]
-    counts: str
-
-
-def environment_views(source: Source) -> tuple[EnvironmentView, ...]:
-    """Return the page of each cell that has a row."""
     cells = cells_of(source.rows)
     locks = _locks(source, cells)
     records = grouped_by(source.state.records, lambda record: record.cell.id)
-    counts: dict[str, Counter[Status]] = defaultdict(Counter)
-    releases: dict[str, list[str]] = defaultdict(list)
-    pythons: dict[str, list[str]] = defaultdict(list)
-    for row in source.rows:
-        counts[row.cell][row.status] += 1
-    for python, torch, cell in cells:
-        pythons[torch].append(cell)
-        releases[python].append(cell)
+    counts = Counter((row.cell, row.status) for row in source.rows)
     views = []
     for python, torch, cell in cells:
-        others, left = beside(pythons[torch], cell)
+        others, left = beside([name for _, release, name in cells if release == torch], cell)
+        releases = [name for version, _, name in cells if version == python]
         state = locks.states.get(cell)
         installed = tuple(_installed(records[cell]))
         warned = Counter[str]()
         for warning in chain.from_iterable(map(warnings_of, records[cell])):
             warned[short_message(warning.text)] += warning.count
         views.append(
-            EnvironmentView(
+            View(
                 href=environment_page(cell),
                 cell=cell,
                 python=python,
@@ -117,15 +55,13 @@ def environment_views(source: Source) -> tuple[EnvironmentView, ...]:
                 lock=(state.sha256 or "") if state else "",
                 message=state.message if state else "",
                 pins=state.pins if state else (),
-                neighbours=tuple(
-                    _neighbours(cell, [*_around(releases[python], cell), *others], locks)
-                ),
+                neighbours=tuple(_neighbours(cell, [*_around(releases, cell), *others], locks)),
                 more=left,
                 installed=installed[:_MOST_INSTALLED],
                 left_out=max(0, len(installed) - _MOST_INSTALLED),
                 warnings=tuple((n, text) for text, n in warned.most_common(_MOST_WARNINGS)),
                 counts=", ".join(
-                    f"{counts[cell][s]} {STATUS_WORDS[s]}" for s in STATUSES if counts[cell][s]
+                    f"{n} {STATUS_WORDS[s]}" for s in STATUSES if (n := counts[cell, s])
                 ),
             )
         )
@@ -160,13 +96,19 @@ def _around(releases: Sequence[str], cell: str) -> Sequence[str]:
     return (*releases[max(0, at - 1) : at], *releases[at + 1 : at + 2])
 
 
-def _neighbours(cell: str, others: Sequence[str], locks: _Locks) -> Iterator[Neighbour]:
-    """Yield how a cell differs from each of the others."""
+def _neighbours(cell: str, others: Sequence[str], locks: _Locks) -> Iterator[View]:
+    """Yield how a cell differs from each of the others.
+
+    Facts:
+        matched: Whether they differ on one axis only, and otherwise as that forces.
+        forced: Unavoidable differences, with the reason.
+        reasons: Why the two are not matched.
+    """
     for other in others:
         href = environment_page(other)
         if locks.matrix is None or not {cell, other} <= locks.states.keys():
             why = ("one of them has no lock",)
-            yield Neighbour(other, href, matched=False, forced=(), reasons=why)
+            yield View(cell=other, href=href, matched=False, forced=(), reasons=why)
             continue
         found = diff_locks(locks.matrix, locks.states[other], locks.states[cell])
         forced = (
@@ -175,22 +117,27 @@ def _neighbours(cell: str, others: Sequence[str], locks: _Locks) -> Iterator[Nei
             else f"{name} {'added' if name in found.added else 'removed'}: {why}"
             for name, why in found.forced.items()
         )
-        yield Neighbour(other, href, found.matched, tuple(forced), found.reasons)
+        yield View(
+            cell=other, href=href, matched=found.matched, forced=[*forced], reasons=found.reasons
+        )
 
 
-def _installed(records: Iterable[RunRecord]) -> Iterator[Installed]:
-    """Yield the environments that records list, the newest first."""
-    groups: dict[tuple[str, str, tuple[str, ...]], list[RunRecord]] = defaultdict(list)
-    for record in records:
-        conditions = record.conditions
-        if conditions.packages:
-            lock = record.cell.lock_sha256 or ""
-            groups[lock, conditions.python_full, conditions.packages].append(record)
+def _installed(records: Iterable[RunRecord]) -> Iterator[View]:
+    """Yield the environments that records list, the newest first.
+
+    Facts:
+        lock: Digest of the lock; empty for an existing environment.
+        records: Number of records measured in it.
+    """
+    groups = grouped_by(
+        (record for record in records if record.conditions.packages),
+        lambda r: (r.cell.lock_sha256 or "", r.conditions.python_full, r.conditions.packages),
+    )
     found = sorted(groups.items(), key=lambda g: max(map(recorded_rank, g[1])), reverse=True)
     for (lock, python, packages), group in found:
         times = [record.recorded_at for record in group]
         wheels = {wheel for record in group for wheel in record.conditions.wheels or ()}
-        yield Installed(
+        yield View(
             lock=lock,
             python=python,
             records=len(group),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ivhl.tracker.causes.advice import Advice, Worth, advise, worth_of
+from ivhl.tracker.causes.advice import Advice, advise, worth_of
+from ivhl.tracker.changes.regressions import incidents_of
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import Row, newest_release, python_key, release_key
 from ivhl.tracker.support.spans import (
-    GridCell,
     cases_run,
     grid_cell,
     matched_cases,
@@ -17,9 +16,9 @@ from ivhl.tracker.support.spans import (
     spans_sentence,
     words_of_cells,
 )
-from ivhl.tracker.views.incidents import IncidentView, incident_view
-from ivhl.tracker.views.source import Place, Source, matrix_page
-from ivhl.tracker.wording import STATUS_WORDS, STATUSES, Status
+from ivhl.tracker.views.incidents import incident_view
+from ivhl.tracker.views.source import Place, Source, View, matrix_page
+from ivhl.tracker.wording import STATUS_WORDS, STATUSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -31,50 +30,16 @@ _NEWEST_FINDINGS = 5
 MOST_RELEASES = 24
 
 
-@dataclass(frozen=True, slots=True)
-class GridLine:
-    """The cells of a Python; ``None`` where nothing was run."""
-
-    python: str
-    cells: tuple[GridCell | None, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrontView:
-    """The front page of one place.
-
-    Attributes:
-        advice: The cell to take; ``None`` if no case has a result.
-        why: What speaks for it.
-        supported: Python to the releases whose ``torch.compile`` works, in intervals.
-        supported_over: Number of cases that this is over.
-        worth: What compiling is worth, per Python on the newest release.
-        matched: Number of cases that every mean is over (``matched_cases``).
-        releases: The newest first.
-        older: Number of older releases that the grid leaves out.
-    """
-
-    place: Place
-    href: str
-    matrix: str
-    others: tuple[tuple[str, str], ...]
-    advice: Advice | None
-    why: str
-    supported: tuple[tuple[str, str], ...]
-    supported_over: int
-    newest: str
-    worth: tuple[tuple[str, Worth], ...]
-    matched: int
-    last: IncidentView | None
-    findings: tuple[IncidentView, ...]
-    n_incidents: int
-    releases: tuple[str, ...]
-    older: int
-    lines: tuple[GridLine, ...]
-    tallies: tuple[tuple[Status, str], ...]
-
-
-def front_view(source: Source, place: Place) -> FrontView:
+# Facts of ``front_view`` that their names do not tell:
+# advice: The cell to take; ``None`` if no case has a result.
+# why: What speaks for it.
+# supported: Python to the releases whose ``torch.compile`` works, in intervals.
+# supported_over: Number of cases that this is over.
+# worth: What compiling is worth, per Python on the newest release.
+# matched: Number of cases that every mean is over (``matched_cases``).
+# releases: The newest first.
+# older: Number of older releases that the grid leaves out.
+def front_view(source: Source, place: Place) -> View:
     """Return the front page of a place."""
     rows = source.by_place.get(place, ())
     page = source.page
@@ -89,14 +54,16 @@ def front_view(source: Source, place: Place) -> FrontView:
     matrix = matrix_page(place, page.main)
     newest = newest_release(row.torch for row in rows if row.speedup is not None)
     advice = advise(rows, source.state.spreads, source.disturbed_keys)
-    incidents = source.incidents_at(place)
+    incidents = incidents_of(
+        change for change in source.changes if (change.case.machine, change.case.device) == place
+    )
     worse = [one for one in incidents if one.worse]
 
-    def line(python: str) -> GridLine:
+    def line(python: str) -> View:
         there = ((f"{matrix}#python={python}&torch={t}", cells[python, t]) for t in shown)
-        return GridLine(python, tuple(grid_cell(here, href, matched) for href, here in there))
+        return View(python=python, cells=[grid_cell(here, href, matched) for href, here in there])
 
-    return FrontView(
+    return View(
         place=place,
         href=source.front_page(place, page.main),
         matrix=matrix,

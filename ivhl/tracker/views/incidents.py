@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ivhl.records.identity import titles_of
@@ -12,7 +11,7 @@ from ivhl.tracker.changes.disturbed import left_out
 from ivhl.tracker.changes.incidents import STATES, counts_of_changes
 from ivhl.tracker.changes.kinds import WORSE
 from ivhl.tracker.store.metrics import WORDS
-from ivhl.tracker.views.source import MOST_INCIDENTS, Source, case_page
+from ivhl.tracker.views.source import MOST_INCIDENTS, Source, View, case_page
 from ivhl.tracker.wording import counted, short_message, shortened, times
 
 if TYPE_CHECKING:
@@ -27,107 +26,48 @@ _LONGEST_REASON = 300
 _AROUND = 12  # points of the small picture on each side of the change
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeView:
-    """One change of one case.
-
-    Attributes:
-        effect: What moved, as text: the speedup before and after it, or the factor of the seconds
-            that decided. Empty for failures, and where the speedup moved the other way than the
-            case: a fact decided there.
-        curve: Speedups around the change, for a small picture; ``None`` where there is none. Empty
-            where seconds decided.
-        at: Index in ``curve`` of the first point after the change.
-        again: What measuring both commits again gave; empty if nobody did.
-    """
-
-    case: str
-    href: str
-    place: str
-    kind: str
-    worse: bool
-    effect: str
-    reason: str
-    state: str
-    state_text: str
-    again: str
-    note: str
-    command: str
-    curve: tuple[float | None, ...]
-    at: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IncidentView:
-    """Changes in one direction at one place.
-
-    Attributes:
-        id: Stable, for links and the feed.
-        listed: Whether the page *Regressions* has it.
-        between: Which releases or Pythons between both were not run, as text; empty if none.
-        cause: See ``incidents.KnownCauses.causes``.
-    """
-
-    id: str
-    listed: bool
-    title: str
-    between: str
-    counts: str
-    worse: bool
-    along: str
-    at: str
-    cause: str
-    states: str
-    worst: str
-    changes: tuple[ChangeView, ...]
-    left_out: int
-
-
-@dataclass(frozen=True, slots=True)
-class RegressionsView:
-    """The page *Regressions*.
-
-    Attributes:
-        left_out: Number of older incidents.
-        disturbed: Which runs are in no step in time, as a sentence; empty if none is left out.
-    """
-
-    incidents: tuple[IncidentView, ...]
-    left_out: int
-    disturbed: str
-
-
 # Cases of all incidents that the page shows: the newest have more.
 MOST_CHANGES = 120
 
 
-def regressions_view(source: Source) -> RegressionsView:
-    """Return the page *Regressions*: all incidents, newest first."""
+def regressions_view(source: Source) -> View:
+    """Return the page *Regressions*: all incidents, newest first.
+
+    Facts:
+        left_out: Number of older incidents.
+        disturbed: Which runs are in no step in time, as a sentence; empty if none is left out.
+    """
     shown = source.incidents[:MOST_INCIDENTS]
     views = incident_views(source, shown, MOST_CHANGES)
     disturbed = left_out(source.history.entries, source.disturbed)
-    return RegressionsView(views, len(source.incidents) - len(shown), disturbed)
+    left = len(source.incidents) - len(shown)
+    return View(incidents=views, left_out=left, disturbed=disturbed)
 
 
-def incident_views(
-    source: Source, incidents: Iterable[Incident], room: int
-) -> tuple[IncidentView, ...]:
+def incident_views(source: Source, incidents: Iterable[Incident], room: int) -> tuple[View, ...]:
     """Return incidents as the pages show them, with ``room`` changes together, and one of each."""
-    views: list[IncidentView] = []
+    views: list[View] = []
     for one in incidents:
         views.append(incident_view(source, one, max(1, min(MOST_CASES, room))))
         room -= len(views[-1].changes)
     return tuple(views)
 
 
-def incident_view(source: Source, incident: Incident, most: int = MOST_CASES) -> IncidentView:
-    """Return an incident as the pages show it, with the largest of its changes."""
+def incident_view(source: Source, incident: Incident, most: int = MOST_CASES) -> View:
+    """Return an incident as the pages show it, with the largest of its changes.
+
+    Facts:
+        id: Stable, for links and the feed.
+        listed: Whether the page *Regressions* has it.
+        between: Which releases or Pythons between both were not run, as text; empty if none.
+        cause: See ``incidents.KnownCauses.causes``.
+    """
     title = incident.title("→")
     titles = titles_of(change.case for change in incident.changes)
     views = tuple(
         _change_view(source, change, titles[change.case]) for change in incident.changes[:most]
     )
-    return IncidentView(
+    return View(
         id=_id(incident),
         listed=incident.key in source.listed,
         title=title[0].upper() + title[1:],
@@ -156,7 +96,7 @@ def _between(source: Source, incident: Incident) -> str:
     return f"{skipped[0]}, between them, was not run with this code" if skipped else ""
 
 
-def _worst(view: ChangeView) -> str:
+def _worst(view: View) -> str:
     """Return the largest change; of facts and times the first clause, which says what moved."""
     if view.effect and view.kind in ("slower", "eager slower", "faster"):
         return f"{view.case}, {view.effect}; {view.reason.partition(';')[0]}"
@@ -170,14 +110,14 @@ def _id(incident: Incident) -> str:
     return f"i{hashlib.sha256(chr(0).join(incident.key).encode()).hexdigest()[:12]}"
 
 
-def _change_view(source: Source, change: Change, title: str) -> ChangeView:
+def _change_view(source: Source, change: Change, title: str) -> View:
     curve, at = _curve(source, change) if change.effect_of == "speedup" else ((), 0)
     case = change.case
     series = case.row
     known = source.known
     state = known.state(change)
     again = confirmation_of(change, known.confirmations)
-    return ChangeView(
+    return View(
         case=title,
         href=case_page(series) if series in source.by_series else "",
         place=", ".join(case.place),
@@ -196,7 +136,17 @@ def _change_view(source: Source, change: Change, title: str) -> ChangeView:
 
 
 def _effect(source: Source, change: Change) -> str:
-    """Return what moved; never a number that contradicts whether it is worse."""
+    """Return what moved; never a number that contradicts whether it is worse.
+
+    Facts:
+        effect: What moved, as text: the speedup before and after it, or the factor of the seconds
+            that decided. Empty for failures, and where the speedup moved the other way than the
+            case: a fact decided there.
+        curve: Speedups around the change, for a small picture; ``None`` where there is none. Empty
+            where seconds decided.
+        at: Index in ``curve`` of the first point after the change.
+        again: What measuring both commits again gave; empty if nobody did.
+    """
     if change.effect is None:
         return ""
     if change.effect_of != "speedup":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,15 @@ from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import Row, is_prerelease, python_key, release_key
 from ivhl.tracker.support.spans import spans_of, spans_sentence
 from ivhl.tracker.views.project import retired_cases
-from ivhl.tracker.views.source import Place, Source, case_page, cell_data, cells_of, matrix_page
+from ivhl.tracker.views.source import (
+    Place,
+    Source,
+    View,
+    case_page,
+    cell_data,
+    cells_of,
+    matrix_page,
+)
 from ivhl.tracker.wording import (
     COMPILING_MEANINGS,
     EXPECTED_MARK,
@@ -36,7 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ivhl.records.identity import CaseInCell
-    from ivhl.tracker.wording import Status
 
 # A speedup moved visibly between two releases if it did by this factor and the intervals for
 # another run have nothing in common.
@@ -48,81 +54,7 @@ _DARKEST = 8.0
 _SHADES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixCell:
-    """One case in one cell.
-
-    Attributes:
-        text: What the cell shows: a speedup, or the status.
-        move: ``down`` or ``up`` if the speedup differs visibly from that on the release run before.
-        was: Speedup on that release, if it moved.
-        shade: 0 to 3, the size of the speedup.
-        data: Address of the details; empty if the case was not run.
-        notes: What its verdict rests on, if not on an independent reference, a commit, a lock and
-            a full run; graph breaks, eager frames and recompiles; and what the known failures of
-            the project say of it.
-    """
-
-    status: Status
-    word: str
-    text: str
-    move: str
-    was: str
-    shade: int
-    data: str
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class MatrixLine:
-    """One case in all cells."""
-
-    name: str
-    size: str
-    variant: str
-    href: str
-    support: tuple[tuple[str, str], ...]
-    cells: tuple[MatrixCell, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MatrixGroup:
-    """The cases of a workload."""
-
-    subject: str
-    workload: str
-    title: str
-    lines: tuple[MatrixLine, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatrixView:
-    """The matrix of one place.
-
-    Attributes:
-        heads: Python and the number of its columns.
-        columns: Python, release and id of each column; of each Python, the newest release first.
-        part: Number of this part of the table, from 1.
-        parts: Address and text of each part; one if the table is not divided.
-    """
-
-    place: Place
-    href: str
-    others: tuple[tuple[str, str], ...]
-    heads: tuple[tuple[str, int], ...]
-    columns: tuple[tuple[str, str, str], ...]
-    groups: tuple[MatrixGroup, ...]
-    tallies: tuple[tuple[Status, str, str, int], ...]
-    pythons: tuple[str, ...]
-    releases: tuple[str, ...]
-    variants: tuple[str, ...]
-    notes: tuple[tuple[str, str], ...]
-    retired: tuple[str, ...]
-    part: int
-    parts: tuple[tuple[str, str], ...]
-
-
-def matrix_views(source: Source, place: Place) -> tuple[MatrixView, ...]:
+def matrix_views(source: Source, place: Place) -> tuple[View, ...]:
     """Return the matrix of a place, the newest releases first if it is divided."""
     rows = source.by_place.get(place, ())
     columns = newest_first(cells_of(rows))
@@ -155,7 +87,7 @@ def _view(
     columns: Sequence[tuple[str, str, str]],
     parts: tuple[tuple[str, str], ...],
     number: int,
-) -> MatrixView:
+) -> View:
     rows = source.by_place.get(place, ())
     ids = {cell for *_, cell in columns}
     known = source.releases(rows)
@@ -163,17 +95,17 @@ def _view(
     ordered = sorted(by_series, key=source.case_order)
     groups = []
     for name, cases in groupby(ordered, key=lambda series: series.workload):
-        workload = source.workload(name)
+        workload = source.workloads.get(name)
         groups.append(
-            MatrixGroup(
-                source.subject(name),
-                name,
-                workload.title if workload else "",
-                tuple(_line(by_series[series], series, columns, known) for series in cases),
+            View(
+                subject=source.subject(name),
+                workload=name,
+                title=workload.title if workload else "",
+                lines=[_line(by_series[series], series, columns, known) for series in cases],
             )
         )
     counts = Counter(row.status for row in rows if row.cell in ids)
-    return MatrixView(
+    return View(
         place=place,
         href=parts[number - 1][0],
         others=source.other_places(place, matrix_page),
@@ -194,7 +126,14 @@ def _view(
 
 
 def _notes(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
-    """Return the notes that the cells have, with their meanings."""
+    """Return the notes that the cells have, with their meanings.
+
+    Facts:
+        heads: Python and the number of its columns.
+        columns: Python, release and id of each column; of each Python, the newest release first.
+        part: Number of this part of the table, from 1.
+        parts: Address and text of each part; one if the table is not divided.
+    """
     meanings = {mark: REFERENCE_MEANINGS[kind] for kind, mark in REFERENCE_MARKS.items() if mark}
     meanings |= {
         UNCOMMITTED_MARK: UNCOMMITTED_MEANING,
@@ -219,11 +158,11 @@ def _line(
     series: CaseInCell,
     columns: Sequence[tuple[str, str, str]],
     known: Sequence[str],
-) -> MatrixLine:
+) -> View:
     at = {row.cell: row for row in rows}
     before = before_of(rows)
     pythons = sorted({row.python for row in rows}, key=python_key)
-    return MatrixLine(
+    return View(
         name=f"{series.workload} {series.size} {series.variant}",
         size=series.size,
         variant=series.variant,
@@ -249,14 +188,26 @@ def before_of(rows: Sequence[Row]) -> Mapping[str, Row]:
     return found
 
 
-def cell_view(row: Row | None, before: Row | None) -> MatrixCell:
-    """Return a case in a cell; ``before`` is the row of the release that was run before it."""
+def cell_view(row: Row | None, before: Row | None) -> View:
+    """Return a case in a cell; ``before`` is the row of the release that was run before it.
+
+    Facts:
+        text: What the cell shows: a speedup, or the status.
+        move: ``down`` or ``up`` if the speedup differs visibly from that on the release run before.
+        was: Speedup on that release, if it moved.
+        shade: 0 to 3, the size of the speedup.
+        data: Address of the details; empty if the case was not run.
+        notes: What its verdict rests on, if not on an independent reference, a commit, a lock and
+            a full run; graph breaks, eager frames and recompiles; and what the known failures of
+            the project say of it.
+    """
     if row is None or row.status == "not_run":
-        return MatrixCell("not_run", STATUS_WORDS["not_run"], "", "", "", 0, "")
+        empty = dict.fromkeys(("text", "move", "was", "data"), "")
+        return View(status="not_run", word=STATUS_WORDS["not_run"], shade=0, notes=(), **empty)
     word = STATUS_WORDS[row.status]
     move = moved(before, row)
     was = times(before.speedup) if move and before and before.speedup is not None else ""
-    return MatrixCell(
+    return View(
         status=row.status,
         word=word,
         text=times(row.speedup) if row.speedup else NOT_TIMED if row.passes else word,

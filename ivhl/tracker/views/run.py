@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, get_args
 
 from ivhl.instrument import describe_instrument
 from ivhl.records.record import Phase, RunRecord
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import python_key, release_key
-from ivhl.tracker.views.source import Place, Source, environment_page, run_page
+from ivhl.tracker.views.source import Place, Source, View, environment_page, run_page
 from ivhl.tracker.wording import QUICK_MEANING, memory, seconds
 
 if TYPE_CHECKING:
@@ -23,57 +22,13 @@ if TYPE_CHECKING:
 _PHASES: Final = ("start", "waiting", *get_args(Phase))
 
 
-@dataclass(frozen=True, slots=True)
-class RunCell:
-    """What a run measured in one cell.
+def run_lines(source: Source) -> tuple[View, ...]:
+    """Return all runs, the newest first. A record that stands for another belongs to its run.
 
-    Attributes:
-        conditions: Label and value of what held for its records; several values are listed.
-        stability: Observations before the first case: check, level, what was seen.
-        phases: Phase and its seconds, summed over all processes.
-    """
-
-    cell: str
-    environment: str
-    counts: str
-    first: str
-    last: str
-    conditions: tuple[tuple[str, str], ...]
-    stability: tuple[tuple[str, str, str], ...]
-    phases: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunLine:
-    """A run in the list of runs.
-
-    Attributes:
+    Facts:
         cells: Number of cells that it measured.
         entries: Its records.
     """
-
-    href: str
-    place: Place
-    commit: str
-    first: str
-    last: str
-    cases: int
-    cells: int
-    seconds: str
-    entries: tuple[Entry, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RunView:
-    """The page of a run."""
-
-    line: RunLine
-    machine: str
-    cells: tuple[RunCell, ...]
-
-
-def run_lines(source: Source) -> tuple[RunLine, ...]:
-    """Return all runs, the newest first. A record that stands for another belongs to its run."""
     groups: dict[tuple[str, str, str], list[Entry]] = defaultdict(list)
     for entry in source.history.entries:
         case = entry.case
@@ -83,27 +38,28 @@ def run_lines(source: Source) -> tuple[RunLine, ...]:
     for (machine, device, commit), group in groups.items():
         place = Place(machine, device)
         times = [entry.recorded_at for entry in group]
-        line = RunLine(
-            href=run_page(place, commit),
-            place=place,
-            commit=commit,
-            first=min(times)[:16],
-            last=max(times)[:16],
-            cases=len(group),
-            cells=len({entry.case.cell for entry in group}),
-            seconds=seconds(sum(durations[entry.id] for entry in group)),
-            entries=tuple(group),
+        lines.append(
+            View(
+                href=run_page(place, commit),
+                place=place,
+                commit=commit,
+                first=min(times)[:16],
+                last=max(times)[:16],
+                cases=len(group),
+                cells=len({entry.case.cell for entry in group}),
+                seconds=seconds(sum(durations[entry.id] for entry in group)),
+                entries=tuple(group),
+            )
         )
-        lines.append(line)
     return tuple(sorted(lines, key=lambda line: (line.last, line.href), reverse=True))
 
 
-def run_view(source: Source, line: RunLine) -> RunView:
+def run_view(source: Source, line: View) -> View:
     """Return the page of a run."""
     records = source.history.read(line.entries)
     cells = grouped_by(records, lambda one: (one.cell.python, one.cell.torch, one.cell.id))
     machine = max(records, key=lambda record: record.recorded_at).machine
-    return RunView(
+    return View(
         line=line,
         machine=f"{machine.cpu}, {machine.n_cpus} CPUs, {memory(machine.memory_bytes)}, "
         f"{machine.system}",
@@ -114,7 +70,7 @@ def run_view(source: Source, line: RunLine) -> RunView:
     )
 
 
-def _cell(records: Sequence[RunRecord]) -> RunCell:
+def _cell(records: Sequence[RunRecord]) -> View:
     outcomes = (r.failure.failure_class if r.failure else "measured" for r in records)
     counts = Counter(outcome.replace("_", " ") for outcome in outcomes)
     times = [record.recorded_at for record in records]
@@ -124,7 +80,7 @@ def _cell(records: Sequence[RunRecord]) -> RunCell:
     names = [*(p for p in _PHASES if p in phases), *sorted(phases.keys() - set(_PHASES))]
     observed = {o for record in records for o in record.conditions.stability or ()}
     cell = records[0].cell.id
-    return RunCell(
+    return View(
         cell=cell,
         environment=environment_page(cell),
         counts=", ".join(f"{n} {word}" for word, n in counts.most_common()),
@@ -137,7 +93,13 @@ def _cell(records: Sequence[RunRecord]) -> RunCell:
 
 
 def _conditions(records: Sequence[RunRecord]) -> Iterator[tuple[str, str]]:
-    """Yield what held for the records; where they differ, all values."""
+    """Yield what held for the records; where they differ, all values.
+
+    Facts:
+        conditions: Label and value of what held for its records; several values are listed.
+        stability: Observations before the first case: check, level, what was seen.
+        phases: Phase and its seconds, summed over all processes.
+    """
     locks = [(record.cell.lock_sha256 or "none")[:12] for record in records]
     held = [record.conditions for record in records]
     found: tuple[tuple[str, Iterable[str]], ...] = (

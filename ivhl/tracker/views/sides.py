@@ -14,6 +14,7 @@ from ivhl.tracker.changes.compare import SUMMARISED, session_reach
 from ivhl.tracker.store.course import HASH, short
 from ivhl.tracker.store.entries import Entry, code_of
 from ivhl.tracker.store.metrics import SECONDS, Metric
+from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.store.spread import VERDICT_CONFIDENCE, Spreads
 from ivhl.tracker.views.source import Place, Source, cells_of, slug
 
@@ -33,11 +34,6 @@ MOST_COMMITS: Final = 1000
 _MOST_SUBJECTS = 3
 _MEASURED: Final[tuple[Metric, ...]] = ("speedup", "eager", "compiled", "cold", "memory")
 JUDGED: Final[tuple[Metric, ...]] = ("speedup", "eager", "compiled")
-
-
-def side_data(place: Place, cell: str, which: str) -> str:
-    """Return the address of a side, from the root of the site."""
-    return f"data/side/{place.slug}/{slug(cell)}/{slug(which)}.js"
 
 
 def choices(source: Source, sides: Sides) -> dict[str, Any]:
@@ -83,17 +79,15 @@ def side_files(sides: Sides) -> Iterator[tuple[str, Sequence[Entry]]]:
     """Yield the address of each side and its runs."""
     for (place, cell), group in sides.items():
         for which, entries in group.items():
-            yield side_data(place, cell, which), entries
+            yield f"data/side/{place.slug}/{slug(cell)}/{slug(which)}.js", entries
 
 
 def side(source: Source, entries: Iterable[Entry]) -> dict[str, Any]:
     """Return the content of a side."""
     spreads = source.state.spreads
-    cases: dict[str, list[list[Any]]] = defaultdict(list)
-    for entry in entries:
-        case = entry.case
-        cases[f"{case.workload}/{case.size}/{case.variant}"].append(_case(entry, spreads))
-    return {"fields": FIELDS, "cases": cases}
+    cases = grouped_by(entries, lambda entry: entry.case.name)
+    rows = {name: [_case(entry, spreads) for entry in group] for name, group in cases.items()}
+    return {"fields": FIELDS, "cases": rows}
 
 
 FIELDS: Final = (
@@ -147,11 +141,10 @@ def _reach(
 
 def sides_of(source: Source) -> Sides:
     """Return the runs of each place and cell: by commit, and the newest of each case."""
-    by_cell: dict[tuple[str, str, str], list[Entry]] = defaultdict(list)
-    for entry in sorted(source.entries, key=recorded_rank):
-        case = entry.case
-        if not case.existing:
-            by_cell[case.machine, case.device, case.cell].append(entry)
+    by_cell = grouped_by(
+        (e for e in sorted(source.entries, key=recorded_rank) if not e.case.existing),
+        lambda e: (e.case.machine, e.case.device, e.case.cell),
+    )
     commits: dict[Place, set[str]] = defaultdict(set)
     for (machine, device, _), entries in by_cell.items():
         commits[Place(machine, device)] |= {entry.commit[:HASH] for entry in entries}

@@ -11,6 +11,7 @@ from array import array
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from ivhl.records.age import recorded_rank
@@ -121,6 +122,10 @@ def environment_page(cell: str) -> str:
 def run_page(place: Place, commit: str) -> str:
     """Return the address of the page of a run: one commit in one place."""
     return f"run/{place.slug}/{slug(commit)}.html"
+
+
+# What a template shows: it refuses the name of a fact that is not there, so no class lists them.
+View = SimpleNamespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,12 +282,6 @@ class Source:
         """The keys of the incidents on the page *Regressions*: links to others lead nowhere."""
         return frozenset(one.key for one in self.incidents[:MOST_INCIDENTS])
 
-    def incidents_at(self, place: Place) -> tuple[Incident, ...]:
-        """Return what changed in a place, newest first."""
-        return incidents_of(
-            change for change in self.changes if (change.case.machine, change.case.device) == place
-        )
-
     @cached_property
     def _series(self) -> Mapping[tuple[Along, CaseInCell], tuple[Point, ...]]:
         found: dict[tuple[Along, CaseInCell], tuple[Point, ...]] = {}
@@ -305,21 +304,18 @@ class Source:
         return self._series.get((change.along, change.case), ())
 
     @cached_property
-    def _incidents_of(self) -> Mapping[CaseInCell, tuple[Incident, ...]]:
+    def incidents_of(self) -> Mapping[CaseInCell, Sequence[Incident]]:
+        """What changed in each case, newest first."""
         found: dict[CaseInCell, list[Incident]] = defaultdict(list)
         for incident in self.incidents:
             groups = grouped_by(incident.changes, lambda change: change.case.row)
             for series, changes in groups.items():
                 found[series].append(incident._replace(changes=tuple(changes)))
-        return {series: tuple(group) for series, group in found.items()}
-
-    def incidents_of(self, series: CaseInCell) -> tuple[Incident, ...]:
-        """Return what changed in a case, newest first."""
-        return self._incidents_of.get(series, ())
+        return found
 
     def notes_of(self, series: CaseInCell) -> tuple[str, ...]:
         """Return the known causes of changes of a case."""
-        changes = (change for one in self.incidents_of(series) for change in one.changes)
+        changes = (change for one in self.incidents_of[series] for change in one.changes)
         return tuple(dict.fromkeys(filter(None, map(self.known.cause, changes))))
 
     @cached_property
@@ -332,12 +328,9 @@ class Source:
                 found[series.name,].append(series)
         return {key: tuple(group) for key, group in found.items()}
 
-    def workload(self, name: str) -> Workload | None:
-        """Return the declaration of a workload; ``None`` if the project has none of the name."""
-        return self._workloads.get(name)
-
     @cached_property
-    def _workloads(self) -> Mapping[str, Workload]:
+    def workloads(self) -> Mapping[str, Workload]:
+        """The declarations of the project by their names."""
         return {workload.name: workload for workload in self.state.workloads}
 
     def releases(self, rows: Iterable[Row]) -> tuple[str, ...]:
@@ -357,8 +350,8 @@ class Source:
 
     def case_order(self, series: CaseInCell) -> tuple[object, ...]:
         """Return a key that sorts cases by subject, workload, size and variant, as declared."""
-        names = list(self._workloads)
-        workload = self.workload(series.workload)
+        names = list(self.workloads)
+        workload = self.workloads.get(series.workload)
         sizes = list(workload.sizes) if workload else []
         variants = [variant.name for variant in workload.variants] if workload else []
         return (
@@ -370,7 +363,7 @@ class Source:
 
     @cached_property
     def _subjects(self) -> list[str]:
-        named = [*self._workloads, *sorted({row.workload for row in self.rows})]
+        named = [*self.workloads, *sorted({row.workload for row in self.rows})]
         return list(dict.fromkeys(self.subject(name) for name in named))
 
     def other_places(self, place: Place, page: Callable[[Place, Place], str]) -> Links:
@@ -394,7 +387,7 @@ class Source:
 
     def subject(self, workload: str) -> str:
         """Return the subject of a workload: the folder of its folder, else its name's first part."""
-        declared = self.workload(workload)
+        declared = self.workloads.get(workload)
         parts = declared.make_inputs.partition(":")[0].split(".") if declared else []
         if len(parts) > _PACKAGED:  # benchmarks.SUBJECT.NAME.calls
             return parts[-3]
@@ -403,9 +396,6 @@ class Source:
 
 def _in_order(group: Sequence[Entry], position: Mapping[str, int]) -> tuple[Entry, ...]:
     """Return the runs of a case in a cell, oldest commit first; of unknown commits, by time."""
-    known = {position[entry.commit]: entry for entry in group if entry.commit in position}
-    if len(known) == len(group):
-        return tuple(known[at] for at in sorted(known))
     return tuple(sorted(group, key=lambda e: (position.get(e.commit, -1), recorded_rank(e))))
 
 
