@@ -584,7 +584,7 @@ root = Path.cwd()
 settings = Settings.of_checkout(
     root, project="demo", workloads="m:W", machine=this_machine("box"), results=root / "results"
 )
-status = run_asv(settings, [], [], commit="HEAD", watch=lambda: None)
+status = run_asv(settings, [], [], commit="HEAD", watch=lambda: None, under=list)
 print(status, old.poll())
 old.kill()
 """
