@@ -140,7 +140,8 @@ class FreshCalls:
                     else:
                         touch(live if kind == "touched" else decoys)
                     self._setup.synchronize()
-                    block = time_call(arms[name], self._setup.clock, workers)
+                    call = self._setup.timed(arms[name])
+                    block = time_call(call, self._setup.clock, workers)
                     took[name][kind].append(block.seconds)
                     if kind == "new":
                         outputs[name] = block.output
