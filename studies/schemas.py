@@ -179,18 +179,18 @@ SCHEMAS: Final[dict[str, TypeAdapter[object]]] = {
 }
 
 
-class _Row(_RowTable):
-    cases: dict[str, str | _CaseTable]  # type: ignore[assignment]  # what the reader checks itself
+class _LibraryRow(_RowTable):
+    cases: dict[str, str | _CaseTable]  # type: ignore[assignment]  # each is read by itself
 
 
-# Of files that ivhl reads; ``record`` is of every version, and ``expectations`` holds the annotations
-# of changes, too. The site's compatibility.json is the answer ``compat``. The index of the records
+# Of files that ivhl reads; ``record`` is of every version, and ``expectations`` also holds the
+# annotations of changes. The site's compatibility.json is the answer ``compat``. The index of the records
 # is a cache: ivhl makes it again, so its form has no schema.
 FILES: Final[dict[str, TypeAdapter[Any]]] = {
     "record": TypeAdapter(RunRecord),
     "expectations": TypeAdapter(ExpectationsFile),
     "matrix": TypeAdapter(Matrix),
-    "libraries": TypeAdapter(dict[str, _Row]),
+    "libraries": TypeAdapter(dict[str, _LibraryRow]),
     "observed": TypeAdapter(Observed),
 }
 

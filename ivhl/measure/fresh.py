@@ -103,9 +103,9 @@ class FreshCalls:
         the tensors' versions raised; ``same``, none that a function could see. ``None`` if the
         shapes of new data differ.
         """
-        arms: dict[str, Callable[[], Any]] = {
-            "eager": self._eager.call,
-            "compiled": self._compiled.call,
+        arms = {
+            "eager": self._setup.timed(self._eager.call),
+            "compiled": self._setup.timed(self._compiled.call),
         }
         took: dict[str, dict[str, list[float]]] = {a: {k: [] for k in FRESH_CALLS} for a in arms}
         live = self._data.inputs, self._data.variant_inputs
@@ -140,8 +140,7 @@ class FreshCalls:
                     else:
                         touch(live if kind == "touched" else decoys)
                     self._setup.synchronize()
-                    call = self._setup.timed(arms[name])
-                    block = time_call(call, self._setup.clock, workers)
+                    block = time_call(arms[name], self._setup.clock, workers)
                     took[name][kind].append(block.seconds)
                     if kind == "new":
                         outputs[name] = block.output

@@ -132,7 +132,7 @@ LOST: Final[list[tuple[str, Callable[[dict[str, Any]], object], str]]] = [
     ("matrix", _required, "is none now"),
     ("expectations", _part("Expectation", "workload", maxLength=100), "is none now"),
     ("expectations", _part("ChangeNote", "commit", pattern="^[0-9a-f]{4,40}$"), "is none now"),
-    ("libraries", _part("_Row", "rank", type="integer", exclusiveMinimum=1), "is none now"),
+    ("libraries", _part("_LibraryRow", "rank", type="integer", exclusiveMinimum=1), "is none now"),
     ("libraries", lambda s: s["$defs"]["_CaseTable"]["properties"].pop("asks"), "is none now"),
 ]
 KEPT: Final[list[tuple[str, Callable[[dict[str, Any]], object]]]] = [
@@ -140,7 +140,10 @@ KEPT: Final[list[tuple[str, Callable[[dict[str, Any]], object]]]] = [
     ("record", lambda s: s.update(description="other words")),
     ("matrix", _longer),
     ("expectations", _part("Expectation", "workload", maxLength=300)),
-    ("libraries", lambda s: s["$defs"]["_Row"]["properties"].update(more={"type": "integer"})),
+    (
+        "libraries",
+        lambda s: s["$defs"]["_LibraryRow"]["properties"].update(more={"type": "integer"}),
+    ),
 ]
 
 
