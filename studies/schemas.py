@@ -180,12 +180,12 @@ SCHEMAS: Final[dict[str, TypeAdapter[object]]] = {
 
 
 class _LibraryRow(_RowTable):
-    cases: dict[str, str | _CaseTable]  # type: ignore[assignment]  # each is read by itself
+    cases: dict[str, str | _CaseTable]  # each is read by itself
 
 
 # Of files that ivhl reads; ``record`` is of every version, and ``expectations`` also holds the
-# annotations of changes. The site's compatibility.json is the answer ``compat``. The index of the records
-# is a cache: ivhl makes it again, so its form has no schema.
+# annotations of changes. The site's compatibility.json is the answer ``compat``. The index of the
+# records is a cache: ivhl makes it again, so its form has no schema.
 FILES: Final[dict[str, TypeAdapter[Any]]] = {
     "record": TypeAdapter(RunRecord),
     "expectations": TypeAdapter(ExpectationsFile),
@@ -197,7 +197,7 @@ FILES: Final[dict[str, TypeAdapter[Any]]] = {
 
 def schema_text(name: str) -> str:
     """Return the schema of an answer as docs/schemas/ has it."""
-    return _text(SCHEMAS[name].json_schema())
+    return _as_text(SCHEMAS[name].json_schema())
 
 
 def file_schema_text(name: str) -> str:
@@ -209,10 +209,10 @@ def file_schema_text(name: str) -> str:
     for part in (found, *found.get("$defs", {}).values()):
         if "properties" in part:
             part.setdefault("additionalProperties", False)
-    return _text(found)
+    return _as_text(found)
 
 
-def _text(schema: dict[str, Any]) -> str:
+def _as_text(schema: dict[str, Any]) -> str:
     found = schema | {"$schema": GenerateJsonSchema.schema_dialect}
     return json.dumps(found, indent=1, sort_keys=True) + "\n"
 

@@ -47,7 +47,7 @@ def comparable(part: Any, defined: dict[str, Any]) -> Any:  # noqa: ANN401  (JSO
         return comparable(defined[part["$ref"].removeprefix("#/$defs/")], defined)
     if isinstance(part.get("pattern"), str):
         return {"type": "string", "enum": [f"pattern {part['pattern']}"]}
-    kept = {}
+    kept: dict[str, Any] = {}
     for key, value in part.items():
         if key == "properties":
             kept[key] = {name: comparable(one, defined) for name, one in value.items()}
@@ -184,7 +184,8 @@ def stored(name: str) -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize("name", FILES)
 def test_every_committed_file_is_of_its_schema(name: str) -> None:
     validator = validator_for(schema_of(name))
-    number, place, one = 0, "", None
+    number, place = 0, ""
+    one: dict[str, Any] = {}
     for place, one in stored(name):
         number += 1
         assert [f"{place}: {error.message:.300}" for error in validator.iter_errors(one)] == []

@@ -229,6 +229,7 @@ def test_elapsed_time_includes_what_the_device_still_runs(device: str, waited: i
     assert setup.timed(call)() == "result"
     assert timing.time_block(setup.timed(call), 1, "wall").output == "result"
     assert timing.time_block(setup.timed(restored), 1, "wall").output == "result"
+    assert isinstance(setup.timed(restored), timing.Restored)  # or restoring would be timed
     assert log.count("waited") == waited
     assert not waited or log[-3:] == ["restored", "called", "waited"]
     if device == "cpu":
