@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, distributions
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ivhl.bench import INTERFACE, Executor
@@ -11,7 +13,6 @@ from ivhl.errors import IvhlError, SpecError, UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 GROUP: Final = "ivhl.executors"
 # Not in the metadata of ivhl itself, which an editable installation keeps as it was once.
@@ -35,7 +36,7 @@ def executor_of(name: str, root: Path) -> Executor:
         IvhlError: If it cannot measure here, e.g. without an engine.
     """
     own = [EntryPoint(one, value, GROUP) for one, value in _OWN.items()]
-    points = [*own, *entry_points(group=GROUP)]
+    points = [*own, *_added(root)]
     found = [point for point in points if point.name == name]
     if not found:
         raise UnknownNameError("executor", name, {point.name for point in points})
@@ -83,6 +84,18 @@ def naming(name: str, distribution: str) -> Iterator[None]:
             f"--executor {name} of {distribution}: {type(error).__name__}: {error}",
             hint=f"IVHL_TRACEBACK=1 shows where; update {distribution}, or leave out --executor",
         ) from error
+
+
+def _added(root: Path) -> Iterator[EntryPoint]:
+    """Yield the entry points of installed distributions.
+
+    A project is no place for one: ``python -m`` finds it there, and whoever wrote it is not trusted.
+    """
+    theirs = {Path.cwd(), root.resolve()}
+    places = [place for place in sys.path if Path(place).resolve() not in theirs]
+    found = {one.name: one for one in [*distributions(path=places)][::-1]}  # the first one counts
+    for one in found.values():
+        yield from one.entry_points.select(group=GROUP)
 
 
 def _distribution(point: EntryPoint) -> str:

@@ -131,6 +131,21 @@ def test_a_name_of_two_distributions_is_refused(added: Path, tmp_path: Path, nam
     assert {other, "another 2.0"} == {*error.value.hint.partition(": ")[2].split(" and ")}
 
 
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_project_adds_no_executor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_named: bool
+) -> None:
+    """``python -m ivhl`` looks in the current folder, which somebody else may have written."""
+    root = tmp_path / "project"
+    root.mkdir()
+    distribution(root, "hostile", "1.0", evil="nowhere:Evil", here="nowhere:Evil")
+    monkeypatch.chdir(tmp_path if is_named else root)
+    monkeypatch.syspath_prepend(str(root) if is_named else "")
+    assert executor_of("here", root).distribution == "ivhl"
+    with pytest.raises(UnknownNameError):
+        executor_of("evil", root)
+
+
 @pytest.mark.usefixtures("added")
 def test_what_an_executor_raises_while_it_measures_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
