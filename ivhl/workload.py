@@ -716,7 +716,7 @@ def _mistakes(w: Workload) -> Iterator[str]:
     ]
     yield from (f"{w.name}: {text}" for broken, text in rules if broken)
     # They become file names and lines of tables; an import refuses others, too.
-    for text in names:
+    for text in (*names, *(v.engine for v in w.variants)):
         if not (is_printable(text) and 0 < len(text.encode(errors="replace")) <= _LONGEST_NAME):
             rule = f"must be printable, and have 1 to {_LONGEST_NAME} bytes"
             yield f"{w.name!r:.60}: {text!r:.60} {rule}"

@@ -121,6 +121,18 @@ def test_an_engine_is_of_the_list_or_names_a_back_end(
         load_workloads("json:WRONG")
 
 
+@pytest.mark.parametrize("name", ["x" * 100, "a\nb"])
+def test_a_back_end_has_a_name_that_a_record_may_hold(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    variant = Variant(name="v", engine=f"backend:{name}")
+    monkeypatch.setattr(
+        json, "WRONG", (dataclasses.replace(GOOD, variants=(variant,)),), raising=False
+    )
+    with pytest.raises(SpecError, match="must be printable, and have 1 to 100 bytes"):
+        load_workloads("json:WRONG")
+
+
 def test_a_back_end_captures_with_dynamo_and_takes_no_mode(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
