@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -118,6 +119,11 @@ def refuse_without_device(device: str) -> None:
     """
     if device == "cpu":
         return
+    if not re.fullmatch("[a-z]+", device):
+        raise SpecError(
+            f"--device {ascii(device)[:100]}: must be lower-case letters, as in records",
+            hint="PyTorch's name of the device without its number, e.g. cuda",
+        )
     asked = [sys.executable, "-c", _ASKED, device]
     done = subprocess.run(asked, capture_output=True, text=True, check=False)
     _, missing, why = done.stdout.rpartition(_MISSING)

@@ -319,6 +319,8 @@ def test_a_device_that_pytorch_does_not_see_is_refused_before_there_are_records(
     (tmp_path / "torch.py").write_text(torch)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     refuse_without_device("cpu")
+    with pytest.raises(SpecError, match=r"--device 'cuda:0': must be lower-case letters"):
+        refuse_without_device("cuda:0")
     rule = f"sees no such device: .*{refused}"
     with pytest.raises(SpecError, match=rule) if refused else nullcontext():
         refuse_without_device("cuda")
