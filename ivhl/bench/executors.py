@@ -36,7 +36,7 @@ def executor_of(name: str, root: Path) -> Executor:
         IvhlError: If it cannot measure here, e.g. without an engine.
     """
     own = [EntryPoint(one, value, GROUP) for one, value in _OWN.items()]
-    points = [*own, *_added(root)]
+    points = [*own, *_added(root).values()]
     found = [point for point in points if point.name == name]
     if not found:
         raise UnknownNameError("executor", name, {point.name for point in points})
@@ -86,16 +86,18 @@ def naming(name: str, distribution: str) -> Iterator[None]:
         ) from error
 
 
-def _added(root: Path) -> Iterator[EntryPoint]:
-    """Yield the entry points of installed distributions.
+def _added(root: Path) -> dict[tuple[str, str], EntryPoint]:
+    """Return the entry points of installed distributions, by distribution and name.
 
     A project is no place for one: ``python -m`` finds it there, and whoever wrote it is not trusted.
     """
     theirs = {Path.cwd(), root.resolve()}
     places = [place for place in sys.path if Path(place).resolve() not in theirs]
-    found = {one.name: one for one in [*distributions(path=places)][::-1]}  # the first one counts
-    for one in found.values():
-        yield from one.entry_points.select(group=GROUP)
+    found: dict[tuple[str, str], EntryPoint] = {}
+    for one in distributions(path=places):
+        for point in one.entry_points.select(group=GROUP):
+            found.setdefault((one.name, point.name), point)  # of two versions the first counts
+    return found
 
 
 def _distribution(point: EntryPoint) -> str:

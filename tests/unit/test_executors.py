@@ -72,7 +72,7 @@ def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def distribution(folder: Path, name: str, version: str, **executors: str) -> None:
     """Install a distribution that has nothing but these executors."""
     about = folder / f"{name}-{version}.dist-info"
-    about.mkdir()
+    about.mkdir(parents=True)
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     lines = [f"{key} = {value}" for key, value in executors.items()]
     (about / "entry_points.txt").write_text("\n".join(["[ivhl.executors]", *lines]))
@@ -129,6 +129,15 @@ def test_a_name_of_two_distributions_is_refused(added: Path, tmp_path: Path, nam
         executor_of(name, tmp_path)
     other = "extra 1.2" if name == "good" else "ivhl"
     assert {other, "another 2.0"} == {*error.value.hint.partition(": ")[2].split(" and ")}
+
+
+def test_of_two_versions_of_a_distribution_the_first_on_the_path_counts(
+    added: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path / "earlier"))
+    distribution(tmp_path / "earlier", "extra", "1.3", good="extra_executors:Good")
+    assert executor_of("good", tmp_path).distribution == "extra 1.3"
+    assert (added / "extra-1.2.dist-info").is_dir()
 
 
 @pytest.mark.parametrize("is_named", [True, False])
