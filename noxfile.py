@@ -33,7 +33,7 @@ SIDE_BY_SIDE = ("--numprocesses", "logical", "--maxprocesses", "4", "--dist", "w
 
 END_TO_END = tuple(
     f"tests/e2e/test_{name}.py"
-    for name in ("two_cells", "foreign", "distribution", "init_builds", "run")
+    for name in ("two_cells", "foreign", "distribution", "init_builds", "run", "plugin")
 )
 
 nox.options.sessions = ["tests"]

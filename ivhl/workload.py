@@ -21,7 +21,7 @@ from itertools import zip_longest
 from operator import attrgetter
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, get_args
 
 from ivhl.errors import SpecError, UnknownNameError
 from ivhl.reading import UnreadError, arguments_of, holds_its_functions, name_of, read_file
@@ -46,6 +46,7 @@ DYNAMO_ENGINES: frozenset[Engine] = frozenset({"compile", "cuda-graph"})
 INDUCTOR_ENGINES: frozenset[Engine] = frozenset(
     {"compile", "cuda-graph", "aotinductor", "hotpath"}
 )
+BACKEND: Final = "backend:"  # how an engine begins that is another back end of torch.compile
 _LONGEST_NAME = 100
 _MOST_VERSIONS = 10**9
 _SHOWN_MISTAKES = 10
@@ -79,7 +80,8 @@ class Variant:
         engine: The compiler (``ivhl.measure.engine``): ``torch.compile``; the same, captured in a
             CUDA graph by hand; ``torch.export`` with AOTInductor; a TorchScript trace;
             ``ivhl.hotpath``; or none, so that the code runs eagerly (another formulation, or another
-            ``dtype``).
+            ``dtype``). ``backend:NAME`` is ``torch.compile`` with this ``backend``, which the entry
+            points ``torch_dynamo_backends`` of an installed package may add.
         dtype: Floating dtype in which the variant runs; ``None`` means the workload's. The harness
             casts the inputs, but not those of the reference, so that rounding in the cast counts as
             an error of the variant.
@@ -98,7 +100,7 @@ class Variant:
     name: str
     call: str = ""
     compiles: Compiles = "whole"
-    engine: Engine = "compile"
+    engine: Engine | str = "compile"
     dtype: Dtype | None = None
     mode: Mode = "default"
     dynamic: bool | None = None
@@ -633,6 +635,17 @@ def _wrong_fields(part: object, kind: type[Workload | Variant], place: str) -> I
             yield f"{place}: {field.name} must be {'None or ' * optional}{rule} (got {got})"
 
 
+def uses_dynamo(engine: str) -> bool:
+    """Return whether an engine captures the code with Dynamo."""
+    return engine in DYNAMO_ENGINES or backend_of(engine) is not None
+
+
+def backend_of(engine: str) -> str | None:
+    """Return the back end that an engine names; ``None`` if it names none."""
+    name = engine.removeprefix(BACKEND)
+    return name if name and name != engine else None
+
+
 def _one_of(words: Any) -> tuple[str, Callable[[Any], bool]]:  # noqa: ANN401  (a Literal)
     return f"one of {', '.join(get_args(words))}", get_args(words).__contains__
 
@@ -656,7 +669,12 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "Dtype": _one_of(Dtype),
     "Passes": _one_of(Passes),
     "Compiles": _one_of(Compiles),
-    "Engine": _one_of(Engine),
+    "Engine | str": (
+        f"{_one_of(Engine)[0]} or {BACKEND}NAME",
+        lambda value: (
+            isinstance(value, str) and (value in get_args(Engine) or backend_of(value) is not None)
+        ),
+    ),
     "Mode": _one_of(Mode),
 }
 
@@ -698,7 +716,7 @@ def _mistakes(w: Workload) -> Iterator[str]:
     ]
     yield from (f"{w.name}: {text}" for broken, text in rules if broken)
     # They become file names and lines of tables; an import refuses others, too.
-    for text in names:
+    for text in (*names, *(v.engine for v in w.variants)):
         if not (is_printable(text) and 0 < len(text.encode(errors="replace")) <= _LONGEST_NAME):
             rule = f"must be printable, and have 1 to {_LONGEST_NAME} bytes"
             yield f"{w.name!r:.60}: {text!r:.60} {rule}"

@@ -1,13 +1,14 @@
-"""The JSON that commands print for programs, as types; docs/schemas/ holds them as JSON Schema.
+"""The JSON that commands print for programs, and the files that ivhl reads, as types.
 
-``python -m studies.schemas docs/schemas`` writes them. The fields of an object are a text,
-``NAMES: TYPE; ...``; names without a type are texts.
+``python -m studies.schemas docs/schemas`` writes them as JSON Schema; with ``--release``, also
+those of the files into ``released``. The fields of an answer are a text, ``NAMES: TYPE; ...``;
+names without a type are texts.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any, Final, Literal, NotRequired
 
@@ -15,6 +16,9 @@ from pydantic import ConfigDict, TypeAdapter, with_config
 from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import TypedDict
 
+from ivhl.matrix.spec import Matrix
+from ivhl.observatory.record import Observed
+from ivhl.observatory.rows import _CaseTable, _RowTable
 from ivhl.records.record import FailureClass, Machine, RunRecord
 from ivhl.script.outcome import ScriptOutcome
 from ivhl.tracker.changes.comparable import Axis
@@ -25,6 +29,7 @@ from ivhl.tracker.changes.series import Along
 from ivhl.tracker.changes.steps import StepAxis
 from ivhl.tracker.store.facts import FactChange
 from ivhl.tracker.store.metrics import Metric
+from ivhl.tracker.support.expectations import _File as ExpectationsFile
 from ivhl.tracker.wording import Status
 
 # Names that the texts of fields use, beside those of Python and the objects themselves.
@@ -174,12 +179,57 @@ SCHEMAS: Final[dict[str, TypeAdapter[object]]] = {
 }
 
 
+class _LibraryRow(_RowTable):
+    cases: dict[str, str | _CaseTable]  # each is read by itself
+
+
+# Of files that ivhl reads; ``record`` is of every version, and ``expectations`` also holds the
+# annotations of changes. The site's compatibility.json is the answer ``compat``. The index of the
+# records is a cache: ivhl makes it again, so its form has no schema.
+FILES: Final[dict[str, TypeAdapter[Any]]] = {
+    "record": TypeAdapter(RunRecord),
+    "expectations": TypeAdapter(ExpectationsFile),
+    "matrix": TypeAdapter(Matrix),
+    "libraries": TypeAdapter(dict[str, _LibraryRow]),
+    "observed": TypeAdapter(Observed),
+}
+
+
 def schema_text(name: str) -> str:
-    """Return a schema as docs/schemas/ has it."""
-    found = SCHEMAS[name].json_schema() | {"$schema": GenerateJsonSchema.schema_dialect}
+    """Return the schema of an answer as docs/schemas/ has it."""
+    return _as_text(SCHEMAS[name].json_schema())
+
+
+def file_schema_text(name: str) -> str:
+    """Return the schema of a file as docs/schemas/files/ has it.
+
+    Readers refuse unknown fields, also those of dataclasses, which pydantic would pass over.
+    """
+    found = FILES[name].json_schema()
+    for part in (found, *found.get("$defs", {}).values()):
+        if "properties" in part:
+            part.setdefault("additionalProperties", False)
+    return _as_text(found)
+
+
+def _as_text(schema: dict[str, Any]) -> str:
+    found = schema | {"$schema": GenerateJsonSchema.schema_dialect}
     return json.dumps(found, indent=1, sort_keys=True) + "\n"
 
 
+def main() -> None:
+    """Write all schemas."""
+    parser = argparse.ArgumentParser(prog="python -m studies.schemas", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--release", action="store_true", help="these are the released ones now")
+    arguments = parser.parse_args()
+    for name in SCHEMAS:
+        (arguments.folder / f"{name}.json").write_text(schema_text(name), encoding="utf-8")
+    for folder in ("files", "released")[: 1 + arguments.release]:
+        for name in FILES:
+            path = arguments.folder / folder / f"{name}.json"
+            path.write_text(file_schema_text(name), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    for _name in SCHEMAS:
-        Path(sys.argv[1], f"{_name}.json").write_text(schema_text(_name), encoding="utf-8")
+    main()

@@ -35,6 +35,7 @@ def run_asv(
     *,
     commit: str,
     watch: Callable[[], None],
+    under: Callable[[Sequence[str]], Sequence[str]],
 ) -> int:
     """Run asv over the cells and return its exit status: 2 means that a benchmark failed.
 
@@ -44,6 +45,7 @@ def run_asv(
         cases: Cases to measure in each cell.
         commit: Full hash.
         watch: Called a few times a second, and once at the end.
+        under: See ``ivhl.bench.Executor.command``.
 
     Raises:
         SpecError: See ``load_configuration``.
@@ -69,7 +71,7 @@ def run_asv(
         log_of(root).open("ab") as sink,
         # Not isolated: it observes what else runs on the machine.
         ProcessTree(
-            command,
+            under(command),
             isolated=False,
             cwd=root,
             env=environment,

@@ -13,7 +13,7 @@ import time
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from ivhl.asv.configuration import settings_of_project
 from ivhl.asv.environment import copy_instrument, find_cell, make_cell
@@ -25,7 +25,14 @@ from ivhl.bench.checks import check_device, check_machine, check_room, those_tha
 from ivhl.bench.progress import Display, RunState
 from ivhl.bench.request import Done, Request
 from ivhl.bench.work import list_work, records_at, take_shard
-from ivhl.errors import IvhlError, LockError, ResultsError, UnknownNameError, counted
+from ivhl.errors import (
+    IvhlError,
+    LockError,
+    ResultsError,
+    SpecError,
+    UnknownNameError,
+    counted,
+)
 from ivhl.git import changed_files, find_commit, uncommitted_files
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.interpreter import find_interpreter
@@ -44,7 +51,7 @@ from ivhl.tracker.wording import some
 from ivhl.workload import Case, broken_benchmarks, load_workloads
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from rich.console import Console
 
@@ -56,8 +63,54 @@ if TYPE_CHECKING:
 WORTH_A_LOOK = 8
 
 
+# Version of what an executor may override. docs/adr/0051 says what raises it.
+INTERFACE: Final = 1
+
+
 class Executor:
-    """Installs cells and measures in them: on this machine itself, through asv."""
+    """Installs cells and measures in them: on this machine itself, through asv.
+
+    Another distribution adds an executor as a class that derives from this (docs/adr/0051).
+
+    Args:
+        root: Root of the project.
+
+    Attributes:
+        interface: ``INTERFACE`` for which the class was written; each class sets its own.
+        keeps_compiled: Whether a run finds what an earlier run compiled.
+        name: As in ``--executor``.
+        distribution: Name and version of the distribution that adds it.
+    """
+
+    interface: ClassVar[int] = 1
+    keeps_compiled: ClassVar[bool] = True
+    name: str = "here"
+    distribution: str = "ivhl"
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def run_elsewhere(
+        self, arguments: Sequence[str], options: Sequence[str], show: Callable[[str], object]
+    ) -> int | None:
+        """Run the whole command elsewhere; return its exit code, ``None`` if it runs here.
+
+        Args:
+            arguments: Arguments of ``ivhl``, without those that name the executor.
+            options: Values of ``--slurm``.
+            show: Called with output as it appears.
+
+        Raises:
+            SpecError: If the executor takes no such options.
+        """
+        del arguments, show
+        if options:
+            raise SpecError("--slurm: needs --executor slurm", hint="add --executor slurm")
+        return None
+
+    def command(self, words: Sequence[str]) -> Sequence[str]:
+        """Return the command that runs a command of the cells, e.g. with another priority."""
+        return words
 
     def machine(self, request: Request) -> Machine:
         """Return the machine that the records describe.
@@ -81,7 +134,7 @@ class Executor:
 
     def prepare(self, settings: Settings, locks: Sequence[LockState], console: Console) -> None:
         """Do for all cells at once what would otherwise delay each of them (``warm_cells``)."""
-        warm_cells(settings, locks, console)
+        warm_cells(settings, locks, console, self.command)
 
     def measure(
         self,
@@ -102,7 +155,9 @@ class Executor:
         cells = [lock.cell.id for lock in locks]
         state = RunState(Path(settings.events), cells, cases)
         with Display(console, state) as display:
-            status = run_asv(settings, locks, cases, commit=commit, watch=display.update)
+            status = run_asv(
+                settings, locks, cases, commit=commit, watch=display.update, under=self.command
+            )
         if state.cannot_write:
             raise _cannot_write(f"a record: {state.cannot_write}")
         if status not in (0, 2) and not state.measured_something:
@@ -131,8 +186,8 @@ def bench(request: Request, console: Console, executor: Executor | None = None) 
         ResultsError: If the results cannot be written; records written before stay.
     """
     began = time.monotonic()
-    executor = executor or Executor()
     root, device = request.root, request.effort.device
+    executor = executor or Executor(root)
     machine = executor.machine(request)
     matrix = load_matrix(root / MATRIX)
     if request.python not in matrix.pythons:
@@ -222,7 +277,7 @@ def asks_first(request: Request, executor: Executor) -> bool:
     """
     effort = request.effort
     again = effort.force or effort.cold or effort.flags or request.base is not None
-    return effort.is_timed and not again and effort.device == "cpu" and type(executor) is Executor
+    return effort.is_timed and not again and effort.device == "cpu" and executor.keeps_compiled
 
 
 def without_record(
@@ -355,7 +410,12 @@ def _cannot_write(what: str) -> ResultsError:
 PATIENCE_S = 300.0
 
 
-def warm_cells(settings: Settings, locks: Sequence[LockState], console: Console) -> None:
+def warm_cells(
+    settings: Settings,
+    locks: Sequence[LockState],
+    console: Console,
+    under: Callable[[Sequence[str]], Sequence[str]],
+) -> None:
     """Make the cells that are not there, and fill their compile caches beside each other.
 
     In its first run a cell imports torch from files without bytecode and precompiles headers: 20 s
@@ -366,6 +426,7 @@ def warm_cells(settings: Settings, locks: Sequence[LockState], console: Console)
         settings: Settings of the run.
         locks: Locks of its cells.
         console: Where it is printed that an environment is ready.
+        under: See ``Executor.command``.
     """
     if settings.effort.device != "cpu" or settings.effort.cold:
         return
@@ -389,7 +450,7 @@ def warm_cells(settings: Settings, locks: Sequence[LockState], console: Console)
                 )  # fmt: skip
                 # Before any of its code runs, as in a run.
                 if not altered_files(folder, device="cpu", without=settings.project):
-                    tree = _warm(settings, path, lock, folder)
+                    tree = _warm(settings, path, lock, folder, under)
                     ending.callback(tree.end)
                     warming.append(tree)
         with console.status("compiling for the first time in each cell"):
@@ -404,13 +465,19 @@ def _is_new(root: Path, lock: LockState) -> bool:
         return False
 
 
-def _warm(settings: Settings, path: Path, lock: LockState, folder: Path) -> ProcessTree:
+def _warm(
+    settings: Settings,
+    path: Path,
+    lock: LockState,
+    folder: Path,
+    under: Callable[[Sequence[str]], Sequence[str]],
+) -> ProcessTree:
     """Start ``ivhl.measure.warm`` in a cell."""
     cell = lock.cell.as_recorded(lock.sha256)
     instrument = copy_instrument(folder.parent, settings)
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     return ProcessTree(
-        [str(folder / "bin" / "python"), "-m", "ivhl.measure.warm"],
+        under([str(folder / "bin" / "python"), "-m", "ivhl.measure.warm"]),
         cwd=instrument,
         env=kept
         | {

@@ -10,6 +10,7 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from ivhl.bench import Executor
 from ivhl.errors import ResultsError, SpecError
 
 if TYPE_CHECKING:
@@ -23,6 +24,18 @@ _POLL_S = 1.0
 _GRACE_S = 30.0
 # A shell's exit code of a program that a signal ended is this plus the signal.
 _SIGNAL: Final = 128
+
+
+class SlurmExecutor(Executor):
+    """A node of a Slurm cluster: the command itself is the job."""
+
+    interface = 1
+
+    def run_elsewhere(
+        self, arguments: Sequence[str], options: Sequence[str], show: Callable[[str], object]
+    ) -> int:
+        """Run the command as a job; see ``run_on_slurm``."""
+        return run_on_slurm(self.root, arguments, parse_options(options), show)
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, str]:
@@ -45,7 +58,7 @@ def parse_options(texts: Sequence[str]) -> dict[str, str]:
 
 
 def run_on_slurm(
-    root: Path, arguments: Sequence[str], options: dict[str, str], show: Callable[[str], None]
+    root: Path, arguments: Sequence[str], options: dict[str, str], show: Callable[[str], object]
 ) -> int:
     """Run ``ivhl`` with these arguments on a node; return its exit code.
 
@@ -146,7 +159,7 @@ def _code(path: Path) -> int | None:
     return None
 
 
-def _print_new(log: Path, printed: int, show: Callable[[str], None]) -> int:
+def _print_new(log: Path, printed: int, show: Callable[[str], object]) -> int:
     """Print what is new in the log; return how many of its bytes are printed by now."""
     data = b""
     with suppress(OSError), log.open("rb") as file:  # the job may not have created it yet

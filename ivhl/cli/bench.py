@@ -15,14 +15,14 @@ import typer  # noqa: TC002  (it reads the annotation of the context)
 
 from ivhl.asv.publish import publish
 from ivhl.bench import bench
+from ivhl.bench.executors import naming
 from ivhl.bench.request import Done, Request
 from ivhl.bench.work import in_turns, parse_shard
 from ivhl.cli import app, options
-from ivhl.cli.declared import declared, folder_to_write, given, in_one_job
+from ivhl.cli.declared import declared, executor_for, folder_to_write, given
 from ivhl.cli.names import all_named, selection_of
 from ivhl.errors import IvhlError, NoSpeedupError, ResultsError, SpecError
 from ivhl.git import commits_of_range
-from ivhl.image.executor import DockerExecutor
 from ivhl.matrix.project import MATRIX, find_root, load_project
 from ivhl.matrix.spec import Matrix, load_matrix
 from ivhl.measure.effort import DEADLINE_S, PROCESSES, Effort
@@ -38,6 +38,8 @@ from ivhl.workload import every_case, load_workloads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from ivhl.bench import Executor
 
 
 @app.command("bench")
@@ -65,7 +67,6 @@ def bench_command(
     suite: options.Suite = None,
     cold: options.Cold = False,
     force: options.Force = False,
-    in_docker: options.Docker = False,
     no_publish: options.NoPublish = False,
 ) -> None:
     """Measure cells, publish the site and print the table.
@@ -75,7 +76,7 @@ def bench_command(
     host name). --flag needs --results. Exit code 7 if every case failed.
     """
     root = find_root()
-    in_one_job(root, context, executor, slurm)
+    chosen = executor_for(root, context, executor, slurm)
     console = Terminal()
     workloads = declared(root) if workload or size or variant else ()
     selection = selection_of(workloads, workload, size, variant, suite)
@@ -112,7 +113,7 @@ def bench_command(
     shown = None if results is not None or no_publish else root
     console.print(_scope(requests, matrix), soft_wrap=True)
     with _telling_how_to_go_on(context, console, shown, force=force):
-        done, failed = _measure(requests, console, in_docker=in_docker)
+        done, failed = _measure(requests, console, chosen)
     if share is not None and not any(one.cells for one in done):
         console.print(f"share {shard} has no work for Python {', '.join(python or ['any'])}")
         return
@@ -211,14 +212,13 @@ def _scope(requests: Sequence[Request], matrix: Matrix) -> str:
 
 
 def _measure(
-    requests: Sequence[Request], console: Terminal, *, in_docker: bool
+    requests: Sequence[Request], console: Terminal, executor: Executor
 ) -> tuple[list[Done], dict[str, IvhlError]]:
     """Return what was done, and what failed: one commit of many must not cost the others.
 
     Raises:
         IvhlError: If every one failed.
     """
-    executor = DockerExecutor(requests[0].root) if in_docker else None
     done: list[Done] = []
     failed: dict[str, IvhlError] = {}
     for request in requests:
@@ -226,7 +226,8 @@ def _measure(
         if len(requests) > 1:
             console.print(f"commit {place}", style="bold")
         try:
-            done.append(bench(request, console, executor))
+            with naming(executor.name, executor.distribution):
+                done.append(bench(request, console, executor))
         except IvhlError as error:
             failed[place] = error
             if len(failed) == len(requests):

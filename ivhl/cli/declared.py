@@ -27,6 +27,8 @@ from ivhl.workload import Workload, broken_benchmarks, load_workloads
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from ivhl.bench import Executor
+
 
 _NAMED: Final = 50
 
@@ -234,23 +236,21 @@ def given(context: typer.Context, *, without: Sequence[str]) -> list[str]:
     return words
 
 
-def in_one_job(
-    root: Path, context: typer.Context, executor: str, slurm: Sequence[str] | None
-) -> None:
-    """Run the same command as a Slurm job and exit, if that is its executor.
+def executor_for(
+    root: Path, context: typer.Context, name: str, slurm: Sequence[str] | None
+) -> Executor:
+    """Return what measures for a command; exit if it has run the whole command elsewhere.
 
     Raises:
-        SpecError: If it is not, and options of Slurm are given.
-        typer.Exit: With the exit code of the job.
+        SpecError: See ``executor_of``; or if options of Slurm are given to another executor.
+        typer.Exit: With the exit code of the command that ran elsewhere.
     """
-    if executor != "slurm":
-        if slurm:
-            raise SpecError("--slurm: needs --executor slurm", hint="add --executor slurm")
-        return
-    from ivhl.bench.slurm import parse_options, run_on_slurm  # noqa: PLC0415  (an extra)
+    from ivhl.bench.executors import executor_of, naming  # noqa: PLC0415  (it needs all that measures)
 
+    executor = executor_of(name, root)
     words = [str(context.info_name), *given(context, without=("executor", "slurm"))]
-    code = run_on_slurm(
-        root, words, parse_options(slurm or ()), lambda text: typer.echo(text, nl=False)
-    )
-    raise typer.Exit(code)
+    with naming(executor.name, executor.distribution):
+        code = executor.run_elsewhere(words, slurm or (), lambda text: typer.echo(text, nl=False))
+    if code is not None:
+        raise typer.Exit(code)
+    return executor

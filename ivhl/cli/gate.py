@@ -7,7 +7,6 @@ import math
 import os
 import re
 from collections import defaultdict
-from functools import partial
 from itertools import accumulate
 from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,8 +18,8 @@ from ivhl.cli import app, options
 from ivhl.cli.compare import in_json
 from ivhl.cli.declared import (
     declared,
+    executor_for,
     folder_to_write,
-    in_one_job,
     results_folder,
     warn,
     warn_unread,
@@ -53,8 +52,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from rich.console import Console
+
+    from ivhl.bench import Executor
     from ivhl.bench.confirm import Confirmed
-    from ivhl.bench.experiment import Measure, Runs
+    from ivhl.bench.experiment import Runs
     from ivhl.records.record import Arm, RunRecord
     from ivhl.tracker.changes.compare import Comparison
     from ivhl.tracker.support.expectations import Expectations
@@ -92,7 +94,6 @@ def gate_command(
     slurm: options.Slurm = None,
     site_url: options.SiteUrl = "",
     *,
-    in_docker: options.Docker = False,
     measure: options.Measure = False,
     confirm: options.Confirm = False,
     allow_missing: options.AllowMissing = False,
@@ -105,7 +106,7 @@ def gate_command(
     8 if none is, but records are missing or cannot be compared; 0 otherwise.
     """
     root = find_root()
-    in_one_job(root, context, executor, slurm)
+    chosen = executor_for(root, context, executor, slurm)
     # What measures makes the folder.
     folder = folder_to_write(results if measure and results else results_folder(results, root))
     commits = _commits(root, base, commit)
@@ -117,7 +118,7 @@ def gate_command(
         machine = [here if name == BY_PROCESSOR else name for name in machine or ()]
     workloads = declared(root)
     names = all_named("workload", workload, {one.name for one in workloads})
-    runs = _runs(root, folder, here, in_docker=in_docker) if measure or confirm else None
+    runs = _runs(root, folder, here, chosen) if measure or confirm else None
     if runs is not None and measure:
         from ivhl.bench.confirm import measure_pair  # noqa: PLC0415  (it needs all that measures)
 
@@ -198,18 +199,18 @@ def _raise_for(verdict: Verdict, commits: tuple[str, str], *, allow_missing: boo
         )
 
 
-def _runs(root: Path, results: Path, machine: str, *, in_docker: bool) -> Runs:
-    """Return what measures on this machine, or in containers of its engine."""
+def _runs(root: Path, results: Path, machine: str, executor: Executor) -> Runs:
+    """Return what measures with an executor."""
     # Imported here: they need all that measures.
     from ivhl.bench import bench  # noqa: PLC0415
+    from ivhl.bench.executors import naming  # noqa: PLC0415
     from ivhl.bench.experiment import Runs  # noqa: PLC0415
     from ivhl.bench.request import Request  # noqa: PLC0415
 
-    measure: Measure = bench
-    if in_docker:
-        from ivhl.image.executor import DockerExecutor  # noqa: PLC0415
+    def measure(request: Request, console: Console) -> object:
+        with naming(executor.name, executor.distribution):
+            return bench(request, console, executor)
 
-        measure = partial(bench, executor=DockerExecutor(root))
     name = this_machine(machine).name
     request = Request(root=root, python="", machine=name, results=results)
     return Runs(request, Terminal(stderr=True, highlight=False, soft_wrap=True), measure)

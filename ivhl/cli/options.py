@@ -222,16 +222,13 @@ Flags = Annotated[
     typer.Option("--flag", help="Setting of the compiler, e.g. inductor.cpp.simdlen=1."),
 ]
 Executor = Annotated[
-    Literal["here", "slurm"],
-    typer.Option("--executor", help="slurm: run on a node of a Slurm cluster."),
+    str,
+    typer.Option("--executor", help="docker: in containers; slurm: on a cluster; or a plug-in's."),
 ]
 Slurm = Annotated[
     list[str] | None, typer.Option("--slurm", help="Option of Slurm, e.g. partition=gpu.")
 ]
 Cold = Annotated[bool, typer.Option("--cold", help="Ignore the compile cache of earlier runs.")]
-Docker = Annotated[
-    bool, typer.Option("--docker", help="Measure in containers of the cells' images.")
-]
 SiteUrl = Annotated[
     str,
     typer.Option(

@@ -36,7 +36,8 @@ _OPTIONS = frozenset(
     f"--{name}"
     for name in (
         *("python", "torch", "commit", "workload", "size", "variant", "compile-mode", "threads"),
-        *("device", "deadline", "memory-limit", "processes", "quick", "force", "docker"),
+        *("device", "deadline", "memory-limit", "processes", "quick", "force", "executor"),
+        "docker",  # in records of before 2026-12
         "workloads",
     )
 )
@@ -182,12 +183,14 @@ def _repeats(command: str, commit: str) -> bool:
         return False
     options = [word for word in words if word.startswith("-")]
     commits = [value for option, value in pairwise(words) if option == "--commit"]
+    executors = {value for option, value in pairwise(words) if option == "--executor"}
     return (
         # Otherwise a shell reads more than words in it.
         shlex.join(words) == match["rest"]
         and words[0] in options
         and _OPTIONS.issuperset(options)
         and len(options) == len(set(options))
+        and executors <= {"docker"}
         and all(len(one) >= _SHORT_HASH and commit.startswith(one) for one in commits)
     )
 

@@ -67,7 +67,7 @@ def _what_to_do(error: BaseException) -> str:
         return "join the group docker (usermod -aG docker $USER), and log in again"
     return (
         "start one (systemctl start docker), or name another with DOCKER_HOST; without one, "
-        "omit --docker to measure on this machine itself"
+        "omit --executor docker to measure on this machine itself"
     )
 
 

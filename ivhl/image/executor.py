@@ -67,9 +67,12 @@ class DockerExecutor(Executor):
         EngineError: If no engine answers.
     """
 
+    interface = 1
+    keeps_compiled = False
+
     def __init__(self, root: Path) -> None:
+        super().__init__(root)
         self.client = connect()
-        self._root = root
         self._sources = sources_here()
         self._cpus = os.environ.get("IVHL_IMAGE_CPUS", "")
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
@@ -85,7 +88,7 @@ class DockerExecutor(Executor):
             SpecError: If its name is not valid for a folder, or ``bases.toml`` is not valid.
         """
         images = list_images(self.client)
-        image = images[0].id if images else choose_base(self._root, request.effort.device)
+        image = images[0].id if images else choose_base(self.root, request.effort.device)
         try:
             return machine_of(self.client, image, request.machine)
         except EngineError as error:
@@ -158,7 +161,7 @@ class DockerExecutor(Executor):
         taken = taken_cpus(self.client)
         choose_cpus(self._cpus, settings.machine, settings.effort.threads, taken)
         return Order(
-            root=self._root,
+            root=self.root,
             image="",
             settings=settings,
             cell=lock.cell.as_recorded(lock.sha256),
@@ -199,8 +202,8 @@ class DockerExecutor(Executor):
             EngineError: If the engine goes away.
             SpecError: If the Dockerfile, ``bases.toml`` or the certificates cannot be read.
         """
-        commit = find_commit(self._root, "HEAD")
-        recipe = make_recipe(self._root, lock, device=device, commit=commit)
+        commit = find_commit(self.root, "HEAD")
+        recipe = make_recipe(self.root, lock, device=device, commit=commit)
         for image in () if fresh else list_images(self.client, lock.cell.id):
             if (image.lock, image.recipe) == (lock.sha256, recipe.digest):
                 return image
@@ -367,7 +370,7 @@ class _Cell:
         kept = replace(
             record,
             conditions=replace(record.conditions, image=self.order.image),
-            command=f"{record.command} --docker",
+            command=f"{record.command} --executor docker",
         )
         write_record(self._file(kept.commit), kept)
         return kept

@@ -15,7 +15,7 @@ from ivhl.errors import IvhlError, ResultsError
 from ivhl.git import current_commit, is_uncommitted
 from ivhl.machine.identity import this_machine
 from ivhl.machine.memory import memory_limit
-from ivhl.measure.alone import only_user_of_gpu, only_writer, refuse_without_gpu
+from ivhl.measure.alone import only_user_of_gpu, only_writer, refuse_without_device
 from ivhl.measure.effort import DEADLINE_S, MOST_THREADS, PROCESSES, Effort
 from ivhl.measure.outcome import what_runs_eagerly
 from ivhl.measure.run import Run, this_cell
@@ -123,7 +123,7 @@ def limit_for(cases: Sequence[Case], arguments: argparse.Namespace) -> int | Non
     Raises:
         SpecError: If the cases do not fit, or the device is not there.
     """
-    refuse_without_gpu(arguments.device)
+    refuse_without_device(arguments.device)
     limit = None if arguments.memory_limit is None else int(arguments.memory_limit * 2**30)
     if arguments.device == "cpu":
         check_memory(cases, limit or memory_limit())
@@ -134,7 +134,7 @@ def add_options(p: argparse.ArgumentParser) -> None:
     """Add the options that say where and how cases are measured."""
     p.add_argument("--workloads", default="benchmarks", metavar="PACKAGE")
     p.add_argument("--compile-mode", choices=MODES, help="replaces the declared modes")
-    p.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    p.add_argument("--device", default="cpu", help="a name of PyTorch: cpu, cuda, xpu, mps, ...")
     p.add_argument("--threads", type=positive(int, MOST_THREADS + 1), default=1)
     p.add_argument("--machine", default=os.uname().nodename, metavar="NAME")
     p.add_argument("--memory-limit", type=positive(float), metavar="GIB")

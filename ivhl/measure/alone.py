@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -14,6 +15,18 @@ from ivhl.errors import ResultsError, SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+_MISSING = "ivhl: no device: "
+# A device is there if a tensor can be made on it and waited for.
+_ASKED = f"""
+import sys, torch
+name = sys.argv[1]
+try:
+    torch.ones(1, device=name)
+    getattr(torch, name).synchronize()
+except Exception as error:
+    print({_MISSING!r} + str(error).split(chr(10))[0][:100])
+"""
 
 
 @contextmanager
@@ -92,27 +105,31 @@ def only_writer(results: Path, *, beside_others: bool = False) -> Iterator[None]
         os.close(folder)
 
 
-def refuse_without_gpu(device: str) -> None:
-    """Raise if cases are to run on a GPU, and the PyTorch of this environment sees none.
+def refuse_without_device(device: str) -> None:
+    """Raise if cases are to run on a device that the PyTorch of this environment does not see.
 
     Each case would fail, and its record blame this PyTorch. A PyTorch that does not import is left
     to the cases, which say so.
 
     Args:
-        device: ``cpu`` or ``cuda``.
+        device: As PyTorch names its type, e.g. ``cuda``, also for a GPU of AMD.
 
     Raises:
-        SpecError: If there is no GPU.
+        SpecError: If there is none, or PyTorch cannot wait for it.
     """
-    if device != "cuda":
+    if device == "cpu":
         return
-    asked = "import torch; print('GPU' if torch.cuda.is_available() else 'none')"
-    done = subprocess.run(
-        [sys.executable, "-c", asked], capture_output=True, text=True, check=False
-    )
-    if done.stdout.split()[-1:] == ["none"]:
+    if not re.fullmatch("[a-z]+", device):
         raise SpecError(
-            "--device cuda: this PyTorch sees no GPU",
+            f"--device {ascii(device)[:100]}: must be lower-case letters, as in records",
+            hint="PyTorch's name of the device without its number, e.g. cuda",
+        )
+    asked = [sys.executable, "-c", _ASKED, device]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    _, missing, why = done.stdout.rpartition(_MISSING)
+    if missing:
+        raise SpecError(
+            f"--device {device}: this PyTorch sees no such device: {why.strip()}",
             hint="leave out --device to measure on the CPU; docs/runners.md sets up a GPU",
         )
 
@@ -125,13 +142,13 @@ def only_user_of_gpu(device: str, say: Callable[[str], object]) -> Iterator[None
     ``/tmp/ivhl-gpu.lock``, which the workflow takes as well; it then sets ``IVHL_GPU_LOCK_HELD``.
 
     Args:
-        device: ``cpu`` or ``cuda``.
+        device: As PyTorch names its type.
         say: Prints a line, where it has to wait.
 
     Raises:
         ResultsError: If the file cannot be opened.
     """
-    if device != "cuda" or os.environ.get("IVHL_GPU_LOCK_HELD") == "1":
+    if device == "cpu" or os.environ.get("IVHL_GPU_LOCK_HELD") == "1":
         yield
         return
     path = Path(os.environ.get("IVHL_GPU_LOCK") or "/tmp/ivhl-gpu.lock")  # noqa: S108  (for all users)

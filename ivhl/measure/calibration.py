@@ -73,5 +73,5 @@ def _seconds(call: Callable[[], object], device: torch.device, repetitions: int)
 
 
 def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    if device.type != "cpu":
+        getattr(torch, device.type).synchronize()

@@ -17,7 +17,7 @@ from ivhl.measure.leaves import leaves_of
 from ivhl.measure.randomness import CALLS, unlike
 from ivhl.measure.state import RANDOM_STATES, Unchanged
 from ivhl.measure.supervisor import living_descendants
-from ivhl.workload import DYNAMO_ENGINES, INDUCTOR_ENGINES
+from ivhl.workload import DYNAMO_ENGINES, INDUCTOR_ENGINES, backend_of, uses_dynamo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,6 +105,8 @@ def torch_compiler(setup: Setup) -> Callable[..., Any]:
     arguments: dict[str, Any] = {"dynamic": variant.dynamic, "fullgraph": variant.fullgraph}
     if variant.mode != "default":
         arguments["mode"] = variant.mode
+    if (backend := backend_of(variant.engine)) is not None:
+        arguments["backend"] = backend
 
     def torch_compile(function: Callable[..., Any]) -> Callable[..., Any]:
         compiled: Callable[..., Any] = setup.torch.compile(function, **arguments)
@@ -182,7 +184,7 @@ class Compilation:
         # One-time costs count as no compile time; a verdict has none, and may fail before them.
         if engine == "hotpath" or (engine in DYNAMO_ENGINES and job.effort.is_timed):
             use_compiler(device=job.effort.device, compiler=warm_up)
-        if engine in DYNAMO_ENGINES:
+        if uses_dynamo(engine):
             if job.stage != "size":
                 self._setup.torch._dynamo.reset()  # noqa: SLF001
             watch = Watch()

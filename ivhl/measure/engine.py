@@ -37,14 +37,14 @@ _packages = itertools.count()
 RUNS_BEFORE_CAPTURE = 3
 
 
-def compiler_of(engine: Engine, torch_compile: Compiler) -> Compiler:
+def compiler_of(engine: Engine | str, torch_compile: Compiler) -> Compiler:
     """Return the compiler of an engine.
 
     Args:
         engine: Engine of the variant.
-        torch_compile: ``torch.compile`` with the variant's arguments.
+        torch_compile: ``torch.compile`` with the variant's arguments, also of a back end.
     """
-    compilers: dict[Engine, Compiler] = {
+    compilers: dict[str, Compiler] = {
         "compile": torch_compile,
         "cuda-graph": lambda function: _at_first_call(capture, torch_compile(function)),
         "aotinductor": partial(_at_first_call, export),
@@ -52,7 +52,7 @@ def compiler_of(engine: Engine, torch_compile: Compiler) -> Compiler:
         "hotpath": HotPaths().compiler,
         "eager": lambda function: function,
     }
-    return compilers[engine]
+    return compilers.get(engine, torch_compile)
 
 
 def _at_first_call(

@@ -125,7 +125,9 @@ def classify(error: BaseException, phase: Phase) -> FailureClass:
     texts = "\n".join(str(e) for e in errors)
     if SUPPORT_GATE.search(texts):
         return "support_gate"
-    if UnsupportedHereError.__name__ in names or MISSING_KERNEL.search(texts):
+    if {UnsupportedHereError.__name__, "InvalidBackend"} & {*names} or MISSING_KERNEL.search(
+        texts
+    ):
         return "unsupported"
     if OUT_OF_MEMORY.search(texts) or {"OutOfMemoryError", "MemoryError"} & set(names):
         return "out_of_memory"

@@ -103,9 +103,9 @@ class FreshCalls:
         the tensors' versions raised; ``same``, none that a function could see. ``None`` if the
         shapes of new data differ.
         """
-        arms: dict[str, Callable[[], Any]] = {
-            "eager": self._eager.call,
-            "compiled": self._compiled.call,
+        arms = {
+            "eager": self._setup.timed(self._eager.call),
+            "compiled": self._setup.timed(self._compiled.call),
         }
         took: dict[str, dict[str, list[float]]] = {a: {k: [] for k in FRESH_CALLS} for a in arms}
         live = self._data.inputs, self._data.variant_inputs

@@ -6,7 +6,7 @@ import inspect
 import sys
 import sysconfig
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ivhl.measure.failures import CaseError, place_of
@@ -54,9 +54,28 @@ class Setup:
     random_state: torch.Tensor
 
     def synchronize(self) -> None:
-        """Wait for the GPU, if the case runs on one."""
-        if self.device.type == "cuda":
-            self.torch.cuda.synchronize(self.device)
+        """Wait for the device, if the case does not run on the CPU."""
+        if self.device.type != "cpu":
+            getattr(self.torch, self.device.type).synchronize()
+
+    def timed(self, call: Callable[[], Any]) -> Callable[[], Any]:
+        """Return what is timed of an arm: the call, which by an elapsed time waits for its device.
+
+        CUDA's events need no waiting, and the CPU has nothing to wait for.
+        """
+        if self.device.type in ("cpu", "cuda"):
+            return call
+        from ivhl.measure.timing import Restored  # noqa: PLC0415  (imports torch)
+
+        if isinstance(call, Restored):
+            return replace(call, call=self.timed(call.call))
+
+        def wait() -> Any:  # noqa: ANN401  (any pytree)
+            output = call()
+            self.synchronize()
+            return output
+
+        return wait
 
     @contextmanager
     def random_numbers_kept(self) -> Iterator[None]:
@@ -109,9 +128,10 @@ def import_torch(job: Job, case: Case, journal: Journal) -> Setup:
             set_flag(flag)
         except NoSuchFlagError as error:
             raise CaseError("unsupported", f"{FLAG_REFUSED}{error}") from error
-    device_name = "cpu"
-    if setup.device.type == "cuda":
-        device_name = f"cuda {torch.cuda.get_device_name(setup.device)}"
+    device_name = setup.device.type
+    if device_name != "cpu":
+        name_of = getattr(getattr(torch, device_name), "get_device_name", None)  # mps has none
+        device_name += "" if name_of is None else f" {name_of()}"
     journal.note(device=device_name, torch_full=torch.__version__, gil=gil_is_on())
     return setup
 

@@ -63,11 +63,11 @@ def choose_clock(device: str, threads: int) -> Clock:
 
     With one thread, CPU time of the process: it excludes other load on the machine
     (docs/measuring.md has figures). With several threads, elapsed time, because CPU time adds up
-    over threads.
+    over threads; likewise on a device without CUDA's events.
     """
     if device == "cuda":
         return "cuda_event"
-    return "cpu" if threads == 1 else "wall"
+    return "cpu" if threads == 1 and device == "cpu" else "wall"
 
 
 def case_of(job: Job) -> Case:

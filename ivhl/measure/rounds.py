@@ -46,9 +46,8 @@ class EagerBefore:
 
 def time_eager(setup: Setup, call: Callable[[], Any], *names: str) -> EagerBefore:
     """Time eager briefly, before the variant has run; to be called alone on the machine."""
-    times = time_arms(
-        dict.fromkeys(names, call), clock=setup.clock, schedule=BRIEF, seed=setup.job.seed
-    )
+    arms = dict.fromkeys(names, setup.timed(call))
+    times = time_arms(arms, clock=setup.clock, schedule=BRIEF, seed=setup.job.seed)
     calibration = calibrate(setup.device)
     if "eager_again" in names:
         note_times(setup, times)
@@ -68,6 +67,7 @@ def time_variant(
         case.call != case.workload.eager or setup.variant_dtype != setup.dtype
     ):
         arms["formulation_eager"] = source
+    arms = {name: setup.timed(call) for name, call in arms.items()}
     times: dict[str, Times] = {}
     calibrations = [calibrate(setup.device)]
     for last in (False, True):

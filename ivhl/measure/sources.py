@@ -28,7 +28,7 @@ from dataclasses import fields, is_dataclass
 from fnmatch import fnmatch
 from functools import cache, cached_property
 from importlib.machinery import EXTENSION_SUFFIXES
-from importlib.metadata import packages_distributions
+from importlib.metadata import entry_points, packages_distributions
 from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ivhl.measure.harness import is_harness
 from ivhl.measure.syntax import defined_by, is_for_type_checkers, syntax_digest
-from ivhl.workload import DYNAMO_ENGINES, load_workloads, named_cases
+from ivhl.workload import backend_of, load_workloads, named_cases, uses_dynamo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -158,6 +158,9 @@ def _functions(case: Case) -> Iterator[str]:
         *(workload.loss, workload.reference, variant.call, variant.prepare, variant.finish),
     )
     yield from (name for name in named if name and ":" in name)
+    # A back end that the project itself may add.
+    if backend := backend_of(variant.engine):
+        yield from (p.value for p in entry_points(group="torch_dynamo_backends", name=backend))
 
 
 def _declared(case: Case) -> str:
@@ -168,7 +171,7 @@ def _declared(case: Case) -> str:
     workload, variant = case.workload, case.variant
     beside = {"title", "sizes", "default_size", "variants", "cost", "source", "devices"}
     # False was the default when the first records were made. Other engines do not use it.
-    if variant.dynamic is False or variant.engine not in DYNAMO_ENGINES:
+    if variant.dynamic is False or not uses_dynamo(variant.engine):
         beside.add("dynamic")
     parts = [
         (type(one).__name__, field.name, getattr(one, field.name))

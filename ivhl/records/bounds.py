@@ -144,9 +144,9 @@ TEXTS: Final = {
     "Wheel.tags": _SHORT,
     "Wheel.record_sha256": _SHA256,
     "Conditions.device": Text(
-        "be cpu, or cuda and the name of the GPU",
+        "be cpu, or another type of device of PyTorch and the name of the device",
         _LONGEST_SHORT,
-        _printable_as(rf"cpu|cuda(?: .{{1,{SHORT_SIGNS}}})?"),
+        _printable_as(rf"cpu|(?!cpu\b)[a-z]+(?: .{{1,{SHORT_SIGNS}}})?"),
     ),
     "Conditions.instrument": Text("be a version or a digest", 64, _matches("[0-9a-f]{1,64}")),
     "Conditions.python_full": _LINE,

@@ -293,7 +293,7 @@ class Conditions:
     """The conditions under which a case was measured.
 
     Attributes:
-        device: ``cpu``, or ``cuda`` with the name of the GPU.
+        device: ``cpu``, or the type of another device, as ``cuda``, with its name.
         clock: ``cpu``, CPU time of the process, used with one thread on the CPU because it excludes
             other load; ``wall``, elapsed time; ``cuda_event``, the device's time.
         load_average: One-minute load average before the case.

@@ -302,7 +302,7 @@ def test_records_name_their_image(lock: LockState, bench: Bench, engine: DockerE
         assert record.failure is not None
         assert record.failure.failure_class == "import"
         assert {"flit-core", "ivhl"} <= {p.split("==")[0] for p in record.conditions.packages}
-        assert record.command.endswith("--docker")
+        assert record.command.endswith("--executor docker")
 
 
 def test_a_container_is_isolated_except_for_its_scratch_folder(
@@ -495,7 +495,7 @@ def test_a_real_cell_is_built_measured_and_shown(daemon: Daemon, clone: Path) ->
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NOX")}
     environment |= {"COLUMNS": "120", "PYTHONPATH": str(clone)}
     command = [
-        *(sys.executable, "-m", "nox", "-s", f"bench-{PYTHON}", "--", "--docker"),
+        *(sys.executable, "-m", "nox", "-s", f"bench-{PYTHON}", "--", "--executor", "docker"),
         *("--torch", REAL.torch, "--workload", WORKLOAD, "--variant", "real-compiled"),
         *("--machine", "here"),
     ]

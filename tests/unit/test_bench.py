@@ -41,7 +41,7 @@ from ivhl.measure.alone import (
     only_run_here,
     only_user_of_gpu,
     only_writer,
-    refuse_without_gpu,
+    refuse_without_device,
 )
 from ivhl.measure.effort import Effort
 from ivhl.measure.failures import LIMIT_REACHED
@@ -307,19 +307,23 @@ def test_two_checkouts_do_not_write_to_one_folder_of_results(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("torch", "refused"),
     [
-        ("class cuda:\n    is_available = staticmethod(lambda: False)", True),
-        ("class cuda:\n    is_available = staticmethod(lambda: True)", False),
-        ("raise ImportError('not here')", False),  # of which each case has a record
+        ("def ones(*_, device):\n    raise RuntimeError('no driver')", "no driver"),
+        ("def ones(*_, device): ...\nclass cuda:\n    synchronize = int", ""),
+        ("def ones(*_, device): ...", "no attribute 'cuda'"),  # PyTorch could not wait for it
+        ("raise ImportError('not here')", ""),  # of which each case has a record
     ],
 )
-def test_a_gpu_that_pytorch_does_not_see_is_refused_before_there_are_records(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, torch: str, refused: bool
+def test_a_device_that_pytorch_does_not_see_is_refused_before_there_are_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, torch: str, refused: str
 ) -> None:
     (tmp_path / "torch.py").write_text(torch)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    refuse_without_gpu("cpu")
-    with pytest.raises(SpecError, match="sees no GPU") if refused else nullcontext():
-        refuse_without_gpu("cuda")
+    refuse_without_device("cpu")
+    with pytest.raises(SpecError, match=r"--device 'cuda:0': must be lower-case letters"):
+        refuse_without_device("cuda:0")
+    rule = f"sees no such device: .*{refused}"
+    with pytest.raises(SpecError, match=rule) if refused else nullcontext():
+        refuse_without_device("cuda")
 
 
 def test_where_nothing_can_be_locked_nothing_is_replaced_and_records_are_appended(
@@ -584,7 +588,7 @@ root = Path.cwd()
 settings = Settings.of_checkout(
     root, project="demo", workloads="m:W", machine=this_machine("box"), results=root / "results"
 )
-status = run_asv(settings, [], [], commit="HEAD", watch=lambda: None)
+status = run_asv(settings, [], [], commit="HEAD", watch=lambda: None, under=list)
 print(status, old.poll())
 old.kill()
 """

@@ -69,7 +69,7 @@ class Cells:
             effort=Effort(**effort),
         )
         locks: Any = [SimpleNamespace(cell=spec, sha256="0" * 64) for spec in SPECS]
-        warm.warm_cells(settings, locks, Console(quiet=True))
+        warm.warm_cells(settings, locks, Console(quiet=True), list)
         begun = self.root / "begun"
         lines = begun.read_text(encoding="utf-8").splitlines() if begun.exists() else []
         return sorted(json.loads(line)["torch"] for line in lines)

@@ -313,7 +313,7 @@ def test_bench_asks_what_works_newest_release_first_and_then_how_fast(
         steps.append((settings.effort.processes, [one.cell.id for one in locks], len(cases)))
         return ("missing",) * (not settings.effort.is_timed)
 
-    def prepare(_: object, locks: Sequence[LockState], __: object) -> None:
+    def prepare(_: object, locks: Sequence[LockState], *__: object) -> None:
         steps.append((-1, [one.cell.id for one in locks], 0))
 
     monkeypatch.setattr(ivhl.bench.Executor, "measure", measure)

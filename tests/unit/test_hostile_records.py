@@ -198,7 +198,9 @@ def test_every_command_that_ivhl_writes_is_one(name: str, effort: Effort) -> Non
         command = repeat_command(run, cast("Case", case))
         assert _repeats(command, COMMIT)
         assert shlex.split(command)[shlex.split(command).index("--size") + 1] == name
-        assert _repeats(f"{command} --docker", COMMIT)
+        assert _repeats(f"{command} --docker", COMMIT)  # before 2026-12
+        assert _repeats(f"{command} --executor docker", COMMIT)
+        assert not _repeats(f"{command} --executor slurm", COMMIT)
 
 
 @pytest.mark.parametrize("name", ["x.json", "x.jsonl", "benchmarks.json"])

@@ -110,6 +110,7 @@ def test_no_compiler_is_an_environment_however_it_is_wrapped() -> None:
         RuntimeError("\"addmm_impl_cpu_\" not implemented for 'Half'"),
         NotImplementedError("\"sin_cpu\" not implemented for 'BFloat16'"),
         type("UnsupportedHereError", (Exception,), {})("this release has no such engine"),
+        type("InvalidBackend", (RuntimeError,), {})("Invalid backend: 'own'"),
     ],
     ids=lambda e: type(e).__name__,
 )

@@ -245,6 +245,18 @@ def test_the_hash_depends_only_on_the_case(demo: Demo, tmp_path: Path) -> None:
     assert len({first, *others}) == 4
 
 
+def test_a_back_end_that_the_project_adds_is_in_the_hash_of_its_cases(demo: Demo) -> None:
+    demo.change("demo/workloads/variants.py", "dynamic=True", 'engine="backend:own"')
+    demo.write("demo/backend.py", "def own(graph, inputs): return graph.forward\n")
+    demo.write("demo-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: demo\nVersion: 1\n")
+    demo.write(
+        "demo-1.dist-info/entry_points.txt", "[torch_dynamo_backends]\nown = demo.backend:own\n"
+    )
+    add = partial(demo.add, "demo/backend.py", "MORE = 1\n")
+    assert changes(demo, add, variant="w")
+    assert not changes(demo, add, variant="v")
+
+
 BENCHMARKS = {
     "bench/__init__.py": "",
     "bench/one.py": """

@@ -7,7 +7,7 @@ from collections import Counter
 from functools import partial
 from itertools import islice, pairwise
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from ivhl.measure import timing
 from ivhl.measure.footprint import peak_bytes
+from ivhl.measure.imports import Setup
 from ivhl.measure.job import choose_clock
 from ivhl.measure.timing import (
     Block,
@@ -203,10 +204,36 @@ def test_a_gpu_returns_positive_times() -> None:
 
 @pytest.mark.parametrize(
     ("device", "threads", "clock"),
-    [("cpu", 1, "cpu"), ("cpu", 2, "wall"), ("cuda", 1, "cuda_event")],
+    [("cpu", 1, "cpu"), ("cpu", 2, "wall"), ("cuda", 1, "cuda_event"), ("xpu", 1, "wall")],
 )
 def test_the_clock_follows_device_and_threads(device: str, threads: int, clock: str) -> None:
     assert choose_clock(device, threads) == clock
+
+
+@pytest.mark.parametrize(
+    ("device", "waited"), [("cpu", 0), ("cuda", 0), ("xpu", 3), ("privateuseone", 3)]
+)
+def test_elapsed_time_includes_what_the_device_still_runs(device: str, waited: int) -> None:
+    """Without CUDA's events, a call that only launches would look fast."""
+    log: list[str] = []
+    module = SimpleNamespace(synchronize=lambda: log.append("waited"))
+    setup: Any = object.__new__(Setup)
+    object.__setattr__(setup, "torch", SimpleNamespace(**{device: module}))
+    object.__setattr__(setup, "device", torch.device(device))
+
+    def call() -> str:
+        log.append("called")
+        return "result"
+
+    restored = timing.Restored(call, lambda: log.append("restored"), lambda output: output)
+    assert setup.timed(call)() == "result"
+    assert timing.time_block(setup.timed(call), 1, "wall").output == "result"
+    assert timing.time_block(setup.timed(restored), 1, "wall").output == "result"
+    assert isinstance(setup.timed(restored), timing.Restored)  # or restoring would be timed
+    assert log.count("waited") == waited
+    assert not waited or log[-3:] == ["restored", "called", "waited"]
+    if device == "cpu":
+        assert setup.timed(call) is call
 
 
 @pytest.mark.filterwarnings("ignore")  # a warning of the profiler

@@ -20,6 +20,7 @@ from ivhl.records import record as parts
 from ivhl.records.answers import cold_seconds, newest_keys, newest_of_other_commits
 from ivhl.records.bounds import TEXTS
 from ivhl.records.files import append_record, record_file
+from ivhl.records.identity import type_of
 from ivhl.records.lines import LARGEST, LONGEST_LINE, MOST_LINES, MOST_NAMED
 from ivhl.records.reader import NewerSchemaError, read_record, records_in
 from ivhl.records.record import RunRecord, to_json
@@ -56,6 +57,22 @@ def texts_of(kind: type) -> Iterator[str]:
                 yield f"{kind.__name__}.{name}"
             elif isinstance(one, type) and is_dataclass(one):
                 yield from texts_of(one)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "xpu Intel Arc B580", "mps", "privateuseone"])
+def test_a_record_is_of_any_device_of_pytorch(device: str) -> None:
+    line = to_json(make_record()).replace('"device":"cpu"', f'"device":"{device}"')
+    record = read_record(line.encode())
+    assert record.conditions.device == device
+    assert type_of(device) == device.partition(" ")[0]
+
+
+@pytest.mark.parametrize("device", ["", "cpu Intel", "Cuda", "cuda:0", "cuda ", "xpu\n"])
+def test_a_record_is_of_no_other_device(device: str) -> None:
+    data = json.loads(to_json(make_record()))
+    data["conditions"]["device"] = device
+    with pytest.raises(ValueError, match=r"conditions.device: must be cpu, or another type"):
+        read_record(json.dumps(data).encode())
 
 
 def test_every_text_of_a_record_has_a_rule() -> None:
@@ -114,7 +131,7 @@ def test_no_text_of_a_record_is_of_any_length_or_type(text: object) -> None:
         (("conditions", "packages", 0), "a==1\nb", "conditions.packages.0: must be NAME==VERSION"),
         (("conditions", "flags"), ["--force"], "conditions.flags.0: must be PART.FIELD=VALUE"),
         (("conditions", "image"), "latest", "conditions.image: must be sha256: and 64 hex"),
-        (("conditions", "device"), "cuda\u202e", "conditions.device: must be cpu, or cuda and"),
+        (("conditions", "device"), "cuda\u202e", "conditions.device: must be cpu, or another"),
         (("conditions", "instrument"), "../5", "conditions.instrument: must be a version or a"),
         (("conditions", "python_build"), "a\nb", "conditions.python_build: must be one line"),
         (("cell", "lock_sha256"), "ab", "cell.lock_sha256: must be 64 hex digits"),

@@ -9,13 +9,14 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from ivhl.errors import SpecError, UnknownNameError
 from ivhl.measure.__main__ import parser
 from ivhl.workload import (
+    Engine,
     Variant,
     Workload,
     broken_benchmarks,
@@ -26,6 +27,7 @@ from ivhl.workload import (
     resolve,
     select_cases,
     use_benchmarks,
+    uses_dynamo,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -103,6 +105,44 @@ def test_a_mode_is_only_for_torch_compile(monkeypatch: pytest.MonkeyPatch) -> No
     wrong = (dataclasses.replace(GOOD, variants=(variant,)),)
     monkeypatch.setattr(json, "WRONG", wrong, raising=False)
     with pytest.raises(SpecError, match="engine='torchscript' does not take"):
+        load_workloads("json:WRONG")
+
+
+@pytest.mark.parametrize("engine", ["backend:", "backend", "compil", "Compile"])
+def test_an_engine_is_of_the_list_or_names_a_back_end(
+    monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    good = (dataclasses.replace(GOOD, variants=(Variant(name="v", engine="backend:own"),)),)
+    wrong = (dataclasses.replace(GOOD, variants=(Variant(name="v", engine=engine),)),)
+    monkeypatch.setattr(json, "GOOD", good, raising=False)
+    monkeypatch.setattr(json, "WRONG", wrong, raising=False)
+    assert load_workloads("json:GOOD") == good
+    with pytest.raises(SpecError, match=r"engine must be one of compile, .*eager or backend:NAME"):
+        load_workloads("json:WRONG")
+
+
+@pytest.mark.parametrize("name", ["x" * 100, "a\nb"])
+def test_a_back_end_has_a_name_that_a_record_may_hold(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    variant = Variant(name="v", engine=f"backend:{name}")
+    monkeypatch.setattr(
+        json, "WRONG", (dataclasses.replace(GOOD, variants=(variant,)),), raising=False
+    )
+    with pytest.raises(SpecError, match="must be printable, and have 1 to 100 bytes"):
+        load_workloads("json:WRONG")
+
+
+def test_a_back_end_captures_with_dynamo_and_takes_no_mode(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert [e for e in (*get_args(Engine), "backend:own") if uses_dynamo(e)] == [
+        *("compile", "cuda-graph", "backend:own")
+    ]
+    variant = Variant(name="v", engine="backend:own", mode="max-autotune")
+    wrong = (dataclasses.replace(GOOD, variants=(variant,)),)
+    monkeypatch.setattr(json, "WRONG", wrong, raising=False)
+    with pytest.raises(SpecError, match="engine='backend:own' does not take"):
         load_workloads("json:WRONG")
 
 

@@ -1,0 +1,33 @@
+# Promised of ivhl.device (docs/api.md); python -m tests.contract.api writes it.
+import contextlib
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final, Literal, overload
+
+class Profile:
+
+    def __init__(self, profiler: torch.profiler.profile, device: torch.device) -> None:
+        ...
+
+    def table(self, *, sort_by: str | None=None, row_limit: int=20) -> str:
+        ...
+
+    def kernels(self) -> list[tuple[str, float, int]]:
+        ...
+
+    def write_trace(self, path: str | Path) -> Path:
+        ...
+
+    def end(self) -> None:
+        ...
+def autocast_context(device: torch.device | str | None=None) -> AbstractContextManager[None]:
+    ...
+def autocast_dtype(device: torch.device | str | None=None) -> torch.dtype | None:
+    ...
+def compute_capability(device: torch.device) -> tuple[int, int] | None:
+    ...
+def get_device() -> torch.device:
+    ...
+@contextlib.contextmanager
+def profile(trace: str | Path | None=None, *, device: torch.device | str | None=None, shapes: bool=False, memory: bool=False) -> Iterator[Profile]:
+    ...
