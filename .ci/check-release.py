@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parents[1]
 _PACKED: Final = "ivhl/shipped/ivhl-records.tar.xz"
 _LARGEST: Final = 8_000_000
+_SOURCE: Final = re.compile(
+    r"PKG-INFO|pyproject\.toml|README\.md|LICENSE|envs/matrix\.toml|envs/locks/[\w.-]+"
+)
+_WRONG: Final = re.compile(r"(^|/)(test_\w+\.py|conftest\.py|tests/)|\.jsonl$")
 
 
 def problems(tag: str, folder: Path) -> Iterator[str]:
@@ -30,54 +34,60 @@ def problems(tag: str, folder: Path) -> Iterator[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     version = project["version"]
     if tag != f"v{version}" or not re.fullmatch(r"v\d+\.\d+\.\d+", tag):
-        yield f"pyproject.toml: version: must be that of the tag {tag!r} (got {version!r}); next: uv version --frozen X.Y.Z"
+        rule = f"must be that of the tag {tag!r}"
+        yield f"pyproject.toml: version: {rule} (got {version!r}); next: uv version --frozen X.Y.Z"
     build = f"next: towncrier build --yes --version {version}"
     left = sorted(path.name for path in (ROOT / "changelog.d").iterdir())
     left.remove("README.md")
     if left:
-        yield f"changelog.d: must have no fragments (got {len(left)}, {left[0]} first); {build}"
+        yield f"changelog.d: must have no fragment (got {len(left)}, {left[0]} first); {build}"
     if not notes(version):
-        yield f"CHANGELOG.md: must have a part for {version}; {build}"
+        yield f"CHANGELOG.md: must begin with the part of {version}; {build}"
     wheel = folder / "dist" / f"ivhl-{version}-py3-none-any.whl"
     source = folder / "dist" / f"ivhl-{version}.tar.gz"
     found = sorted((folder / "dist").iterdir())
     if found != sorted([wheel, source]):
         names = ", ".join(path.name for path in found)
-        yield f"dist: must have {wheel.name} and {source.name} (got {names}); next: delete it, and build again"
+        rule = f"must have {wheel.name} and {source.name}"
+        yield f"dist: {rule} (got {names}); next: .ci/build-release"
         return
-    with ZipFile(wheel) as opened:
-        inside = set(opened.namelist())
-    with open_tar(source) as opened_tar:
-        listed = [entry.name.partition("/")[2] for entry in opened_tar if not entry.isdir()]
-    yield from wrong_files(wheel, inside, version)
-    if lacking := sorted(
-        name for name in inside if name.startswith("ivhl/") and name not in listed
-    ):
-        yield f"{source.name}: must have the files of the wheel (lacks {lacking[0]}); next: [tool.flit.sdist]"
     for path in found:
         if (size := path.stat().st_size) > _LARGEST:
-            yield f"{path.name}: must have at most {_LARGEST} bytes (got {size}); next: _WHAT in studies/shipped.py"
+            rule = f"must have at most {_LARGEST} bytes"
+            yield f"{path.name}: {rule} (got {size}); next: _WHAT in studies/shipped.py"
+    with ZipFile(wheel) as zipped:
+        yield from wrong_files(wheel.name, set(zipped.namelist()), f"ivhl-{version}.dist-info/")
+    with open_tar(source) as tar:
+        yield from wrong_files(
+            source.name, {e.name.partition("/")[2] for e in tar if not e.isdir()}
+        )
 
 
-def wrong_files(wheel: Path, inside: set[str], version: str) -> Iterator[str]:
-    """Yield the files that a wheel has too much, and those that it lacks.
+def wrong_files(place: str, inside: set[str], about: str = "") -> Iterator[str]:
+    """Yield the files that a distribution has too much, and those that it lacks.
 
-    What git tracks in ``ivhl/`` is in it, and the records once, as they are packed.
+    It has what git tracks in ``ivhl/``, and the records once, as they are packed.
+
+    Args:
+        place: Name of the distribution.
+        inside: Its files.
+        about: Folder of its metadata; empty for a source distribution.
     """
     listed = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files", "-z", "ivhl"], check=True, stdout=subprocess.PIPE
     )
     wanted = {*filter(None, listed.stdout.decode().split("\0")), _PACKED}
-    about = f"ivhl-{version}.dist-info/"
-    for name in sorted(inside ^ wanted):
-        if name in wanted:
-            step = "python -m studies.shipped" if name == _PACKED else "git status"
-            yield f"{wheel.name}: must have {name}; next: {step}"
-        elif not name.startswith(about):
-            yield f"{wheel.name}: must not have {name}; next: delete it, and build again"
-    for name in sorted(inside & wanted):
-        if re.search(r"(^|/)(test_\w+\.py|conftest\.py|tests/)|\.jsonl$", name):
-            yield f"{wheel.name}: must have no test, and no record beside the packed ones (got {name}); next: git mv"
+    for name in sorted(wanted - inside):
+        step = "python -m studies.shipped" if name == _PACKED else "git status"
+        yield f"{place}: must have {name}; next: {step}"
+    for name in sorted(inside - wanted):
+        # A source distribution has its own files, and the locks to which `ivhl/script/envs` links.
+        if not (name.startswith(about) if about else _SOURCE.fullmatch(name)):
+            yield f"{place}: must not have {name}; next: delete it, and .ci/build-release"
+    for name in sorted(inside):
+        if _WRONG.search(name):
+            rule = "must have no test, and no record beside the packed records"
+            yield f"{place}: {rule} (got {name}); next: move it out of ivhl/"
 
 
 def notes(version: str) -> str:
