@@ -131,13 +131,14 @@ def tests_full(_: nox.Session) -> None:
 
 @nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)
 def lint(session: nox.Session) -> None:
-    """Check style, formatting, import contracts, changelog fragments, locks and workflows."""
+    """Check style, formatting, import contracts, changelog, locks, licences and workflows."""
     session.install(*LOCKED, "--group", "lint", "-e", ".")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports")
     session.run("towncrier", "build", "--draft", "--version", "next")
     session.run("python", "-m", "ivhl", "check", "locks")
+    session.run("python", "-m", "studies.licences", "--check")
     # Without shellcheck and pyflakes, which actionlint would run only where they are installed.
     session.run("actionlint", "-shellcheck=", "-pyflakes=")
     session.run("zizmor", "--offline", "--persona=pedantic", ".github")

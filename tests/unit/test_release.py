@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zipfile import ZipFile
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from ivhl.matrix.project import find_root
+from studies.licences import needed, vendored
 from tests.builders.project import git
 
 if TYPE_CHECKING:
@@ -226,3 +231,37 @@ def test_only_one_job_can_publish() -> None:
     ]
     scripts = [step["run"] for step in jobs["build"]["steps"] if "run" in step]
     assert scripts[0] == 'git merge-base --is-ancestor HEAD "$MAIN"'
+
+
+def test_each_package_that_ships_or_is_needed_has_a_licence() -> None:
+    """The texts of licences are compared by `nox -s lint`, which has the locked versions."""
+    held, needs = (HERE / "LICENCES.md").read_text("utf-8").split("## What ivhl needs")
+    rows = re.findall(r"^\| (\S+) \| ([^|]+) \| (\S+) \|$", held, re.MULTILINE)
+    assert rows == sorted(set(vendored()))
+    assert {folder for _, _, folder in rows} == {
+        path.parent.relative_to(HERE).as_posix() for path in HERE.glob("ivhl/**/vendor/README.md")
+    }
+    named = re.findall(r"^\| ([\w.-]+) \| [^|]*[A-Z][^|]* \|$", needs, re.MULTILINE)
+    assert named == sorted(needed())
+
+
+def test_the_locks_of_ci_are_hashed_and_name_no_address() -> None:
+    folder = HERE / "envs" / "ci"
+    pins = {}
+    for path in sorted(folder.iterdir()):
+        text = path.read_text("utf-8")
+        assert "://" not in text
+        found = re.findall(
+            r"^([\w.-]+==[^\n]+?) \\\n    --hash=sha256:[0-9a-f]{64}", text, re.MULTILINE
+        )
+        assert len(found) == len(re.findall(r"^[\w.-]+==", text, re.MULTILINE))
+        pins[path.stem] = {pin.partition(" ;")[0] for pin in found}
+    assert pins["tool"] <= pins["groups"]
+    project = tomllib.loads((HERE / "pyproject.toml").read_text("utf-8"))
+    locked = {pin.partition("==")[0] for pin in pins["groups"]}
+    asked = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
+    asked += [one for group in project["dependency-groups"].values() for one in group]
+    asked += [
+        one for extra in project["project"]["optional-dependencies"].values() for one in extra
+    ]
+    assert {canonicalize_name(Requirement(one).name) for one in asked} <= locked

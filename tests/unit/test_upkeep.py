@@ -344,7 +344,7 @@ def test_a_planted_release_python_and_version_become_pull_requests(place: Path) 
         text, patch = found["library-demo.md"], found["library-demo.patch"]
         assert text.startswith("Observe demo 1.1\n\nVerdicts on PyTorch 2.15.0:\n")
         assert "demo 1.1 is not ready" in text
-        assert "demo 1.0 is not ready)" in text
+        assert "(before: failed in phase import: ImportError: demo 1.0 is not ready" in text
         assert re.findall(r"^\+\+\+ b/(\S+)", patch, re.MULTILINE) == [
             f"observatory/locks/{re.findall('locks/([0-9a-f]+)', patch)[0]}.txt",
             "observatory/records/demo.jsonl",
