@@ -263,6 +263,7 @@ def of_torch(release: str) -> Change:
             + tree.ivhl("matrix", "--new", "--torch", release)
             + f"`{_WORKLOAD}` on the CPU of a hosted runner:\n\n"
             + tree.ivhl("compat", "--all", "--torch", release, *at)
+            + tree.ivhl("lock")
             + tree.ivhl("check", "locks")
             + column(tree.root, release)
         )
@@ -280,7 +281,8 @@ def of_python(python: str, release: str) -> Change:
         observe(tree, release, "--python", python)
 
     def describe(tree: Tree) -> str:
-        shown = tree.ivhl("matrix", "--all", "--python", python) + tree.ivhl("check", "locks")
+        shown = tree.ivhl("matrix", "--all", "--python", python)
+        shown += tree.ivhl("lock") + tree.ivhl("check", "locks")
         return f"{_NEXT}\n\nIts cells:\n\n{shown}{column(tree.root, release, python)}"
 
     return Change(f"python-{python}", f"Add Python {python}", make, describe)

@@ -9,6 +9,7 @@ import threading
 import zipfile
 from base64 import urlsafe_b64encode
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 
@@ -57,8 +58,10 @@ def sha256(path: Path) -> str:
 
 
 @contextmanager
-def served(folder: Path, uploaded: str = "") -> Iterator[tuple[str, list[str], threading.Event]]:
-    """Serve the wheels of a folder, with the time of their upload if that is given.
+def served(
+    folder: Path, *, dated: bool = False
+) -> Iterator[tuple[str, list[str], threading.Event]]:
+    """Serve the wheels of a folder; ``dated`` with their times as those of their upload.
 
     Yields the address of the index, the files that were asked for, and an event: wheels whose name
     begins with ``slow`` wait for it.
@@ -75,8 +78,8 @@ def served(folder: Path, uploaded: str = "") -> Iterator[tuple[str, list[str], t
             last = parts[-1]
             if parts[0] == "simple":
                 wheels = [one for one in folder.glob("*.whl") if _name(one) == last]
-                if uploaded and wheels:
-                    self.answer(200, _listed(last, wheels, uploaded), _JSON)
+                if dated and wheels:
+                    self.answer(200, _listed(last, wheels), _JSON)
                     return
                 page = "".join(
                     f'<a href="/{one.name}#sha256={sha256(one)}" data-core-metadata="true">'
@@ -114,14 +117,14 @@ def served(folder: Path, uploaded: str = "") -> Iterator[tuple[str, list[str], t
             server.shutdown()
 
 
-def _listed(name: str, wheels: Sequence[Path], uploaded: str) -> bytes:
+def _listed(name: str, wheels: Sequence[Path]) -> bytes:
     """Return the page of a package; only the form in JSON has times, which uv compares."""
     files = [
         {
             "filename": wheel.name,
             "url": f"/{wheel.name}",
             "hashes": {"sha256": sha256(wheel)},
-            "upload-time": uploaded,
+            "upload-time": datetime.fromtimestamp(wheel.stat().st_mtime, UTC).isoformat(),
             "core-metadata": True,
         }
         for wheel in wheels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import re
@@ -308,9 +309,12 @@ def look(place: Path, index: str, declined: str = "") -> tuple[dict[str, str], s
 @pytest.mark.full
 def test_a_planted_release_python_and_version_become_pull_requests(place: Path) -> None:
     wheels = plant(place, "1.0")
+    before = dt.datetime(2026, 11, 20, tzinfo=dt.UTC).timestamp()
+    for wheel in wheels.iterdir():
+        os.utime(wheel, (before, before))
     pythons = place.parent / "pythons.json"
     pythons.write_text(json.dumps({"a": python_of(MINOR, "a1")}), encoding="utf-8")
-    with served(wheels, "2026-11-20T00:00:00Z") as (index, *_):
+    with served(wheels, dated=True) as (index, *_):
         # As main is: locked on a day before the new release, and observed.
         write(place, {"envs/matrix.toml": MATRIX.replace("11-15", "11-21")})
         lock = f"py{PYTHON}-torch2.15.0.txt"
@@ -332,7 +336,7 @@ def test_a_planted_release_python_and_version_become_pull_requests(place: Path) 
     pythons.write_text(
         json.dumps({"a": python_of(MINOR), "b": python_of(MINOR + 1, "a1")}), "utf-8"
     )
-    with served(wheels, "2026-11-22T00:00:00Z") as (index, *_):
+    with served(wheels, dated=True) as (index, *_):
         declined = "Observe demo 1.1\nAdd Python 3.98\n"
         found, said = look(place, index, declined)
         names = f"python-{NEXT}", "torch-2.16.0"
@@ -364,6 +368,7 @@ def test_a_planted_release_python_and_version_become_pull_requests(place: Path) 
             "Observe demo 1.1", f"Add Python {NEXT}", "Add PyTorch 2.16.0",
         ]  # fmt: skip
         # The night after goes on where that was, and has nothing to add.
+        git(place, "checkout", "--quiet", "main")
         found, said = look(place, index)
         assert found == {}, said
         assert "origin/upkeep/torch-2.16.0: nothing new" in said
