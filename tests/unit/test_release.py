@@ -168,7 +168,7 @@ def test_a_tree_with_changes_is_not_built(tree: Path) -> None:
     git(tree, "commit", "--quiet", "--message", "one")
     shutil.copy(HERE / ".ci" / "build-release", tree / ".ci")
     (tree / "ivhl" / "cli.py").write_text("changed = 1\n")
-    command = [tree / ".ci" / "build-release", "v0.2.0", "release"]
+    command = [str(tree / ".ci" / "build-release"), "v0.2.0", "release"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("error: the tree must be as it is committed")
@@ -188,7 +188,7 @@ def test_what_the_records_answer_is_timed_and_a_failure_ends_the_trial(tmp_path:
     def trial(**more: str) -> subprocess.CompletedProcess[str]:
         path = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
         cache = {"XDG_CACHE_HOME": str(tmp_path)}
-        command = [HERE / ".ci" / "try-release", "ivhl==0.2.0"]
+        command = [str(HERE / ".ci" / "try-release"), "ivhl==0.2.0"]
         return subprocess.run(
             command,
             env=os.environ | path | cache | more,
