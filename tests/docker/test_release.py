@@ -53,10 +53,11 @@ def test_a_release_is_built_twice_and_works_where_there_is_only_python(
     daemon: Daemon, tmp_path: Path
 ) -> None:
     """It comes from an index on this machine, and all that it needs from the usual index."""
-    git(tmp_path, "clone", "--quiet", "--bare", str(ROOT), "origin.git")
-    clone = tmp_path / "clone"
-    git(tmp_path, "clone", "--quiet", str(tmp_path / "origin.git"), str(clone))
-    git(clone, "checkout", "--quiet", "-B", "main")
+    origin, clone = tmp_path / "origin.git", tmp_path / "clone"
+    git(tmp_path, "init", "--quiet", "--bare", "--initial-branch=main", str(origin))
+    # Whatever branch this checkout is on.
+    git(ROOT, "push", "--quiet", str(origin), "HEAD:refs/heads/main")
+    git(tmp_path, "clone", "--quiet", str(origin), str(clone))
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     part = text.split("\n## Release\n")[1].split("\n## ")[0]
     commands = re.findall(r"^    (.+)$", part, re.MULTILINE)
@@ -71,7 +72,7 @@ def test_a_release_is_built_twice_and_works_where_there_is_only_python(
     of_commit, of_packages, of_files = build_steps()
     run(of_packages, clone, **more)
     run("\n".join(commands), clone, **more)
-    published = git(tmp_path / "origin.git", "rev-parse", f"{tag}^{{commit}}")
+    published = git(origin, "rev-parse", f"{tag}^{{commit}}")
     assert published == git(clone, "rev-parse", "HEAD")
     run(of_commit, clone, **more)
     run(of_files, clone, **more)
