@@ -514,23 +514,31 @@ def refuse_other_files(patch: Path) -> None:
 def show(branch: str, title: str, text: str) -> None:
     """Open the pull request of a branch, or give it today's title and text.
 
+    By the API: `gh pr edit` asks for the projects of a repository, too, which this token may not
+    read (https://github.com/cli/cli/issues/6274).
+
     Raises:
         CalledProcessError: If gh fails.
     """
-    fields = "number,isCrossRepository"
-    listed = _gh("pr", "list", "--head", branch, "--state", "open", "--json", fields)
-    # A fork may have a branch of that name.
-    ours = [one["number"] for one in json.loads(listed) if not one["isCrossRepository"]]
-    about = ("--title", title, "--body-file", "-")
-    if ours:
-        _gh("pr", "edit", str(ours[0]), *about, text=text)
+    place = f"repos/{os.environ['GITHUB_REPOSITORY']}/pulls"
+    owner = os.environ["GITHUB_REPOSITORY"].partition("/")[0]
+    # A fork may have a branch of that name, but not that owner.
+    known = json.loads(_gh(f"{place}?state=open&head={owner}:{branch}"))
+    about = {"title": title, "body": text}
+    if known:
+        _gh(f"{place}/{known[0]['number']}", "PATCH", about)
     else:
-        _gh("pr", "create", "--head", branch, "--base", os.environ["MAIN"], *about, text=text)
+        _gh(place, "POST", {**about, "head": branch, "base": os.environ["MAIN"]})
 
 
-def _gh(*words: str, text: str = "") -> str:
+def _gh(place: str, method: str = "GET", data: dict[str, str] | None = None) -> str:
+    given = () if data is None else ("--input", "-")
     done = subprocess.run(
-        ["gh", *words], input=text, text=True, check=True, stdout=subprocess.PIPE, cwd=ROOT
+        ["gh", "api", "--method", method, place, *given],
+        input=json.dumps(data),
+        text=True,
+        check=True,
+        stdout=subprocess.PIPE,
     )
     return done.stdout
 

@@ -42,17 +42,22 @@ GH = """\
 import json, pathlib, sys
 file = pathlib.Path(__file__).with_name("requests.json")
 known = json.loads(file.read_text()) if file.exists() else []
-words = sys.argv[1:]
-given = dict(zip(words, words[1:]))
-if words[:2] == ["pr", "list"]:
-    print(json.dumps([one for one in known if one["head"] == given["--head"]]))
+api, option, method, place, *more = sys.argv[1:]
+assert (api, option) == ("api", "--method")
+place, _, query = place.partition("?")
+assert place.startswith("repos/we/ours/pulls")
+if method == "GET":
+    state, head = query.split("&")
+    assert state == "state=open"
+    print(json.dumps([one for one in known if f"head={{one['owner']}}:{{one['head']}}" == head]))
     sys.exit()
-about = {{"title": given["--title"], "body": sys.stdin.read()}}
-if words[:2] == ["pr", "create"]:
-    number = len(known) + 1
-    known.append({{"number": number, "head": given["--head"], "isCrossRepository": False, **about}})
-elif words[:2] == ["pr", "edit"]:
-    known[int(words[2]) - 1] |= {{**about, "edited": True}}
+assert more == ["--input", "-"]
+given = json.load(sys.stdin)
+if method == "POST":
+    assert given["base"] == "main"
+    known.append({{**given, "number": len(known) + 1, "owner": "we"}})
+else:
+    known[int(place.rpartition("/")[2]) - 1] |= {{**given, "edited": True}}
 file.write_text(json.dumps(known))
 """
 
@@ -107,6 +112,7 @@ def upkeep(
         "PATH": f"{clone.parent / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(clone.parent),  # no identity of a user
         "MAIN": "main",
+        "GITHUB_REPOSITORY": "we/ours",
         "GH_TOKEN": "a-secret",
         "PYTHONPATH": str(clone) if (clone / "ivhl" / "cli").is_dir() else str(HERE),
     }
@@ -194,7 +200,7 @@ def test_a_branch_that_a_person_has_pushed_to_is_left_alone(place: Path) -> None
 
 
 def test_a_request_of_a_fork_with_that_branch_is_not_ours(place: Path) -> None:
-    theirs = {"number": 1, "head": "upkeep/torch-2.16.0", "isCrossRepository": True}
+    theirs = {"number": 1, "head": "upkeep/torch-2.16.0", "owner": "they"}
     (place.parent / "bin" / "requests.json").write_text(json.dumps([theirs]))
     upkeep(place, "open", str(proposed(place, {"envs/matrix.toml": ADDED})))
     assert [one["number"] for one in requests(place)] == [1, 2]
