@@ -300,6 +300,7 @@ def of_library(name: str, version: str, release: str) -> Change:
         lines = [
             f"    {case}: {why}" + (f" (before: {before[case]})" if case in before else "")
             for case, why in now.items()
+            if why != before.get(case)
         ]
         return f"Verdicts on PyTorch {release}:\n\n" + "\n".join([*lines, ""])
 
