@@ -263,9 +263,9 @@ def of_torch(release: str) -> Change:
             + tree.ivhl("matrix", "--new", "--torch", release)
             + f"`{_WORKLOAD}` on the CPU of a hosted runner:\n\n"
             + tree.ivhl("compat", "--all", "--torch", release, *at)
+            + f"{column(tree.root, release)}\n"
             + tree.ivhl("lock")
             + tree.ivhl("check", "locks")
-            + column(tree.root, release)
         )
 
     return Change(f"torch-{release}", f"Add PyTorch {release}", make, describe)
@@ -282,8 +282,9 @@ def of_python(python: str, release: str) -> Change:
 
     def describe(tree: Tree) -> str:
         shown = tree.ivhl("matrix", "--all", "--python", python)
+        shown += f"{column(tree.root, release, python)}\n"
         shown += tree.ivhl("lock") + tree.ivhl("check", "locks")
-        return f"{_NEXT}\n\nIts cells:\n\n{shown}{column(tree.root, release, python)}"
+        return f"{_NEXT}\n\nIts cells:\n\n{shown}"
 
     return Change(f"python-{python}", f"Add Python {python}", make, describe)
 
