@@ -132,7 +132,7 @@ def tests_full(_: nox.Session) -> None:
 @nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)
 def lint(session: nox.Session) -> None:
     """Check style, formatting, import contracts, changelog, locks, licences and workflows."""
-    session.install(*LOCKED, "--group", "lint", "-e", ".")
+    session.install(*LOCKED, "--group", "build", "--group", "lint", "-e", ".")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports")
