@@ -359,6 +359,8 @@ def test_a_planted_release_python_and_version_become_pull_requests(place: Path) 
             f"observatory/locks/{re.findall('locks/([0-9a-f]+)', patch)[0]}.txt",
             "observatory/records/demo.jsonl",
         ]
+        # Every command is one that ivhl takes.
+        assert not re.search("No such (option|command)|Usage:", "".join(found.values()) + said)
         text, patch = found["torch-2.16.0.md"], found["torch-2.16.0.patch"]
         assert '+release = "2.16.0"' in patch
         assert "+exclude-newer = " in patch

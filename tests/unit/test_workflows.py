@@ -1078,11 +1078,9 @@ VARIABLES = {
     "PYTHON": "3.12",
     "READY": "requirements.txt",
     "SITE": "https://owner.github.io/name",
+    "TARGET": "torch.nn:Linear(4, 4)",
     "base": "main",
     "common": "main~1",
-    "python": "3.12",
-    "release": "2.6.0",
-    "workload": "ops.x",
 }
 COMMAND = re.compile(r"(?<![\w/.#-])(?<!<!-- )(?:ivhl|nox -s) (?:\\\n|[^\n|>;&)`])+")
 
@@ -1125,7 +1123,7 @@ def test_the_shell_of_a_step_parses(place: str) -> None:
 def test_every_command_line_of_a_step_is_one_that_ivhl_takes(refused: Any) -> None:  # noqa: ANN401
     found = [(place, words) for place, text in SCRIPTS.items() for words in command_lines(text)]
     called = {words[0] for _, words in found}
-    assert {"bench", "compat", "doctor", "gate", "import", "matrix", "publish"} <= called
+    assert {"advise", "bench", "compat", "doctor", "gate", "import", "matrix", "publish"} <= called
     for place, words in found:
         assert not refused(words), (place, words)
     assert "No such option" in refused(["gate", "--base", "main", "--confrim"])
