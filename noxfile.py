@@ -25,6 +25,8 @@ WITH_HOT_PATHS = RELEASES[RELEASES.index(OLDEST_TORCH) :]
 # Those that a machine for the tests has: newer ones are in the matrix before everybody has them.
 PYTHONS = Path(".python-version").read_text(encoding="utf-8").split()
 OLDEST_PYTHON, NEWEST_PYTHON = PYTHONS[0], PYTHONS[-1]
+# The packages of sessions without a cell. In others a cell's lock decides. docs/adr/0050
+LOCKED = ("--constraint", "envs/ci/groups.txt")
 # Tags. CHECK: required by `tests`, run by .github/workflows/tests.yml at each push. FULL: required
 # by `tests-full` only, run by that workflow at night.
 CHECK, FULL = ["check"], ["full"]
@@ -129,13 +131,14 @@ def tests_full(_: nox.Session) -> None:
 
 @nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)
 def lint(session: nox.Session) -> None:
-    """Check style, formatting, import contracts, changelog fragments, locks and workflows."""
-    session.install("--group", "lint", "-e", ".")
+    """Check style, formatting, import contracts, changelog, locks, licences and workflows."""
+    session.install(*LOCKED, "--group", "build", "--group", "lint", "-e", ".")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports")
     session.run("towncrier", "build", "--draft", "--version", "next")
     session.run("python", "-m", "ivhl", "check", "locks")
+    session.run("python", "-m", "studies.licences", "--check")
     # Without shellcheck and pyflakes, which actionlint would run only where they are installed.
     session.run("actionlint", "-shellcheck=", "-pyflakes=")
     session.run("zizmor", "--offline", "--persona=pedantic", ".github")
@@ -147,7 +150,7 @@ def lint(session: nox.Session) -> None:
 @nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)
 def types(session: nox.Session) -> None:
     """Check the types."""
-    session.install("--group", "lint", "-e", ".")
+    session.install(*LOCKED, "--group", "lint", "-e", ".")
     session.run("mypy")
 
 
@@ -218,7 +221,7 @@ def faults(session: nox.Session) -> None:
 @nox.session(venv_backend="uv", tags=FULL)
 def causes(session: nox.Session) -> None:
     """Ask `ivhl blame` for a known defect, and run each known cause and report as it stands."""
-    session.install("--group", "test", "-e", ".")
+    session.install(*LOCKED, "--group", "test", "-e", ".")
     names = ("causes", "known_causes", "reports")
     run_tests(session, *(f"tests/e2e/test_{name}.py" for name in names))
 
@@ -248,7 +251,7 @@ def hotpath(session: nox.Session, torch: str) -> None:
 @nox.session(venv_backend="uv", python=NEWEST_PYTHON, tags=FULL, allow_parallel=True)
 def fuzz(session: nox.Session) -> None:
     """Attack what reads files of others, for 10 minutes: `-- --seconds 3600 --seed 7 records`."""
-    session.install("--group", "test", "-e", ".")
+    session.install(*LOCKED, "--group", "test", "-e", ".")
     arguments = list(session.posargs)
     if "--seconds" not in arguments:
         arguments += ["--seconds", "600"]
@@ -258,28 +261,28 @@ def fuzz(session: nox.Session) -> None:
 @nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)
 def slurm(session: nox.Session) -> None:
     """Run on a one-node Slurm started for the tests; skip if its programs are missing."""
-    session.install("--group", "test", "-e", ".")
+    session.install(*LOCKED, "--group", "test", "-e", ".")
     run_tests(session, "tests/slurm", "-m", "not full")
 
 
 @nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)
 def fleet(session: nox.Session) -> None:
     """Run a fleet on a PostgreSQL started for the tests; skip if it is missing."""
-    session.install("--group", "test", "-e", ".[fleet]")
+    session.install(*LOCKED, "--group", "test", "-e", ".[fleet]")
     run_tests(session, "tests/fleet", "-m", "not full")
 
 
 @nox.session(name="docker-tests", venv_backend="uv", tags=CHECK, allow_parallel=True)
 def docker_tests(session: nox.Session) -> None:
     """Build images of cells and measure in them, on a running Docker engine or one started here."""
-    session.install("--group", "test", "-e", ".")
+    session.install(*LOCKED, "--group", "test", "-e", ".")
     run_tests(session, "tests/docker", "-m", "not full")
 
 
 @nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)
 def browser(session: nox.Session) -> None:
     """Open the site in headless Chromium."""
-    session.install("--group", "test", "-e", ".")
+    session.install(*LOCKED, "--group", "test", "-e", ".")
     run_tests(session, "tests/browser", "-m", "not full")
 
 

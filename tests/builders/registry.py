@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import threading
 import zipfile
 from base64 import urlsafe_b64encode
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
+_JSON: Final = "application/vnd.pypi.simple.v1+json"
 
 
 def make_wheel(
@@ -54,8 +58,10 @@ def sha256(path: Path) -> str:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[tuple[str, list[str], threading.Event]]:
-    """Serve the wheels of a folder.
+def served(
+    folder: Path, *, dated: bool = False
+) -> Iterator[tuple[str, list[str], threading.Event]]:
+    """Serve the wheels of a folder; ``dated`` with their times as those of their upload.
 
     Yields the address of the index, the files that were asked for, and an event: wheels whose name
     begins with ``slow`` wait for it.
@@ -72,6 +78,9 @@ def served(folder: Path) -> Iterator[tuple[str, list[str], threading.Event]]:
             last = parts[-1]
             if parts[0] == "simple":
                 wheels = [one for one in folder.glob("*.whl") if _name(one) == last]
+                if dated and wheels:
+                    self.answer(200, _listed(last, wheels), _JSON)
+                    return
                 page = "".join(
                     f'<a href="/{one.name}#sha256={sha256(one)}" data-core-metadata="true">'
                     f"{one.name}</a>\n"
@@ -89,9 +98,9 @@ def served(folder: Path) -> Iterator[tuple[str, list[str], threading.Event]]:
                 with suppress(BrokenPipeError):
                     super().do_GET()
 
-        def answer(self, status: int, body: bytes) -> None:
+        def answer(self, status: int, body: bytes, kind: str = "text/html") -> None:
             self.send_response(status)
-            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -106,6 +115,22 @@ def served(folder: Path) -> Iterator[tuple[str, list[str], threading.Event]]:
         finally:
             go.set()
             server.shutdown()
+
+
+def _listed(name: str, wheels: Sequence[Path]) -> bytes:
+    """Return the page of a package; only the form in JSON has times, which uv compares."""
+    files = [
+        {
+            "filename": wheel.name,
+            "url": f"/{wheel.name}",
+            "hashes": {"sha256": sha256(wheel)},
+            "upload-time": datetime.fromtimestamp(wheel.stat().st_mtime, UTC).isoformat(),
+            "core-metadata": True,
+        }
+        for wheel in wheels
+    ]
+    page = {"meta": {"api-version": "1.1"}, "name": name, "files": files}
+    return json.dumps(page).encode()
 
 
 def _name(wheel: Path) -> str:

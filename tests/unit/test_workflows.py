@@ -50,8 +50,8 @@ def jobs() -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{path.stem}/{name}", job
 
 
-def test_there_are_four_workflows() -> None:
-    assert [path.stem for path in PATHS] == ["bench", "compare", "nightly", "tests"]
+def test_there_are_five_workflows() -> None:
+    assert [path.stem for path in PATHS] == ["bench", "compare", "nightly", "release", "tests"]
 
 
 def test_every_action_is_pinned_to_one_hash() -> None:
@@ -93,19 +93,22 @@ def test_jobs_that_may_write_run_no_code_of_the_commit() -> None:
         "bench/keep",
         "bench/pages",
         "compare/comment",
-        "nightly/issue",
+        "nightly/open",
+        "release/publish",
+        "release/show",
     ]
     for name, job in writing:
         text = yaml.safe_dump(job["steps"])
         assert not re.search(r"pip|ivhl (import|gate|publish|bench|matrix)|nox", text), name
         for step in job["steps"]:
             if "checkout" in step.get("uses", ""):
-                # Main's, and of it no more than the scripts that run.
+                # Main's, and of it no more than the scripts that run, unless the job pushes.
                 main = "${{ github.event.repository.default_branch }}"
                 kept = "${{ needs.merge.outputs.onto }}"
+                pushes = name in {"bench/keep", "nightly/open"}
                 assert step["with"]["ref"] == (kept if name == "bench/keep" else main), name
-                assert ("sparse-checkout" in step["with"]) == (name != "bench/keep"), name
-                assert step["with"]["persist-credentials"] == (name == "bench/keep"), name
+                assert ("sparse-checkout" in step["with"]) != pushes, name
+                assert step["with"]["persist-credentials"] == pushes, name
 
 
 def artifact_ids(job: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -864,44 +867,6 @@ def test_only_the_artifact_that_the_hosted_job_made_becomes_the_site(
     assert output == ("page_url=https://we.github.io/ours/\n" if states else "")
 
 
-def test_an_issue_is_opened_for_a_release_and_for_no_other_file(tmp_path: Path) -> None:
-    """The folder is what code of a new PyTorch left: links, long files, other names."""
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "gh").write_text(
-        f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n'
-        'case "$*" in *list*) printf "PyTorch 2.9.0 is not in the matrix\\nother\\n";;\n'
-        f"*) cat >> {tmp_path}/bodies;; esac\n"
-    )
-    (tmp_path / "bin" / "gh").chmod(0o755)
-    folder = tmp_path / "issues"
-    folder.mkdir()
-    (folder / "2.9.0.md").write_text("known")
-    (folder / "2.16.0.md").write_text("### new\n" + "x" * 90_000)
-    (folder / "2.17.0.md").symlink_to("/proc/self/environ")
-    (folder / "2.18.0.md").write_text("y" * 3_000_000)
-    (folder / "$(touch broken).md").write_text("z")
-    (folder / "-h.md").write_text("z")
-    (folder / "1\n2.15.0.md").write_text("z")  # sorts before the others
-    os.mkfifo(folder / "2.19.0.md")
-    subprocess.run(
-        [HERE / ".ci" / "open-issues", "issues"],
-        cwd=tmp_path,
-        env={
-            "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
-            "GH_TOKEN": "a-secret",
-        },
-        check=True,
-        timeout=60,
-    )
-    told = (tmp_path / "calls").read_text().splitlines()
-    made = [line for line in told if "create" in line]
-    assert made == ["issue create --title PyTorch 2.16.0 is not in the matrix --body-file -"]
-    body = (tmp_path / "bodies").read_text()
-    assert body.startswith("### new\n")
-    assert len(body) == 60_000
-    assert not (tmp_path / "broken").exists()
-
-
 def test_a_link_among_collected_records_is_not_uploaded(tmp_path: Path) -> None:
     (script,) = [s["run"] for s in steps_of("bench/collect") if "run" in s]
     folder = tmp_path / "incoming" / "records-x" / "box" / "records"
@@ -1113,11 +1078,9 @@ VARIABLES = {
     "PYTHON": "3.12",
     "READY": "requirements.txt",
     "SITE": "https://owner.github.io/name",
+    "TARGET": "torch.nn:Linear(4, 4)",
     "base": "main",
     "common": "main~1",
-    "python": "3.12",
-    "release": "2.6.0",
-    "workload": "ops.x",
 }
 COMMAND = re.compile(r"(?<![\w/.#-])(?<!<!-- )(?:ivhl|nox -s) (?:\\\n|[^\n|>;&)`])+")
 
@@ -1160,7 +1123,7 @@ def test_the_shell_of_a_step_parses(place: str) -> None:
 def test_every_command_line_of_a_step_is_one_that_ivhl_takes(refused: Any) -> None:  # noqa: ANN401
     found = [(place, words) for place, text in SCRIPTS.items() for words in command_lines(text)]
     called = {words[0] for _, words in found}
-    assert {"bench", "compat", "doctor", "gate", "import", "matrix", "publish"} <= called
+    assert {"advise", "bench", "compat", "doctor", "gate", "import", "matrix", "publish"} <= called
     for place, words in found:
         assert not refused(words), (place, words)
     assert "No such option" in refused(["gate", "--base", "main", "--confrim"])
