@@ -95,7 +95,7 @@ def install_cell(session: nox.Session, release: str, project: str = ".") -> None
 # run in parallel, the longest come first.
 IN_TESTS = (
     *("lint", "types", "faults", "e2e", "browser", "docker-tests", "founding-tests", "slurm"),
-    *("fleet", "unit", f"contract(torch={OLDEST_TORCH!r})"),
+    *("fleet", "docs", "unit", f"contract(torch={OLDEST_TORCH!r})"),
 )
 ONLY_IN_FULL = (
     *(f"contract(torch={release!r})" for release in TESTED if release != OLDEST_TORCH),
@@ -149,6 +149,13 @@ def types(session: nox.Session) -> None:
     """Check the types."""
     session.install("--group", "lint", "-e", ".")
     session.run("mypy")
+
+
+@nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)
+def docs(session: nox.Session) -> None:
+    """Build the documentation; a warning is an error. ``-- --output site``: beside the results."""
+    session.install("--group", "docs", "-e", ".")
+    session.run("python", "-m", "studies.docs", *session.posargs)
 
 
 @nox.session(venv_backend="uv", python=NEWEST_PYTHON, tags=CHECK)
