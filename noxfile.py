@@ -285,8 +285,8 @@ def docker_tests(session: nox.Session) -> None:
 
 @nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)
 def browser(session: nox.Session) -> None:
-    """Open the site in headless Chromium."""
-    session.install("--group", "test", "-e", ".")
+    """Open the site and the documentation in headless Chromium."""
+    session.install("--group", "test", "--group", "docs", "-e", ".")
     run_tests(session, "tests/browser", "-m", "not full")
 
 

@@ -15,7 +15,7 @@ project = "ivhl"
 author = "the ivhl founders"
 extensions = ["myst_parser", "sphinx.ext.napoleon"]
 myst_heading_anchors = 6
-nitpicky = False
+smartquotes = False  # it makes a dash of the two hyphens of an option
 add_module_names = False
 python_maximum_signature_line_length = 80
 toc_object_entries = False
@@ -45,13 +45,19 @@ _LONGEST_DESCRIPTION = 160
 
 
 def _describe(
-    _app: Sphinx, _page: str, _template: str, context: dict[str, Any], doctree: nodes.document | None
+    _app: Sphinx,
+    _page: str,
+    _template: str,
+    context: dict[str, Any],
+    doctree: nodes.document | None,
 ) -> None:
     """Give a page the description that search engines show: its first paragraph."""
     paragraphs = [] if doctree is None else doctree.findall(nodes.paragraph)
     text = next((" ".join(one.astext().split()) for one in paragraphs), "")
     if text:
-        shown = text if len(text) <= _LONGEST_DESCRIPTION else f"{text[:_LONGEST_DESCRIPTION - 3]}..."
+        shown = (
+            text if len(text) <= _LONGEST_DESCRIPTION else f"{text[: _LONGEST_DESCRIPTION - 3]}..."
+        )
         context["metatags"] += f'<meta name="description" content="{escape(shown)}">\n'
 
 

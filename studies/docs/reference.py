@@ -94,7 +94,8 @@ def _api(root: Path, commit: str) -> dict[str, str]:
         module = package[name]
         rows.append(f"- [`ivhl.{name}`]({name}.rst): {_first_sentence(module.docstring.value)}")
         pages[f"api/{name}.rst"] = "\n".join(_module(root, module, commit))
-    lines = ["# Python API", "", "Read from the docstrings of the code.", "", *rows, "", _tree(MODULES)]
+    lines = ["# Python API", "", "Read from the docstrings of the code.", "", *rows, ""]
+    lines.append(_tree(MODULES))
     pages["api/index.md"] = "\n".join(lines)
     return pages
 
@@ -181,7 +182,10 @@ def _docstring(member: Any) -> list[str]:  # noqa: ANN401  (of griffe)
 def _schemas(root: Path, commit: str) -> str:
     """Return the page of the schemas: a section for each, with fields, types and meaning."""
     lines = ["# JSON for programs", ""]
-    lines += ["Answers of `--json` by their JSON Schemas; *name*`/1` is the value of `schema`.", ""]
+    lines += [
+        "Answers of `--json` by their JSON Schemas; *name*`/1` is the value of `schema`.",
+        "",
+    ]
     for path in sorted((root / "docs" / "schemas").glob("*.json")):
         schema = json.loads(path.read_text(encoding="utf-8"))
         file = f"{REPOSITORY}/blob/{commit}/docs/schemas/{path.name}"

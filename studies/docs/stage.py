@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _NAMED: Final = {
 }
 _LINK: Final = re.compile(r"\]\((?!https?:|#|mailto:)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
 _FENCE: Final = re.compile(r" *(`{3,}|~{3,})")
-_ITEM: Final = re.compile(r"- \[(?P<title>[^]]+)\]\((?P<path>[^)#]+)\)")
+_ITEM: Final = re.compile(r"- \[(?P<title>[^]]+)\]\((?P<name>[^)#]+)\.md\)")
 # The list of pages on the front page takes the place of this section.
 _NEXT: Final = "\n## Next\n"
 _EVERY: Final = "```{toctree}\n:hidden:\n:glob:\n\n*\n```\n"
@@ -53,6 +54,63 @@ def pages_of(root: Path) -> dict[str, str]:
     return found | _NAMED
 
 
+@dataclass(frozen=True, slots=True)
+class PagesAtCommit:
+    """The pages of a repository, and where their links lead.
+
+    Attributes:
+        root: Folder of the repository.
+        pages: Path in the repository to name in the site.
+        commit: Tag or commit to which links to files lead.
+    """
+
+    root: Path
+    pages: Mapping[str, str]
+    commit: str
+
+    def read(self, path: str) -> str:
+        """Return the text of a page with the links that its copy needs."""
+        text = (self.root / path).read_text(encoding="utf-8")
+        return self.linked(text, path, self.pages[path])
+
+    def linked(self, text: str, path: str, name: str) -> str:
+        """Return the text of the page ``path`` with the links of the page ``name`` of the site.
+
+        Code stays as it is.
+
+        Raises:
+            PageError: If a link leads nowhere.
+        """
+        lines, fence = [], ""
+        for number, line in enumerate(text.splitlines(), start=1):
+            mark = _FENCE.match(line)
+            if mark is not None and (not fence or mark[1].startswith(fence)):
+                fence = "" if fence else mark[1]
+            changed = line
+            if not fence:
+                for link in _LINK.finditer(line):
+                    address = self._address(link["path"], path, name, number)
+                    anchor = link["anchor"] or ""
+                    changed = changed.replace(link[0], f"]({address}{anchor})")
+            lines.append(changed)
+        return "\n".join(lines) + "\n"
+
+    def _address(self, link: str, path: str, name: str, number: int) -> str:
+        to = _resolved(path, link)
+        if not (self.root / to).exists():
+            raise PageError(f"{path}:{number}: the link must lead to a file (got {to})")
+        if to in self.pages:
+            place = f"{self.pages[to]}.md"
+        elif to.startswith("docs/images/"):
+            place = to.removeprefix("docs/")
+        elif to.startswith("docs/schemas/"):
+            return f"{os.path.relpath('schemas.md', Path(name).parent)}#{Path(to).stem}"
+        else:
+            kind = "tree" if (self.root / to).is_dir() else "blob"
+            return f"{REPOSITORY}/{kind}/{self.commit}/{to}"
+        return os.path.relpath(place, Path(name).parent)
+
+
 def stage(root: Path, target: Path, commit: str, more: Mapping[str, Mapping[str, str]]) -> None:
     """Write the source of the site.
 
@@ -65,89 +123,42 @@ def stage(root: Path, target: Path, commit: str, more: Mapping[str, Mapping[str,
     Raises:
         PageError: If a link leads nowhere, or a group of the navigation is missing.
     """
-    pages = pages_of(root)
-    for path, name in pages.items():
+    source = PagesAtCommit(root, pages_of(root), commit)
+    for path, name in source.pages.items():
         if name == FRONT or not (root / path).is_file():
             continue
-        text = _with_links(root, path, name, pages, commit)
+        text = source.read(path)
         if path == "docs/glossary.md":
             text = _with_index(text)
         if name == "reports/index":
             text += f"\n{_EVERY}"
         _write(target, name, text)
-    _write(target, "adr/index", f"# Decisions\n\nEach with its reasons, and what was rejected.\n\n{
-        _EVERY.replace(':hidden:', ':maxdepth: 1')}")
-    _write(target, FRONT, _front(root, pages, commit, more))
+    shown = _EVERY.replace(":hidden:", ":maxdepth: 1")
+    _write(target, "adr/index", f"# Decisions\n\nEach with what was rejected, and why.\n\n{shown}")
+    _write(target, FRONT, _front(source, more))
     shutil.copytree(root / "docs" / "images", target / "images")
 
 
-def _front(
-    root: Path,
-    pages: Mapping[str, str],
-    commit: str,
-    more: Mapping[str, Mapping[str, str]],
-) -> str:
+def _front(source: PagesAtCommit, more: Mapping[str, Mapping[str, str]]) -> str:
     """Return README.md, and below it the groups of docs/README.md with the navigation."""
-    readme = _with_links(root, "README.md", FRONT, pages, commit).partition(_NEXT)[0]
-    listed = (root / "docs" / "README.md").read_text(encoding="utf-8")
+    listed = source.read("docs/README.md")
     left = dict(more)
     lines = []
     for group in listed.split("\n## ")[1:]:
         caption, _, text = group.partition("\n")
-        items = [(m["title"], _resolved("docs/README.md", m["path"])) for m in _ITEM.finditer(text)]
-        entries = [(t, "self" if pages[p] == FRONT else pages[p]) for t, p in items]
-        made = [(title, name) for title, name in left.pop(caption, {}).items()]
-        listing = _linked(root, text, "docs/README.md", FRONT, pages, commit).rstrip()
-        lines += [f"\n## {caption}", listing, *(f"- [{t}]({name}.md)" for t, name in made), ""]
-        lines += ["```{toctree}", ":hidden:", f":caption: {caption}", ""]
-        lines += [*(f"{title} <{name}>" for title, name in (*entries, *made)), "```", ""]
+        made = left.pop(caption, {}).items()
+        text = "\n".join((text.rstrip(), *(f"- [{title}]({name}.md)" for title, name in made)))
+        items = [(m["title"], m["name"]) for m in _ITEM.finditer(text)]
+        entries = [f"{title} <{'self' if name == FRONT else name}>" for title, name in items]
+        lines += [f"\n## {caption}", text, "", "```{toctree}", ":hidden:", f":caption: {caption}"]
+        lines += ["", *entries, "```", ""]
     if left:
-        raise PageError(f"docs/README.md: the groups must be there: {', '.join(left)}")
-    return readme + "\n".join(lines)
-
-
-def _with_links(
-    root: Path, path: str, name: str, pages: Mapping[str, str], commit: str
-) -> str:
-    text = (root / path).read_text(encoding="utf-8")
-    return _linked(root, text, path, name, pages, commit)
-
-
-def _linked(
-    root: Path, text: str, path: str, name: str, pages: Mapping[str, str], commit: str
-) -> str:
-    """Return the text of a page with the links that its copy needs; code is left as it is."""
-    lines, fence = [], ""
-    for number, line in enumerate(text.splitlines(), start=1):
-        mark = _FENCE.match(line)
-        if mark is not None and (not fence or mark[1].startswith(fence)):
-            fence = "" if fence else mark[1]
-        if fence:
-            lines.append(line)
-            continue
-
-        def address(link: re.Match[str], number: int = number) -> str:
-            to, anchor = _resolved(path, link["path"]), link["anchor"] or ""
-            if not (root / to).exists():
-                raise PageError(f"{path}:{number}: the link must lead to a file (got {to})")
-            if to in pages:
-                page = os.path.relpath(f"{pages[to]}.md", PurePosixPath(name).parent)
-                return f"]({page}{anchor})"
-            if to.startswith("docs/images/"):
-                image = os.path.relpath(to.removeprefix("docs/"), PurePosixPath(name).parent)
-                return f"]({image})"
-            if to.startswith("docs/schemas/"):
-                page = os.path.relpath("schemas.md", PurePosixPath(name).parent)
-                return f"]({page}#{PurePosixPath(to).stem})"
-            kind = "tree" if (root / to).is_dir() else "blob"
-            return f"]({REPOSITORY}/{kind}/{commit}/{to}{anchor})"
-
-        lines.append(_LINK.sub(address, line))
-    return "\n".join(lines) + "\n"
+        raise PageError(f"docs/README.md: a group must be there: {', '.join(left)}")
+    return source.read("README.md").partition(_NEXT)[0] + "\n".join(lines)
 
 
 def _resolved(path: str, link: str) -> str:
-    return os.path.normpath(PurePosixPath(path).parent / link)
+    return os.path.normpath(Path(path).parent / link)
 
 
 def _with_index(text: str) -> str:

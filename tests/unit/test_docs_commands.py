@@ -35,10 +35,10 @@ ELSEWHERE: Final = {
     # What measures takes minutes to hours, and cells of gigabytes.
     r"nox -s bench-.*|ivhl bench.*": "minutes to hours: tests/e2e/test_two_cells.py",
     r"ivhl try.*|TORCH_LOGS=.* ivhl try .*": "makes a cell: tests/unit/test_script.py",
-    r"ivhl run (tests/e2e/reproducers|studies/defects)/.*": "makes cells: tests/e2e/test_known_causes.py",
+    r"ivhl run (tests/e2e/reproducers|studies)/.*": "makes cells: tests/e2e/test_known_causes.py",
     r"ivhl run repro\.py .*": "makes cells: tests/e2e/test_run.py",
     r"ivhl report .*": "makes cells: tests/unit/test_script_report.py",
-    r"ivhl observe .*--torch next": "a forecast needs an index of nightlies: tests/unit/test_observatory_run.py",
+    r"ivhl observe .*--torch next": "needs an index of nightlies: tests/unit/test_matrix_next.py",
     r"ivhl observe pytorch-tcn .*": "an invented row: tests/unit/test_observatory_run.py",
     r"ivhl attribute .*--rounds.*": "measures: tests/unit/test_attribution.py",
     r"ivhl attribute .*@.*": "records of two commits: tests/unit/test_attribution.py",
@@ -47,7 +47,7 @@ ELSEWHERE: Final = {
     r"ivhl gate .*--measure.*": "measures two commits: tests/unit/test_fleet_gate.py",
     r"ivhl bisect \.\.\. --dry-run": "short for the commands above it, which run with --dry-run",
     r"python -m studies\.(builds|containers|throughput|founding|detection) .*"
-    r"|python -m studies\.throughput|IVHL_IMAGE_CPUS=1 .*": "a study of minutes, other Pythons or data",
+    r"|python -m studies\.throughput|IVHL_IMAGE_CPUS=1 .*": "minutes, other Pythons, or data",
     r"python -m ivhl\.measure .*": "measures on a GPU: tests/gpu/test_gpu.py",
     r"python -m ivhl\.surgical advise .*": "measures a model: tests/unit/test_surgical_advice.py",
     r"nox -s (fuzz|unit|browser|peers|instrument|\"founding).*": "sessions of their own",
@@ -63,18 +63,19 @@ ELSEWHERE: Final = {
     # What a machine or a service must be there for.
     r"ivhl matrix --new.*": "asks a registry: tests/unit/test_matrix_releases.py",
     r"ivhl import .*": "records of other machines: tests/unit/test_fleet_import.py",
-    r"ivhl fleet .*|.* ivhl fleet work|createdb .*|psql .*|export IVHL_QUEUE=.*": "a server: tests/fleet/test_fleet.py",
+    r"ivhl fleet .*|.* ivhl fleet work|createdb .*|psql .*|export IVHL_QUEUE=.*": "a server: "
+    "tests/fleet/test_fleet.py",
     r"ivhl image .*|docker .*": "an engine: tests/docker/test_images.py",
     r"sbatch .*": "a cluster: tests/slurm/test_slurm.py",
     r"gh .*": "asks GitHub: tests/unit/test_fleet_signed.py",
     r"export IVHL_NEXT_INDEX=.*": "an index of nightlies: tests/unit/test_matrix_next.py",
     r"ivhl doctor --device cuda": "needs a GPU: tests/unit/test_bench_tools.py",
     r"ivhl version-checks sbi-.*": "source of others: tests/unit/test_version_checks.py",
-    r"tar .*|\.\./Python-.*|PATH=\$HOME.*|python3\.14t .*|python -m timeit .*": "builds a Python, or compares builds",
+    r"tar .*|\.\./Python-.*|PATH=\$HOME.*|python3\.14t .*|python -m timeit .*": "builds of Python",
     # What is indented, and no command.
     r"\"plugins\": .*": "a line of JSON: tests/unit/test_asv_installed.py",
     r"<PyTorch's own cache folder>.*|(rmse|largest error).*": "a path; formulas",
-}  # fmt: skip
+}
 # Blocks that are not run here, by words in them, and why.
 BLOCKS_ELSEWHERE: Final = {
     "x_transformers": "x-transformers is in no environment of the tests",
@@ -94,7 +95,7 @@ WORDS: Final = {
     "CELL CELL": "py3.12-torch2.5.1 py3.12-torch2.6.0",
     "PATH": "tests/unit",
     "v1.0 main": "HEAD~1 HEAD",
-    "--base main": "--base HEAD",
+    "--base main": "--base HEAD~1",
 }
 # Exit codes that are answers (docs/commands.md), besides 0.
 ANSWERS: Final = {"doctor": {1}, "gate": {7, 8, 11}, "matrix": {1}}
