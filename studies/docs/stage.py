@@ -30,7 +30,10 @@ _NAMED: Final = {
     "docs/reports/README.md": "reports/index",
     "docs/schemas": "schemas",
 }
-_LINK: Final = re.compile(r"\]\((?!https?:|#|mailto:)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
+# The text of a link may be the name of its file.
+_LINK: Final = re.compile(
+    r"(?P<text>\[[\w/.-]+\.md)?\]\((?!https?:|#|mailto:)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)"
+)
 _FENCE: Final = re.compile(r" *(`{3,}|~{3,})")
 _ITEM: Final = re.compile(r"- \[(?P<title>[^]]+)\]\((?P<name>[^)#]+)\.md\)")
 # The list of pages on the front page takes the place of this section.
@@ -76,7 +79,8 @@ class PagesAtCommit:
     def linked(self, text: str, path: str, name: str) -> str:
         """Return the text of the page ``path`` with the links of the page ``name`` of the site.
 
-        Code stays as it is.
+        Code stays as it is. A link whose text is the name of a page gets no text: MyST then takes
+        the title of the page.
 
         Raises:
             PageError: If a link leads nowhere.
@@ -90,8 +94,9 @@ class PagesAtCommit:
             if not fence:
                 for link in _LINK.finditer(line):
                     address = self._address(link["path"], path, name, number)
-                    anchor = link["anchor"] or ""
-                    changed = changed.replace(link[0], f"]({address}{anchor})")
+                    text = "[" if link["text"] and ":" not in address else link["text"] or ""
+                    shown = f"{text}]({address}{link['anchor'] or ''})"
+                    changed = changed.replace(link[0], shown)
             lines.append(changed)
         return "\n".join(lines) + "\n"
 

@@ -159,8 +159,7 @@ def test_each_command_has_a_page_with_all_its_options(documentation: Path) -> No
     for name in COMMANDS:
         text = (documentation / "commands" / f"{name}.html").read_text(encoding="utf-8")
         plain = unescape(re.sub(r"<[^>]+>", "", text))
-        command = group.get_command(None, name)
-        assert isinstance(group.resolve_command(None, [name])[1], type(command))
+        group.resolve_command(None, [name])  # imports it
         for one in (group.commands[name], *getattr(group.commands[name], "commands", {}).values()):
             count += 1
             assert " ".join(one.help.replace("`", "").split()) in " ".join(plain.split()), name

@@ -20,7 +20,7 @@ FILES = {
     ),
     "docs/glossary.md": "# Words\n\n| word | meaning |\n|---|---|\n| works, slow | if so |\n",
     "docs/commands.md": "# Commands\n",
-    "docs/adr/0001-one.md": "# 1\n\n[a file](../../ivhl/a.py), [words](../glossary.md#x)\n",
+    "docs/adr/0001-one.md": "# 1\n\n[a file](../../ivhl/a.py), [glossary.md](../glossary.md#x)\n",
     "docs/reports/README.md": "# Reports\n",
     "docs/images/a.png": "",
     "docs/schemas/gate.json": "{}",
@@ -50,7 +50,7 @@ def test_links_lead_to_pages_and_to_files_at_the_version(repository: Path) -> No
     pages = staged(repository)
     assert "[the words](glossary.md#slow)" in pages["index.md"]
     at = "https://github.com/ivhl/ivhl/blob/v1.0.0"
-    assert f"[a file]({at}/ivhl/a.py), [words](../glossary.md#x)" in pages["adr/0001-one.md"]
+    assert f"[a file]({at}/ivhl/a.py), [](../glossary.md#x)" in pages["adr/0001-one.md"]
     assert "![shot](images/a.png)" in pages["observatory.md"]
     assert "[JSON](schemas.md#gate) and [all](schemas.md)" in pages["contributing.md"]
     assert "| {index}`!works`, {index}`!slow` | if so |" in pages["glossary.md"]
