@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,6 +47,11 @@ def write_reference(root: Path, target: Path, commit: str) -> None:
             page.write(text)
 
 
+def _with_links(text: str, link: str) -> str:
+    """Return a text of the code with links to the pages that it names as files of docs/."""
+    return re.sub(r"(?<![\w/])docs/([\w-]+)\.md", link, text)
+
+
 def _tree(names: Sequence[str]) -> str:
     return "\n".join(("```{toctree}", ":hidden:", "", *names, "```", ""))
 
@@ -72,7 +78,7 @@ def _command(command: Any, name: str, parent: Any, level: int = 1) -> Iterator[s
     context = parent.__class__(command, info_name=name, parent=parent)
     path = context.command_path
     yield from (f"{'#' * level} `{path}`", "")
-    yield from (inspect.cleandoc(command.help), "")
+    yield from (_with_links(inspect.cleandoc(command.help), r"[](../\1.md)"), "")
     yield from ("```text", context.command.get_usage(context), "```", "")
     for parameter in command.params:
         record = parameter.get_help_record(context)
@@ -176,7 +182,8 @@ def _docstring(member: Any) -> list[str]:  # noqa: ANN401  (of griffe)
         return []
     config = Config(napoleon_use_rtype=False, napoleon_use_ivar=True)
     # A line of these may hold several, and each gets the indentation of its place.
-    return "\n".join(GoogleDocstring(member.docstring.value, config).lines()).splitlines()
+    text = "\n".join(GoogleDocstring(member.docstring.value, config).lines())
+    return _with_links(text, r":doc:`/\1`").splitlines()
 
 
 def _schemas(root: Path, commit: str) -> str:

@@ -162,7 +162,9 @@ def test_each_command_has_a_page_with_all_its_options(documentation: Path) -> No
         group.resolve_command(None, [name])  # imports it
         for one in (group.commands[name], *getattr(group.commands[name], "commands", {}).values()):
             count += 1
-            assert " ".join(one.help.replace("`", "").split()) in " ".join(plain.split()), name
+            # The name of a page in docs/ is a link with the title of that page.
+            for part in re.split(r"docs/[\w-]+\.md", one.help.replace("`", "")):
+                assert " ".join(part.split()) in " ".join(plain.split()), name
             for parameter in one.params:
                 for option in (*parameter.opts, *parameter.secondary_opts):
                     assert option in plain, (name, option)
