@@ -97,7 +97,7 @@ def install_cell(session: nox.Session, release: str, project: str = ".") -> None
 # run in parallel, the longest come first.
 IN_TESTS = (
     *("lint", "types", "faults", "e2e", "browser", "docker-tests", "founding-tests", "slurm"),
-    *("fleet", "unit", f"contract(torch={OLDEST_TORCH!r})"),
+    *("fleet", "docs", "unit", f"contract(torch={OLDEST_TORCH!r})"),
 )
 ONLY_IN_FULL = (
     *(f"contract(torch={release!r})" for release in TESTED if release != OLDEST_TORCH),
@@ -152,6 +152,13 @@ def types(session: nox.Session) -> None:
     """Check the types."""
     session.install(*LOCKED, "--group", "lint", "-e", ".")
     session.run("mypy")
+
+
+@nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)
+def docs(session: nox.Session) -> None:
+    """Build the documentation; a warning is an error. ``-- --output site``: beside the results."""
+    session.install(*LOCKED, "--group", "docs", "-e", ".")
+    session.run("python", "-m", "studies.docs", *session.posargs)
 
 
 @nox.session(venv_backend="uv", python=NEWEST_PYTHON, tags=CHECK)
@@ -281,8 +288,8 @@ def docker_tests(session: nox.Session) -> None:
 
 @nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)
 def browser(session: nox.Session) -> None:
-    """Open the site in headless Chromium."""
-    session.install(*LOCKED, "--group", "test", "-e", ".")
+    """Open the site and the documentation in headless Chromium."""
+    session.install(*LOCKED, "--group", "test", "--group", "docs", "-e", ".")
     run_tests(session, "tests/browser", "-m", "not full")
 
 

@@ -51,7 +51,7 @@ from ivhl.tracker.wording import some
 from ivhl.workload import Case, broken_benchmarks, load_workloads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from rich.console import Console
 

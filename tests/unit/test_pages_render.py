@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 COMMITS = ("a" * 40, "b" * 40)
 HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror="alert(1)">', "</pre></dialog><b>"]
+DOCUMENTATION = "https://ivhl.github.io/ivhl/docs/"
 VENDOR = files("ivhl.pages").joinpath("static", "vendor")
 ROW = re.compile(r"^\| `(?P<name>[^`]+)` \|.*\| `(?P<digest>[0-9a-f]{64})` \|$", re.MULTILINE)
 # Budgets, in bytes and elements: of what a page needs to be seen, of any page, of any page; of what
@@ -141,7 +142,7 @@ def test_every_link_between_pages_has_a_target() -> None:
         for href in page.values("href"):
             target, _, anchor = href.partition("#")
             target = target.partition("?")[0]
-            if target.startswith(("data:", "asv/", "https://github.com/pytorch/")):
+            if target.startswith(("data:", "asv/", "https://github.com/pytorch/", DOCUMENTATION)):
                 continue
             steps = path.split("/")[:-1]
             for step in target.split("/"):

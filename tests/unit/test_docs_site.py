@@ -1,0 +1,118 @@
+"""Pages are staged for Sphinx with links that work there; versions are found from folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from studies.docs.stage import FRONT, PageError, pages_of, stage
+from studies.docs.versions import version_of, write_versions
+from tests.builders.project import git
+
+ROOT = Path(__file__).parents[2]
+MORE = {"Reference": {"Python API": "api/index"}}
+FILES = {
+    "README.md": "# ivhl\n\n[the words](docs/glossary.md#slow)\n\n## Next\n\nnot on the site\n",
+    "docs/README.md": (
+        "# Documentation\n\n## Tutorial\n\n- [Install](../README.md): first.\n"
+        "- [Words](glossary.md): each.\n\n## Reference\n\n- [Decisions](adr/): why.\n"
+    ),
+    "docs/glossary.md": "# Words\n\n| word | meaning |\n|---|---|\n| works, slow | if so |\n",
+    "docs/commands.md": "# Commands\n",
+    "docs/adr/0001-one.md": "# 1\n\n[a file](../../ivhl/a.py), [glossary.md](../glossary.md#x)\n",
+    "docs/reports/README.md": "# Reports\n",
+    "docs/images/a.png": "",
+    "docs/schemas/gate.json": "{}",
+    "observatory/README.md": "# Observatory\n\n![shot](../docs/images/a.png)\n",
+    "CONTRIBUTING.md": "# Contributing\n\n[JSON](docs/schemas/gate.json) and [all](docs/schemas/)\n",
+    "ivhl/a.py": "",
+}
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """Return a folder with a few pages."""
+    for name, text in FILES.items():
+        path = tmp_path / "repository" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return tmp_path / "repository"
+
+
+def staged(repository: Path) -> dict[str, str]:
+    target = repository.parent / "staged"
+    stage(repository, target, "v1.0.0", MORE)
+    return {p.relative_to(target).as_posix(): p.read_text("utf-8") for p in target.rglob("*.md")}
+
+
+def test_links_lead_to_pages_and_to_files_at_the_version(repository: Path) -> None:
+    pages = staged(repository)
+    assert "[the words](glossary.md#slow)" in pages["index.md"]
+    at = "https://github.com/ivhl/ivhl/blob/v1.0.0"
+    assert f"[a file]({at}/ivhl/a.py), [](../glossary.md#x)" in pages["adr/0001-one.md"]
+    assert "![shot](images/a.png)" in pages["observatory.md"]
+    assert "[JSON](schemas.md#gate) and [all](schemas.md)" in pages["contributing.md"]
+    assert "| {index}`!works`, {index}`!slow` | if so |" in pages["glossary.md"]
+
+
+def test_the_front_page_has_the_readme_and_the_groups_of_the_navigation(repository: Path) -> None:
+    front = staged(repository)["index.md"]
+    assert front.startswith("# ivhl\n")
+    assert "not on the site" not in front
+    tutorial, reference = front.split("```{toctree}")[1:]
+    assert ":caption: Tutorial\n\nInstall <self>\nWords <glossary>\n```" in tutorial
+    assert ":caption: Reference\n\nDecisions <adr/index>\nPython API <api/index>\n" in reference
+    assert "- [Python API](api/index.md)" in front
+
+
+def test_code_keeps_its_text(repository: Path) -> None:
+    page = repository / "docs" / "adr" / "0001-one.md"
+    text = "````text\n[x](nowhere.md)\n```\n[y](nowhere.md)\n````\n"
+    page.write_text(text, encoding="utf-8")
+    assert staged(repository)["adr/0001-one.md"] == text
+
+
+def test_a_link_that_leads_nowhere_is_named_with_its_place(repository: Path) -> None:
+    page = repository / "docs" / "glossary.md"
+    page.write_text("# Words\n\nSee [this](gone.md).\n", encoding="utf-8")
+    with pytest.raises(PageError, match=r"^docs/glossary\.md:3: .*\(got docs/gone\.md\)$"):
+        staged(repository)
+
+
+def test_a_group_that_the_code_fills_must_be_in_the_navigation(repository: Path) -> None:
+    page = repository / "docs" / "README.md"
+    page.write_text("# Documentation\n\n## Tutorial\n", encoding="utf-8")
+    with pytest.raises(PageError, match="a group must be there: Reference"):
+        staged(repository)
+
+
+def test_every_page_of_the_repository_is_staged(tmp_path: Path) -> None:
+    stage(ROOT, tmp_path / "staged", "main", MORE)
+    names = {p.relative_to(tmp_path / "staged").as_posix() for p in tmp_path.rglob("*.md")}
+    assert names == {f"{name}.md" for name in pages_of(ROOT).values() if name != "schemas"}
+    assert f"{FRONT}.md" in names
+
+
+def test_the_version_is_the_tag_of_the_commit_or_main(tmp_path: Path) -> None:
+    assert version_of(tmp_path) == ("main", "main")
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "commit", "--quiet", "--allow-empty", "--message", "one")
+    head = git(tmp_path, "rev-parse", "HEAD").strip()
+    assert version_of(tmp_path) == ("main", head)
+    git(tmp_path, "tag", "v1.2.0")
+    assert version_of(tmp_path) == ("1.2.0", "v1.2.0")
+
+
+def test_the_newest_release_comes_first_and_is_what_the_front_leads_to(tmp_path: Path) -> None:
+    for name in ("main", "1.9.0", "1.10.0", "1.10.0/api"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "index.html").touch()
+    (tmp_path / "1.11.0").mkdir()  # a build that failed
+    write_versions(tmp_path)
+    listed = (tmp_path / "versions.js").read_text(encoding="utf-8")
+    assert listed == (
+        'window.VERSIONS = {"1.10.0": ["api/index.html", "index.html"], '
+        '"1.9.0": ["index.html"], "main": ["index.html"]};\n'
+    )
+    assert "url=1.10.0/index.html" in (tmp_path / "index.html").read_text(encoding="utf-8")
