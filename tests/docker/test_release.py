@@ -91,5 +91,5 @@ def test_a_release_is_built_twice_and_works_where_there_is_only_python(
         said = run(shlex.join(["docker", "run", "--rm", *options, daemon.base, *inside]), tmp_path)
     assert "Take Python 3.1" in said
     assert "Linear(4, 4)" in said
-    assert len(re.findall(r"^ *\d+ ms ", said, re.MULTILINE)) == 7
-    assert len(re.findall(r"^ *\d+ MB ", said, re.MULTILINE)) == 3
+    assert len(re.findall(r"^ *\d+ ms  ", said, re.MULTILINE)) == 7
+    assert len(re.findall(r"^ *\d+ MB  ", said, re.MULTILINE)) == 3
