@@ -12,7 +12,7 @@ import griffe
 import typer
 from sphinx.ext.napoleon import Config, GoogleDocstring
 
-from ivhl.cli import COMMANDS, app
+from ivhl.cli import COMMANDS, app, help_of
 from studies.docs.stage import REPOSITORY
 
 if TYPE_CHECKING:
@@ -58,13 +58,13 @@ def _tree(names: Sequence[str]) -> str:
 
 def _commands() -> dict[str, str]:
     """Return a page for each command, and the list of them as ``ivhl --help`` has it."""
-    for module, _, _ in COMMANDS.values():
+    for module, _ in COMMANDS.values():
         import_module(f"ivhl.cli.{module}")
     group: Any = typer.main.get_group(app)
     context = group.context_class(group, info_name="ivhl")
     pages, panels = {}, dict[str, list[str]]()
-    for name, (_, panel, text) in COMMANDS.items():
-        panels.setdefault(panel, []).append(f"- [`ivhl {name}`]({name}.md): {text}")
+    for name, (module, panel) in COMMANDS.items():
+        panels.setdefault(panel, []).append(f"- [`ivhl {name}`]({name}.md): {help_of(module)}")
         pages[f"commands/{name}.md"] = "\n".join(_command(group.commands[name], name, context))
     lines = [""]
     for panel, rows in panels.items():
