@@ -89,7 +89,8 @@ def current_commit(folder: Path) -> str:
 def clone_of(root: Path, folder: Path) -> Path:
     """Return a project in a clone of its repository, at the commit that is checked out.
 
-    The clone has no copy of commits: what the repository fetches later is there as well.
+    The clone has no copy of commits: what the repository fetches later is there as well. Only one
+    process may use it.
 
     Args:
         root: Root of the project.
@@ -101,7 +102,11 @@ def clone_of(root: Path, folder: Path) -> Path:
     top = Path(_text(root, "rev-parse", "--show-toplevel").strip())
     place = folder / hashlib.sha256(os.fsencode(top)).hexdigest()[:12]
     if not (place / ".git").is_dir():
-        _text(root, "clone", "--quiet", "--shared", "--no-checkout", str(top), str(place))
+        begun = place.with_suffix(".part")
+        shutil.rmtree(begun, ignore_errors=True)
+        _text(root, "clone", "--quiet", "--shared", "--no-checkout", str(top), str(begun))
+        begun.rename(place)
+    (place / ".git" / "index.lock").unlink(missing_ok=True)  # of a process that was killed
     head = find_commit(root, "HEAD")
     _text(place, "checkout", "--quiet", "--force", "--detach", head)
     return place / root.resolve().relative_to(top.resolve())

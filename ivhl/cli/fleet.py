@@ -25,7 +25,7 @@ from ivhl.fleet.observed import control, jobs_of, measure
 from ivhl.fleet.queue import FleetQueue, Need, need_of
 from ivhl.fleet.timings import time_cases, timing_jobs
 from ivhl.fleet.worker import FleetWorker
-from ivhl.git import find_commit
+from ivhl.git import changed_files, find_commit
 from ivhl.machine.cpu import unsteady_clock
 from ivhl.machine.gpu import has_nvidia_driver
 from ivhl.machine.identity import checked_name
@@ -43,7 +43,7 @@ from ivhl.tracker.views.project import LIBRARIES
 from ivhl.tracker.wording import counted, seconds, some
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ivhl.fleet.queue import FleetJob
     from ivhl.matrix.spec import CellSpec
@@ -107,9 +107,14 @@ def plan_command(
         for name, cell in cells.items():
             table.add_row(name, str(cell["jobs"]), seconds(cell["core_s"]), str(cell["workers"]))
         console.print(table)
-        unable = [name for name, cell in cells.items() if not cell["workers"]]
-        if queue and unable:
+        if queue and (unable := _unserved(jobs, workers)):
             console.print(f"no worker can run {counted(len(unable), 'cell')}: {some(unable, 3)}")
+
+
+def _unserved(jobs: Sequence[FleetJob], workers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the cells of jobs that no worker serves."""
+    served = {need for worker in workers for need in worker["serves"]}
+    return [*dict.fromkeys(one.need.cell for one in jobs if str(one.need) not in served)]
 
 
 def _jobs(
@@ -148,6 +153,8 @@ def _timings(
     machine: str | None,
 ) -> list[FleetJob]:
     root, matrix = load()
+    if changed := changed_files(root):
+        _tell(f"warning: workers measure what is committed, not {some(changed, 3)}")
     cells = matrix.cells(all_named("Python", python, matrix.pythons), torch or (), "default")
     cases = Selection().choose(declared(root), device)
     return [
@@ -182,7 +189,10 @@ def submit_command(
     with FleetQueue(_given(queue), _tell) as opened:
         opened.install()
         new = coordinate.submit(opened, jobs)
+        unable = _unserved(jobs, coordinate.workers(opened))
     typer.echo(f"{counted(new, 'new job')}, {len(jobs) - new} already in the queue")
+    if unable:
+        typer.echo(f"no worker can run {counted(len(unable), 'cell')} now: {some(unable, 3)}")
 
 
 @fleet.command("work")
@@ -210,10 +220,12 @@ def work_command(
     with FleetQueue(address, _tell) as opened:
         opened.check()
         machine = checked_name(opened.machine)
-    if key is not None:
-        sign("", key)  # before anything is measured
     places = cells_folder().parent / "fleet"
     places.mkdir(parents=True, exist_ok=True)
+    # What cannot be is told before anything is measured.
+    if key is not None:
+        sign("", key)
+    find_commit(root, "HEAD")
     worker = FleetWorker(
         address,
         _needs(cells, machine),

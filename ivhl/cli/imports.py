@@ -13,7 +13,7 @@ from ivhl.cli import app, options
 from ivhl.cli.declared import folder_to_write
 from ivhl.cli.screen import print_json
 from ivhl.errors import ResultsError, SpecError
-from ivhl.fleet.bring import Imported, import_records, joined
+from ivhl.fleet.bring import Imported, import_records
 from ivhl.fleet.observed import import_queue
 from ivhl.fleet.queue import FleetQueue
 from ivhl.fleet.signed import load_attestations
@@ -39,12 +39,12 @@ class RefusedError(ResultsError):
 @app.command("import")
 def import_command(
     records: Annotated[
-        list[str],
+        list[Path] | None,
         typer.Argument(
-            help="Record files, folders with such files, or the queue of a fleet "
-            "(postgresql://OWNER:PASSWORD@HOST/DATABASE)."
+            help="Record files, or folders with such files (default: the results of the queue)."
         ),
-    ],
+    ] = None,
+    queue: options.Queue = "",
     results: options.Results = None,
     attestation: options.Attestation = None,
     signer: options.Signer = None,
@@ -63,7 +63,7 @@ def import_command(
             hint="--signer names the repository whose workflow you trust, as OWNER/NAME",
         )
     attested = load_attestations(attestation, signer) if attestation and signer else ()
-    imported = _imported(root, records, results, attested)
+    imported = _imported(root, records or (), queue, results, attested)
     if as_json:
         print_json(
             "ivhl.import/1",
@@ -84,18 +84,22 @@ def import_command(
 
 
 def _imported(
-    root: Path, records: list[str], results: Path | None, attested: Sequence[Attested]
+    root: Path,
+    records: Sequence[Path],
+    queue: str,
+    results: Path | None,
+    attested: Sequence[Attested],
 ) -> Imported:
-    queues = [one for one in records if one.startswith(("postgresql://", "postgres://"))]
-    files = [Path(one) for one in records if one not in queues]
-    found = []
-    if files:
+    if records:
         folder = folder_to_write(results or root / "results")
-        found.append(import_records(root, files, folder, attested=attested))
-    for address in queues:
-        with FleetQueue(address, Terminal(stderr=True).print) as queue:
-            found.append(import_queue(root, queue))
-    return joined(found)
+        return import_records(root, records, folder, attested=attested)
+    if not queue:
+        raise SpecError(
+            "neither files nor a queue are given",
+            hint="name files of records, or set IVHL_QUEUE to the address of the queue's owner",
+        )
+    with FleetQueue(queue, Terminal(stderr=True).print) as opened:
+        return import_queue(root, opened)
 
 
 def _print(imported: Imported) -> None:

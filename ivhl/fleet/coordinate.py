@@ -53,7 +53,8 @@ _CELLS: Final = """
     FROM procrastinate_jobs GROUP BY 1 ORDER BY max(priority) DESC, 1"""
 _ASIDE: Final = """
     SELECT args->>'name' AS name, args->'need'->>0 AS cell,
-        array(SELECT machine || ': ' || said FROM ivhl_tries
+        array(SELECT machine || ': ' || coalesce(
+                  nullif(said, ''), 'its worker ended, or lost its connection') FROM ivhl_tries
               WHERE job = procrastinate_jobs.id ORDER BY id) AS said
     FROM procrastinate_jobs WHERE status = 'failed' ORDER BY id"""
 _SET_ASIDE: Final = """

@@ -8,7 +8,6 @@ transaction of its own and is asked until the database answers. All times are th
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -18,7 +17,7 @@ from ivhl.records.text import printable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from psycopg import Connection
+    from psycopg import Connection, Error
 
 T = TypeVar("T")
 Rows = list[dict[str, Any]]
@@ -52,29 +51,58 @@ _TABLES: Final = f"""
         machine text NOT NULL, serves text[] NOT NULL, since timestamptz NOT NULL DEFAULT now());
     CREATE TABLE ivhl_tries (
         id bigserial PRIMARY KEY, job bigint REFERENCES procrastinate_jobs ON DELETE CASCADE,
-        machine text NOT NULL, began timestamptz NOT NULL DEFAULT now(), ended timestamptz,
+        worker bigint, machine text NOT NULL, began timestamptz NOT NULL DEFAULT now(),
+        ended timestamptz,
         said text NOT NULL DEFAULT '', found text, signature text, imported timestamptz);
     CREATE INDEX ON ivhl_tries (job);
     CREATE INDEX ON ivhl_tries (machine, id) WHERE job IS NULL;
     CREATE FUNCTION ivhl_own() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN NEW.machine := session_user; RETURN NEW; END $$;
-    CREATE FUNCTION ivhl_kept() RETURNS trigger LANGUAGE plpgsql AS $$
+    CREATE FUNCTION ivhl_owns(name regclass) RETURNS boolean LANGUAGE sql AS $$
+        SELECT pg_has_role(session_user, (SELECT relowner FROM pg_class WHERE oid = name), 'USAGE')
+        $$;
+    CREATE FUNCTION ivhl_begun() RETURNS trigger
+        LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
         BEGIN
-            IF OLD.ended IS NOT NULL AND NOT pg_has_role(session_user,
-                (SELECT relowner FROM pg_class WHERE oid = TG_RELID), 'USAGE') THEN
+            IF NEW.job IS NOT NULL AND NOT EXISTS (
+                SELECT FROM procrastinate_jobs AS job
+                JOIN ivhl_workers ON worker_id = ivhl_workers.id
+                WHERE job.id = NEW.job AND status = 'doing' AND worker_id = NEW.worker
+                AND machine = session_user) THEN
+                RAISE insufficient_privilege USING MESSAGE = 'this job is another worker''s';
+            END IF;
+            RETURN NEW;
+        END $$;
+    CREATE FUNCTION ivhl_kept() RETURNS trigger
+        LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
+        BEGIN
+            IF ivhl_owns(TG_RELID) THEN RETURN NEW; END IF;
+            IF OLD.ended IS NOT NULL THEN
                 RAISE insufficient_privilege USING MESSAGE = 'a try that has ended stays as it is';
-            ELSIF NEW.found IS NOT NULL AND OLD.machine <> session_user AND OLD.found IS NULL THEN
+            ELSIF OLD.machine <> session_user THEN
                 RAISE insufficient_privilege USING MESSAGE = 'this try is another machine''s';
             END IF;
             RETURN NEW;
         END $$;
+    CREATE FUNCTION ivhl_done() RETURNS trigger
+        LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
+        BEGIN
+            IF OLD.status = 'succeeded' AND NEW.status <> OLD.status
+                AND NOT ivhl_owns(TG_RELID) THEN
+                RAISE insufficient_privilege USING MESSAGE = 'a job that is done stays as it is';
+            END IF;
+            RETURN NEW;
+        END $$;
+    CREATE TRIGGER begun BEFORE INSERT ON ivhl_tries FOR EACH ROW EXECUTE FUNCTION ivhl_begun();
+    CREATE TRIGGER done BEFORE UPDATE ON procrastinate_jobs
+        FOR EACH ROW EXECUTE FUNCTION ivhl_done();
     CREATE TRIGGER own BEFORE INSERT ON ivhl_tries FOR EACH ROW EXECUTE FUNCTION ivhl_own();
     CREATE TRIGGER kept BEFORE UPDATE ON ivhl_tries FOR EACH ROW EXECUTE FUNCTION ivhl_kept();
     CREATE TRIGGER own BEFORE INSERT OR UPDATE ON ivhl_workers
         FOR EACH ROW EXECUTE FUNCTION ivhl_own();
     GRANT SELECT ON ivhl_schema TO PUBLIC;
     GRANT SELECT, INSERT, UPDATE, DELETE ON ivhl_workers, procrastinate_workers TO PUBLIC;
-    GRANT SELECT, INSERT (job, ended, said), UPDATE (ended, said, found, signature)
+    GRANT SELECT, INSERT (job, worker, ended, said), UPDATE (ended, said, found, signature)
         ON ivhl_tries TO PUBLIC;
     GRANT SELECT, UPDATE (status, worker_id, attempts, abort_requested, scheduled_at, priority,
         queue_name, lock) ON procrastinate_jobs TO PUBLIC;
@@ -93,6 +121,7 @@ class FleetDatabase:
 
     Attributes:
         machine: The role, the name of this machine in the fleet.
+        given_up: Whether nobody waits for the database any more.
 
     Raises:
         SpecError: If the database cannot be reached; later, if the role may not do what is asked.
@@ -102,6 +131,7 @@ class FleetDatabase:
         self, address: str, tell: Callable[[str], object], lease_s: float = LEASE_S
     ) -> None:
         self._address, self._tell, self.lease_s = address, tell, lease_s
+        self.given_up: Callable[[], bool] = lambda: False
         try:
             import psycopg  # noqa: PLC0415  (an extra)
         except ImportError as error:
@@ -151,8 +181,12 @@ class FleetDatabase:
         )
 
     def patiently(self, question: Callable[[Connection[dict[str, Any]]], T]) -> T:
-        """Ask in a transaction, and again with a new connection until the database has answered."""
-        pause, lost = 0.1, False
+        """Ask in a transaction, and again with a new connection until the database has answered.
+
+        Raises:
+            SpecError: If the database refuses, or has not answered when nobody waits any more.
+        """
+        pause, lost = 0.1, ""
         while True:
             try:
                 with self._connection.transaction():
@@ -163,14 +197,16 @@ class FleetDatabase:
                     hint="use the address of the database's owner",
                 ) from error
             except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
-                if not lost:
-                    self._tell(f"no answer of the queue, asking on: {_reason(error)}")
-                lost = True
+                if self.given_up():
+                    raise SpecError("the queue did not answer", hint=_ADDRESS) from error
+                lost = self._told(lost, error)
                 time.sleep(pause)
                 pause = min(2 * pause, 5.0)
-                with suppress(self._psycopg.Error):
+                try:
                     self._connection.close()
                     self._connection = self._connect()
+                except self._psycopg.Error as again:
+                    lost = self._told(lost, again)
             except self._psycopg.Error as error:
                 raise SpecError(
                     f"the database refuses: {_reason(error)}",
@@ -180,6 +216,13 @@ class FleetDatabase:
                 if lost:
                     self._tell("the queue answers again")
                 return found
+
+    def _told(self, before: str, error: Error) -> str:
+        """Tell why there is no answer, if that is another reason than before; return it."""
+        reason = _reason(error)
+        if reason != before:
+            self._tell(f"no answer of the queue, asking on: {reason}")
+        return reason
 
     def rows(self, query: str, **values: object) -> list[dict[str, Any]]:
         """Return the rows of a question."""

@@ -196,10 +196,15 @@ def import_queue(root: Path, queue: FleetQueue) -> Imported:
         queue: The queue, at the address of its owner.
 
     Raises:
-        SpecError: If this database has no queue.
+        SpecError: If this database has no queue, or this role may not import.
         ResultsError: If another run measures in this checkout.
     """
     queue.check()
+    may = "SELECT has_column_privilege('ivhl_tries', 'imported', 'UPDATE') AS may"
+    if not queue.one(may)["may"]:
+        raise SpecError(
+            f"{queue.machine} may not import", hint="use the address of the database's owner"
+        )
     folder = root / LIBRARIES.parent
     signers = folder / SIGNERS
     rows = {
@@ -220,7 +225,7 @@ def import_queue(root: Path, queue: FleetQueue) -> Imported:
             found.append(_refused(place, error, hint))
             continue
         try:
-            _check_controls(result)
+            _check_machine(result)
             if result["args"]["commit"]:
                 home = import_timings(root, result)
             else:
@@ -280,12 +285,15 @@ def _check_checkout(root: Path, args: dict[str, Any], rows: Mapping[str, tuple[s
         raise ValueError(f"instrument: must be {INSTRUMENT} (got {need.instrument})")
 
 
-def _check_controls(result: dict[str, Any]) -> None:
-    """Check that the machine of a result repeated known records, before and since.
+def _check_machine(result: dict[str, Any]) -> None:
+    """Check that a result is of the machine of its job, which repeated known records all the time.
 
     Raises:
         ValueError: If not.
     """
+    only = Need(*result["args"]["need"]).machine
+    if only not in ("", result["machine"]):
+        raise ValueError(f"machine: must be {only}, which the job names (got {result['machine']})")
     if result["before"] is None:
         raise ValueError("its machine must repeat known records first, and did not")
     if differs := result["before"] or result["after"]:

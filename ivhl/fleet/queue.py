@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from packaging.version import Version
 
+from ivhl.errors import SpecError
 from ivhl.fleet.database import FleetDatabase
 from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.spec import CellSpec
@@ -32,18 +34,14 @@ BEATS: Final = "last_heartbeat > now() - make_interval(secs => %(lease_s)s)"
 # row's lock lets one of many put it back.
 _REAP: Final = f"""
     WITH stalled AS (
-        SELECT job.id, job.queue_name, tried.times, tried.last, tried.machine
+        SELECT job.id, job.queue_name, tried.times, tried.machine
         FROM procrastinate_jobs AS job, LATERAL (
-            SELECT count(*) AS times, max(id) AS last,
-                (array_agg(machine ORDER BY id DESC))[1] AS machine
+            SELECT count(*) AS times, (array_agg(machine ORDER BY id DESC))[1] AS machine
             FROM ivhl_tries WHERE ivhl_tries.job = job.id) AS tried
         WHERE job.status = 'doing' AND NOT EXISTS (
             SELECT FROM procrastinate_workers WHERE id = job.worker_id AND {BEATS})
         AND pg_postmaster_start_time() < now() - make_interval(secs => %(lease_s)s)
-        FOR UPDATE OF job SKIP LOCKED),
-    told AS (
-        UPDATE ivhl_tries SET ended = now(), said = 'its worker ended, or lost its connection'
-        FROM stalled WHERE ivhl_tries.id = stalled.last AND ended IS NULL)
+        FOR UPDATE OF job SKIP LOCKED)
     SELECT CASE WHEN times >= {MOST_TRIES} THEN procrastinate_finish_job_v1(id, 'failed', false)
         ELSE procrastinate_retry_job_v2(id, NULL, NULL,
             split_part(queue_name, '{EXCEPT}', 1) || '{EXCEPT}' || machine, NULL) END
@@ -70,10 +68,10 @@ _FIRST: Final = """
     SELECT queue_name FROM procrastinate_jobs
     WHERE status = 'todo' AND queue_name = ANY(%(queues)s::varchar[])
     ORDER BY priority DESC, id LIMIT 1"""
-_TRY: Final = "INSERT INTO ivhl_tries (job) VALUES (%(job)s) RETURNING id"
+_TRY: Final = "INSERT INTO ivhl_tries (job, worker) VALUES (%(job)s, %(worker)s) RETURNING id"
 _OPEN_TRY: Final = """
     SELECT id FROM ivhl_tries
-    WHERE job = %(job)s AND machine = session_user AND ended IS NULL ORDER BY id DESC LIMIT 1"""
+    WHERE job = %(job)s AND worker = %(worker)s AND ended IS NULL ORDER BY id DESC LIMIT 1"""
 _END: Final = """
     UPDATE ivhl_tries
     SET ended = now(), said = %(said)s, found = %(found)s, signature = %(signature)s
@@ -171,8 +169,10 @@ class FleetQueue(FleetDatabase):
         return self.patiently(add)
 
     def leave(self, worker: int) -> None:
-        """Forget a worker that has no job."""
-        self.do("DELETE FROM procrastinate_workers WHERE id = %(id)s", id=worker)
+        """Forget a worker; without an answer of the database its lease ends by itself."""
+        self.given_up = lambda: True
+        with suppress(SpecError):
+            self.do("DELETE FROM procrastinate_workers WHERE id = %(id)s", id=worker)
 
     def beat(self, worker: int) -> bool:
         """Keep a worker's job, put back those of dead workers; return whether it is registered."""
@@ -200,7 +200,7 @@ class FleetQueue(FleetDatabase):
                 found = connection.execute(_CLAIM, values | {"queues": queues}).fetchone()
             if found is None or found["id"] is None:
                 return None
-            job = {"job": found["id"]}
+            job = {"job": found["id"], "worker": worker}
             begun = connection.execute(_OPEN_TRY, job).fetchone()
             begun = begun or connection.execute(_TRY, job).fetchone()
             args = dict(found["args"])
@@ -273,8 +273,8 @@ class FleetQueue(FleetDatabase):
                 # An answer that got lost: this transaction was done before.
                 return done is not None and done["found"] is not None
             told = printable(said)[:_LONGEST]
-            connection.execute(_END, about | {"found": found, "said": told})
-            if found is not None:
+            kept = connection.execute(_END, about | {"found": found, "said": told}).rowcount
+            if found is not None and kept:
                 how = "SELECT procrastinate_finish_job_v1(%(job)s, 'succeeded', false)"
             elif self._tries(connection, claimed.id) >= MOST_TRIES:
                 how = "SELECT procrastinate_finish_job_v1(%(job)s, 'failed', false)"

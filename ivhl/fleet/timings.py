@@ -19,6 +19,7 @@ from ivhl.matrix.locks import lock_state
 from ivhl.measure.effort import Effort
 from ivhl.records.bounds import shown
 from ivhl.records.reader import read_record
+from ivhl.records.record import to_json
 from ivhl.script.cells import cells_folder
 from ivhl.tracker.store.records import case_name
 from ivhl.tracker.wording import some
@@ -138,10 +139,11 @@ def import_timings(root: Path, result: dict[str, Any]) -> Imported:
         ValueError: The first rule that a record breaks as the answer to its job.
         IvhlError: See ``import_records``.
     """
-    lines = _lines_of(result)
+    records = _records_of(result)
     with TemporaryDirectory(prefix="ivhl-fleet-") as name:
         file = Path(name) / f"result-{result['id']}{ENDING}"
-        file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        # Not the lines of the result: what was checked is what is read.
+        file.write_text("".join(f"{to_json(record)}\n" for record in records), encoding="utf-8")
         imported = import_records(root, [file], root / "results")
         place = f"result {result['id']} of {result['machine']}"
         refused = tuple(
@@ -151,8 +153,8 @@ def import_timings(root: Path, result: dict[str, Any]) -> Imported:
     return Imported(imported.new, imported.had, refused)
 
 
-def _lines_of(result: dict[str, Any]) -> list[str]:
-    """Return the lines of a result, each a record of its job.
+def _records_of(result: dict[str, Any]) -> list[RunRecord]:
+    """Return the records of a result, each of its job.
 
     Raises:
         ValueError: The first rule that one of them breaks.
@@ -166,7 +168,7 @@ def _lines_of(result: dict[str, Any]) -> list[str]:
         raise ValueError("must be records in JSON, as a worker writes them") from error
     if attempt != result["id"]:
         raise ValueError(f"attempt: must be this try, {result['id']} (got {shown(attempt)})")
-    records: list[RunRecord] = [read_record(line.encode()) for line in lines]
+    records = [read_record(line.encode()) for line in lines]
     if not {case_name(one) for one in records} >= {*args["rows"]}:
         raise ValueError(f"records: must be those of {len(args['rows'])} cases")
     for record in records:
@@ -178,4 +180,4 @@ def _lines_of(result: dict[str, Any]) -> list[str]:
         }.items():
             if not holds:
                 raise ValueError(f"{rule} (got {case_name(record)} in {record.cell.id})")
-    return lines
+    return records

@@ -66,7 +66,7 @@ class FleetWorker:
         self._busy, self._tell = busy, tell
         self._lease_s, self._pause_s = lease_s, pause_s
         self._stop, self._ended, self._forgotten = (threading.Event() for _ in range(3))
-        self._worker = 0
+        self._worker, self._measures = 0, False
 
     def stop(self) -> None:
         """End after the job that is being measured; a handler of signals may call it."""
@@ -102,6 +102,7 @@ class FleetWorker:
 
     def _serve(self, queue: FleetQueue) -> None:
         done, controlled_at, waits, failed = 0, 0, "", 0
+        queue.given_up = lambda: self._stop.is_set() and not self._measures
         while not self._stop.is_set():
             if self._forgotten.is_set():  # asleep for a day
                 self._worker = queue.register(self._needs)
@@ -110,7 +111,7 @@ class FleetWorker:
             alone = queue.is_alone_first(self._needs)
             needs = [one for one in self._needs if one.alone == alone]
             with self._place(alone=alone) as free:
-                why = self._busy() if free else "all places of this machine are taken"
+                why = self._busy() if free else "other jobs have this machine"
                 if not why and done >= controlled_at:
                     why = self._check_itself(queue)
                     controlled_at = controlled_at if why else done + _CONTROLLED_AFTER
@@ -144,6 +145,7 @@ class FleetWorker:
         """Measure a job; return whether this machine could."""
         found, signature, said = None, None, ""
         try:
+            self._measures = True
             text = self._measure(claimed.job, claimed.attempt)
             signature = self._sign(text)
             found = text
@@ -152,7 +154,9 @@ class FleetWorker:
         except Exception as error:  # noqa: BLE001  (the try says it, and another machine tries)
             said = f"{type(error).__name__}: {error}"
         name = f"{claimed.job.need.cell} {claimed.job.name}"
-        if not queue.end(self._worker, claimed, found, said, signature):
+        kept = queue.end(self._worker, claimed, found, said, signature)
+        self._measures = False
+        if not kept:
             self._tell(f"{name}: ended after its lease, another worker has it")
         elif found is None:
             self._tell(f"{name}: not run: {said}")

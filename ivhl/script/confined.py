@@ -9,12 +9,25 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import ivhl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+_HIDDEN: Final = ("/tmp", "/var/tmp", "/run")  # noqa: S108  (nothing is written there)
+# Else root takes the mounts away that hide files.
+_OPTIONS: Final = (
+    "--die-with-parent",
+    "--cap-drop",
+    "ALL",
+    "--ro-bind",
+    "/",
+    "/",
+    "--dev",
+    "/dev",
+)
 
 
 def confined(
@@ -22,8 +35,8 @@ def confined(
 ) -> list[str]:
     """Return a command within bubblewrap; the command as it is where that cannot be used.
 
-    Files of the user's home and temporary files are hidden but for those that are named, and all
-    files but ``writes`` can only be read.
+    Files of the user's home, temporary files, sockets and devices are hidden but for what is named,
+    and all files but ``writes`` can only be read. A command of root has no privilege left.
 
     Args:
         command: Program and arguments.
@@ -35,20 +48,26 @@ def confined(
     program = bubblewrap()
     if program is None:
         return [*command]
-    hidden = {Path(tempfile.gettempdir()).resolve(), Path("~").expanduser().resolve()}
+    home, temporary = Path("~").expanduser(), Path(tempfile.gettempdir())
+    hidden = {one.resolve() for one in (home, temporary, *map(Path, _HIDDEN)) if one.is_dir()}
     compiler = shutil.which(os.environ.get("CXX", "g++"))
     programs = [cell / "bin" / "python", *([Path(compiler)] if compiler else [])]
     here = [Path(ivhl.__file__).parent, Path(sys.prefix), Path(sys.base_prefix), *reads]
     here += [program.resolve().parents[1] for program in programs]
-    words = [program, "--die-with-parent", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev"]
+    here += [one.resolve() for one in (Path("/etc/resolv.conf"),) if one.exists()]
+    words = [program, *_OPTIONS]
     for place in sorted(hidden - {Path("/")}):
         words += ["--tmpfs", str(place)]
     for kind, folders in (
-        ("--ro-bind", (cell.resolve().parent, *here)),
+        ("--ro-bind", (cell.parent, cell.resolve().parent, *here)),
         ("--bind", writes),
     ):
         for place in folders:
-            words += [kind, str(place.resolve()), str(place.resolve())]
+            real, named = place.resolve(), place.absolute()
+            words += [kind, str(real), str(real)]
+            # A link is hidden with its folder.
+            if named != real and any(named.is_relative_to(one) for one in hidden):
+                words += [kind, str(real), str(named)]
     return [*words, "--", *command]
 
 
@@ -58,6 +77,6 @@ def bubblewrap() -> str | None:
     program = shutil.which("bwrap")
     if program is None:
         return None
-    command = [program, "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "true"]
+    command = [program, *_OPTIONS, "true"]
     done = subprocess.run(command, check=False, capture_output=True)
     return program if done.returncode == 0 else None

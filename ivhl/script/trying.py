@@ -125,26 +125,29 @@ class Trials:
         apart: bool = False,
         forks: bool = False,
     ) -> None:
-        self._cell, self._effort, self._apart = cell, effort, apart
+        self._effort, self._apart = effort, apart
         self._here = tempfile.TemporaryDirectory(prefix="ivhl-try-", ignore_cleanup_errors=True)
         here = Path(self._here.name)
         (here / "instrument").mkdir()
         (here / "instrument" / "ivhl").symlink_to(Path(ivhl.__file__).parent)
-        self._environment = _environment(cell, here, folder, effort)
+        self._environment = _environment(here, folder, effort)
         # -P: files of the current folder are no modules of the harness, whatever their names.
         python = [str(cell / "bin" / "python"), "-P"]
+        self._inductor = (cell / "inductor").resolve()
         if apart:
-            inductor = (cell / "inductor").resolve()
-            inductor.mkdir(parents=True, exist_ok=True)
+            # What foreign code writes there is run by its next user.
+            self._inductor = self._inductor.with_name("inductor-apart")
+            self._inductor.mkdir(parents=True, exist_ok=True)
             reads = [folder] if folder else []
-            python = confined(python, cell=cell, writes=[here, inductor], reads=reads)
+            python = confined(python, cell=cell, writes=[here, self._inductor], reads=reads)
+        self._environment["TORCHINDUCTOR_CACHE_DIR"] = str(self._inductor)
         if not network:
             python = [sys.executable, "-I", "-S", no_network.__file__, *python]
         self._launcher = Launcher(
             effort,
             self._environment | self._places(here),
             here,
-            Path(self._environment["TORCHINDUCTOR_CACHE_DIR"]),
+            self._inductor,
             python=python,
             module=MODULE,
         )
@@ -197,7 +200,7 @@ class Trials:
         GB for each set of flags.
         """
         home = here / "home"
-        shared = (self._cell / "inductor").resolve() / _HEADERS
+        shared = self._inductor / _HEADERS
         shared.mkdir(parents=True, exist_ok=True)
         place = home / f"torchinductor_{_USER}"
         place.mkdir(parents=True)
@@ -206,7 +209,7 @@ class Trials:
         return places | {"HOME": str(home)} if self._apart else places
 
 
-def _environment(cell: Path, here: Path, folder: Path | None, effort: Effort) -> dict[str, str]:
+def _environment(here: Path, folder: Path | None, effort: Effort) -> dict[str, str]:
     kept = ["HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "USER", "LD_LIBRARY_PATH"]
     kept += ["CUDA_VISIBLE_DEVICES"]
     environment = {name: os.environ[name] for name in kept if name in os.environ}
@@ -216,7 +219,6 @@ def _environment(cell: Path, here: Path, folder: Path | None, effort: Effort) ->
         "PYTHONUNBUFFERED": "1",
         "IVHL_MEASURING": "1",
         "OMP_NUM_THREADS": str(effort.threads),
-        "TORCHINDUCTOR_CACHE_DIR": str((cell / "inductor").resolve()),
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
     }

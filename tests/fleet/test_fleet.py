@@ -138,11 +138,15 @@ def test_a_machine_writes_under_its_own_name_alone(
     submit(queue, [job("one")])
     claimed = machines[0].claim()
     first, second = machines
-    own = "INSERT INTO ivhl_tries (job) VALUES (%(job)s) RETURNING machine"
-    assert first.queue.one(own, job=claimed.id) == {"machine": "lab-1"}
-    values = {"job": claimed.id, "id": claimed.attempt}
+    own = "INSERT INTO ivhl_tries (job, worker) VALUES (%(job)s, %(worker)s) RETURNING machine"
+    values = {"job": claimed.id, "id": claimed.attempt, "worker": first.worker}
+    assert first.queue.one(own, **values) == {"machine": "lab-1"}
     for forbidden in (
+        own,
+        "INSERT INTO ivhl_tries (job, worker) SELECT %(job)s, max(id) FROM ivhl_workers",
+        "INSERT INTO ivhl_tries (job) VALUES (%(job)s)",
         "INSERT INTO ivhl_tries (job, machine) VALUES (%(job)s, 'lab-1')",
+        "UPDATE ivhl_tries SET ended = now(), said = 'lost' WHERE id = %(id)s",
         "INSERT INTO ivhl_tries (job, found) VALUES (%(job)s, 'x')",
         "UPDATE ivhl_tries SET found = 'x' WHERE id = %(id)s",
         "UPDATE ivhl_tries SET imported = now() WHERE id = %(id)s",
@@ -154,6 +158,10 @@ def test_a_machine_writes_under_its_own_name_alone(
             second.queue.do(forbidden, **values)
     assert first.end(claimed, "found")
     first.queue.control("it differs")
+    done = "UPDATE procrastinate_jobs SET status = 'doing', worker_id = %(worker)s"
+    for queue_of in (first.queue, second.queue):
+        with pytest.raises(SpecError, match="a job that is done"):
+            queue_of.do(done, worker=second.worker)
     for forbidden in (
         "UPDATE ivhl_tries SET found = 'better' WHERE id = %(id)s",
         "UPDATE ivhl_tries SET said = '' WHERE job IS NULL",
@@ -165,6 +173,16 @@ def test_a_machine_writes_under_its_own_name_alone(
         submit(first.queue, [job("two")])
     with pytest.raises(SpecError, match="lab-1 may not"):
         retry(first.queue, [])
+
+
+def test_who_has_given_up_is_told_that_the_database_is_away(
+    queue: FleetQueue, address: Callable[[str], str]
+) -> None:
+    queue._address = f"{address('postgres')}-gone"
+    queue._connection.close()
+    queue.leave(1)
+    with pytest.raises(SpecError, match="the queue did not answer"):
+        queue.one("SELECT 1")
 
 
 def test_who_cannot_connect_is_told_in_a_line(database: Database) -> None:
@@ -468,7 +486,7 @@ def hand_in(
     submit(queue, [result["job"]])
     claimed = machine.claim(result["job"].need)
     attempt = result.get("attempt", claimed.attempt)
-    records = [json.dumps(result["record"])] * result.get("times", 1)
+    records = result.get("lines", [json.dumps(result["record"])] * result.get("times", 1))
     text = json.dumps({"attempt": attempt, "records": records, "locks": result["locks"]})
     signature = sign(text, key) if key else None
     assert machine.queue.end(machine.worker, claimed, text, signature=signature)
@@ -636,8 +654,9 @@ def test_the_commands_of_who_coordinates(
 
     assert "py3.13-torch2.15.0  2" in told("plan", *where)
     assert isinstance(CliRunner().invoke(app, ["fleet", "status"]).exception, SpecError)
-    assert told("submit", *where) == "2 new jobs, 0 already in the queue\n"
-    assert told("submit", *where) == "0 new jobs, 2 already in the queue\n"
+    unserved = "no worker can run 1 cell now: py3.13-torch2.15.0\n"
+    assert told("submit", *where) == f"2 new jobs, 0 already in the queue\n{unserved}"
+    assert told("submit", *where) == f"0 new jobs, 2 already in the queue\n{unserved}"
     with FleetQueue(address("lab-1"), print) as queue:
         needs = [need_of(CellSpec("3.13", "2.15.0"))]
         worker = queue.register(needs)
@@ -710,6 +729,42 @@ def test_timings_come_home_once(
     assert import_queue(project, queue).had.total() == 1
 
 
+def test_a_record_that_hides_another_brings_only_itself(
+    queue: FleetQueue, machines: tuple[Machine, Machine], project: Path, timed: dict[str, Any]
+) -> None:
+    """JSON may have line breaks and a key twice; records are read by line."""
+    forged = timed["record"] | {"machine": timed["record"]["machine"] | {"name": "lab-2"}}
+    text = json.dumps(timed["record"])
+    hidden = '{"schema":\n' + json.dumps(forged) + "\n," + text[1:]
+    assert read_record(hidden.encode()) == read_record(text.encode())
+    hand_in(queue, machines[0], timed | {"lines": [hidden]}, "")
+    imported = import_queue(project, queue)
+    assert [batch.machine for batch in imported.new] == ["lab-1"]
+    assert not (project / "results" / "lab-2").exists()
+
+
+def test_a_job_of_a_machine_is_not_answered_by_another(
+    queue: FleetQueue, machines: tuple[Machine, Machine], project: Path, timed: dict[str, Any]
+) -> None:
+    need = timed["job"].need._replace(machine="lab-2")
+    timed["job"] = replace(timed["job"], need=need)
+    hand_in(queue, machines[0], timed, "")
+    (refused,) = import_queue(project, queue).refused
+    assert "machine: must be lab-2" in refused.rule
+
+
+def test_a_machine_imports_nothing(
+    queue: FleetQueue,
+    machines: tuple[Machine, Machine],
+    checkout: Path,
+    result: dict[str, Any],
+) -> None:
+    hand_in(queue, machines[0], result, "")
+    with pytest.raises(SpecError, match="lab-1 may not import"):
+        import_queue(checkout, machines[0].queue)
+    assert not list((checkout / "observatory" / "records").iterdir())
+
+
 WRONG_TIMES: dict[str, tuple[dict[str, Any], str]] = {
     "of another machine": ({"machine": {"name": "lab-2"}}, "machine: must be lab-1"),
     "of another commit": ({"commit": "0" * 40}, "commit: must be"),
@@ -768,8 +823,8 @@ def test_timings_are_queued_for_cells_that_lack_them(
         return done.stdout
 
     assert "py3.13-torch2.15.0  1 " in told("plan", *where)
-    assert told("submit", *where) == "1 new job, 0 already in the queue\n"
-    assert told("submit", *where) == "0 new jobs, 1 already in the queue\n"
+    assert told("submit", *where).startswith("1 new job, 0 already in the queue\n")
+    assert told("submit", *where).startswith("0 new jobs, 1 already in the queue\n")
     with FleetQueue(address("lab-1"), print) as queue:
         needs = [need_of(CellSpec("3.13", "2.15.0"))._replace(alone=True, machine="lab-1")]
         claimed = queue.claim(queue.register(needs), needs)
