@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = ("-q", "-W", "--keep-going", "-E", "-d", str(source / ".doctrees"))
         more = ("-D", f"version={version}", "-D", f"release={version}")
         where = ("-c", str(ROOT / "docs"), str(source), str(target))
-        code = sphinx([*options, *more, *where])
+        code: int = sphinx([*options, *more, *where])
     if code == 0:
         write_versions(output)
         sys.stdout.write(f"{target / 'index.html'}\n")
