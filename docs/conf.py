@@ -28,6 +28,8 @@ html_js_files = [("versions.js", {"defer": "defer"})]
 html_search_scorer = str(Path(__file__).parent / "theme" / "scorer.js")
 html_copy_source = False
 html_show_sourcelink = False
+html_use_index = False
+html_domain_indices = False
 html_show_copyright = False
 html_sidebars = {"**": ["navigation"]}
 html_theme_options = {
@@ -37,6 +39,7 @@ html_theme_options = {
     "github_url": "https://github.com/ivhl/ivhl",
     "secondary_sidebar_items": ["page-toc"],
     "show_toc_level": 2,
+    "show_prev_next": False,
     "footer_start": [],
     "footer_end": ["sphinx-version", "theme-version"],
     "search_bar_text": "Search the documentation",
