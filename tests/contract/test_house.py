@@ -13,8 +13,8 @@ ROOT: Final = Path(__file__).parents[2]
 LIMITS: Final = {
     "lines of code of the tool": 41_900,
     "commands": 31,
-    "declarations of options": 59,
-    "largest room of the tracker, in percent": 5.6,
+    "declarations of options": 58,
+    "largest room of the tracker, in percent": 5.1,
     "import cycles in the tool": 0,
     "lines of the longest class": 271,
     "functions over 50 lines, in percent": 0.9,

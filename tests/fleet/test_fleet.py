@@ -421,7 +421,7 @@ def test_a_job_that_is_alone_has_its_machine_for_itself(
     assert ({*beside["a"]}, {*beside["b"]}) == ({"a"}, {"b"})
     assert max(len({*others}) for others in beside.values()) > 1, "others run side by side"
     order = list(beside)
-    assert order.index("19") < order.index("a") < order.index("14"), "in its turn by worth"
+    assert order.index("19") < order.index("a") < order.index("10"), "in its turn by worth"
 
 
 def test_a_job_of_a_machine_waits_for_it_and_is_tried_there_again(
