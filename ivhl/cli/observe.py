@@ -61,7 +61,7 @@ def observe_command(
         return
     tell_of_network(told, "code", network=False)
     seen: Counter[str] = Counter()
-    for record in observatory.run(work):
+    for record in observatory.run(work, newest=force):
         seen[STATUS_WORDS[record.status]] += 1
         console.print(
             f"{seen.total()}/{cost.runs} {record.cell} {record.library} {record.case} "

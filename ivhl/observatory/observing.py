@@ -232,7 +232,12 @@ class Observatory:
         return took
 
     def run(
-        self, work: Sequence[LibraryInCell], *, network: bool = False, effort: Effort = EFFORT
+        self,
+        work: Sequence[LibraryInCell],
+        *,
+        newest: bool = False,
+        network: bool = False,
+        effort: Effort = EFFORT,
     ) -> Iterator[Observed]:
         """Ask, and yield each record when it is on disk.
 
@@ -240,6 +245,7 @@ class Observatory:
 
         Args:
             work: What to ask.
+            newest: Whether to look for newer versions of libraries that this machine has.
             network: Whether cases may use the network.
             effort: Limits of each case; the time is longer where others use the machine.
 
@@ -250,7 +256,8 @@ class Observatory:
             took = _Took()
             try:
                 text = self._recorded_lock(one.repeats)
-                with cell_in_use(one.cell, one.library.requirements, text) as place:
+                needs = one.library.requirements
+                with cell_in_use(one.cell, needs, text, newest=newest) as place:
                     environment = self._environment_of(one, place)
                     for question, tried in _tried(one, place, effort, network=network):
                         if why := _undecided(tried):

@@ -127,8 +127,14 @@ def observatory(tmp_path: Path, cell: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     @contextmanager
     def in_use(
-        _: CellSpec, requirements: Sequence[str], overlay: str | None = None
+        _: CellSpec,
+        requirements: Sequence[str],
+        overlay: str | None = None,
+        *,
+        newest: bool = False,
     ) -> Iterator[Path]:
+        if newest:
+            (tmp_path / "newest").touch()
         if overlay is not None:
             (tmp_path / "overlay").write_text(overlay)
         if "vanished" in requirements:

@@ -105,6 +105,19 @@ def is_gone(*, but: int = 1) -> bool:
     return len([one for one in cells_folder().iterdir() if one.is_dir()]) == but
 
 
+def test_a_newer_version_is_looked_for_where_that_is_asked(registry: Registry) -> None:
+    def version(*, newest: bool) -> str:
+        with cell_in_use(CELL, ["library"], newest=newest) as place:
+            return str(json.loads((place / MARK).read_text())["added"]["library"])
+
+    make_wheel(registry.folder, "library", "1.0")
+    assert version(newest=True) == "1.0"
+    assert version(newest=False) == "1.0"
+    make_wheel(registry.folder, "library", "2.0")
+    assert version(newest=False) == "1.0", "what is there is taken"
+    assert version(newest=True) == "2.0"
+
+
 def test_an_overlay_holds_what_is_added_and_its_packages_come_first(registry: Registry) -> None:
     numpy = make_wheel(registry.folder, "numpy", "3.0")
     requires = ["torch>=2", "numpy", "fsspec<9"]
