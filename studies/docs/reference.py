@@ -13,7 +13,7 @@ import typer
 from sphinx.ext.napoleon import Config, GoogleDocstring
 
 from ivhl.cli import COMMANDS, app, help_of
-from studies.docs.stage import REPOSITORY
+from studies.docs.stage import REPOSITORY, anchor_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -190,18 +190,26 @@ def _schemas(root: Path, commit: str) -> str:
     """Return the page of the schemas: a section for each, with fields, types and meaning."""
     lines = ["# JSON for programs", ""]
     lines += [
+        *("## Answers", ""),
         "Answers of `--json` by their JSON Schemas; *name*`/1` is the value of `schema`.",
         "",
     ]
-    for path in sorted((root / "docs" / "schemas").glob("*.json")):
+    folder = root / "docs" / "schemas"
+    lines += _sections(sorted(folder.glob("*.json")), root, commit)
+    lines += ["(files)=", "## Files", "", "What ivhl reads and writes, by their JSON Schemas.", ""]
+    lines += _sections(sorted(folder.glob("files/*.json")), root, commit)
+    return "\n".join(lines)
+
+
+def _sections(paths: Sequence[Path], root: Path, commit: str) -> Iterator[str]:
+    for path in paths:
         schema = json.loads(path.read_text(encoding="utf-8"))
-        file = f"{REPOSITORY}/blob/{commit}/docs/schemas/{path.name}"
-        lines += [f"({path.stem})=", f"## {path.stem}", "", f"[JSON Schema]({file})", ""]
-        lines += _fields(schema)
+        file = f"{REPOSITORY}/blob/{commit}/{path.relative_to(root).as_posix()}"
+        yield from (f"({anchor_of(path.relative_to(root))})=", f"### {path.stem}", "")
+        yield from (f"[JSON Schema]({file})", "", *_fields(schema))
         for name, below in schema.get("$defs", {}).items():
             if "properties" in below:
-                lines += [f"**{name}**", "", *_fields(below)]
-    return "\n".join(lines)
+                yield from (f"**{name}**", "", *_fields(below))
 
 
 def _fields(schema: dict[str, Any]) -> list[str]:

@@ -109,11 +109,17 @@ class PagesAtCommit:
         elif to.startswith("docs/images/"):
             place = to.removeprefix("docs/")
         elif to.startswith("docs/schemas/"):
-            return f"{os.path.relpath('schemas.md', Path(name).parent)}#{Path(to).stem}"
+            page = os.path.relpath("schemas.md", Path(name).parent)
+            return f"{page}#{anchor_of(Path(to))}"
         else:
             kind = "tree" if (self.root / to).is_dir() else "blob"
             return f"{REPOSITORY}/{kind}/{self.commit}/{to}"
         return os.path.relpath(place, Path(name).parent)
+
+
+def anchor_of(schema: Path) -> str:
+    """Return where the page of all schemas has one, or a folder of them, by its path."""
+    return "-".join(schema.with_suffix("").parts[2:])
 
 
 def stage(root: Path, target: Path, commit: str, more: Mapping[str, Mapping[str, str]]) -> None:
