@@ -26,6 +26,7 @@ _LARGEST: Final = 8_000_000
 _SOURCE: Final = re.compile(
     r"PKG-INFO|pyproject\.toml|README\.md|LICENSE|envs/matrix\.toml|envs/locks/[\w.-]+"
 )
+_RELATIVE: Final = re.compile(r"\]\((?!https?://|#)([^)]+)\)")
 _WRONG: Final = re.compile(r"(^|/)(test_\w+\.py|conftest\.py|tests/)|\.jsonl$")
 
 
@@ -56,7 +57,11 @@ def problems(tag: str, folder: Path) -> Iterator[str]:
             rule = f"must have at most {_LARGEST} bytes"
             yield f"{path.name}: {rule} (got {size}); next: _WHAT in studies/shipped.py"
     with ZipFile(wheel) as zipped:
-        yield from wrong_files(wheel.name, set(zipped.namelist()), f"ivhl-{version}.dist-info/")
+        about = f"ivhl-{version}.dist-info/"
+        yield from wrong_files(wheel.name, set(zipped.namelist()), about)
+        for link in _RELATIVE.findall(zipped.read(f"{about}METADATA").decode()):
+            rule = "each link must be an address, since PyPI has no files"
+            yield f"METADATA: {rule} (got {link}); next: .ci/build-release"
     with open_tar(source) as tar:
         yield from wrong_files(
             source.name, {e.name.partition("/")[2] for e in tar if not e.isdir()}

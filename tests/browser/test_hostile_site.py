@@ -63,7 +63,7 @@ def plant_words(results: Path, commits: list[str]) -> None:
     note_change(results.parent, torch=">=2.9.1", reason=PAYLOAD)
     fall = Confirmation(
         machine=PAYLOAD, python="3.12", torch="2.9.1", case="ops.gp_evolve/small/real-compiled",
-        base=commits[-2], head=commits[-1], verdict="worse", rounds=3, text=PAYLOAD,
+        base=commits[-2], head=commits[-1], verdict="slower", rounds=3, text=PAYLOAD,
         at="2026-11-28T00:00:00+00:00",
     )  # fmt: skip
     keep_confirmations(results, [fall])

@@ -94,6 +94,7 @@ def priorities(of: str) -> set[int]:
     return found
 
 
+@pytest.mark.full
 def test_an_executor_of_a_plug_in_measures_a_cell(python: str, clone: Path) -> None:
     command = [
         *(python, "-m", "ivhl", "bench", "--executor", "nice", "--machine", "here"),

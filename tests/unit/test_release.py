@@ -122,6 +122,11 @@ def too_large(root: Path) -> None:
     pack(root, "ivhl/__init__.py", "ivhl/cli.py", PACKED, data=b"x" * 2_700_000)
 
 
+def relative_links(root: Path) -> None:
+    text = b"[a](https://x.org) [b](#b) ![c](docs/images/c.png)"
+    pack(root, "ivhl/__init__.py", "ivhl/cli.py", PACKED, data=text)
+
+
 def lean_source(root: Path) -> None:
     names = ("ivhl/__init__.py", "ivhl/cli.py", PACKED)
     pack(root, *names, of_source=(PACKED, "ivhl/__init__.py", "docs/x.md"))
@@ -145,6 +150,7 @@ def lean_source(root: Path) -> None:
         (records_twice, "no record beside the packed records (got ivhl/x.jsonl)"),
         (a_test, "must have no test, and no record beside the packed records (got ivhl/test_cli"),
         (too_large, "must have at most 8000000 bytes (got 1080"),
+        (relative_links, "PyPI has no files (got docs/images/c.png); next"),
         (lean_source, "ivhl-0.2.0.tar.gz: must have ivhl/cli.py"),
         (lean_source, "ivhl-0.2.0.tar.gz: must not have docs/x.md"),
     ],
