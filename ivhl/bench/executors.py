@@ -8,11 +8,16 @@ from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ivhl.bench import INTERFACE, Executor
+from ivhl.bench import INTERFACE, Executor, bench
 from ivhl.errors import IvhlError, SpecError, UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from rich.console import Console
+
+    from ivhl.bench.experiment import Measure
+    from ivhl.bench.request import Request
 
 GROUP: Final = "ivhl.executors"
 # Not in the metadata of ivhl itself, which an editable installation keeps as it was once.
@@ -84,6 +89,16 @@ def naming(name: str, distribution: str) -> Iterator[None]:
             f"--executor {name} of {distribution}: {type(error).__name__}: {error}",
             hint=f"IVHL_TRACEBACK=1 shows where; update {distribution}, or leave out --executor",
         ) from error
+
+
+def measuring(executor: Executor) -> Measure:
+    """Return what measures with an executor."""
+
+    def measure(request: Request, console: Console) -> object:
+        with naming(executor.name, executor.distribution):
+            return bench(request, console, executor)
+
+    return measure
 
 
 def _added(root: Path) -> dict[tuple[str, str], EntryPoint]:

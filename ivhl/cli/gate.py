@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from rich.console import Console
-
     from ivhl.bench import Executor
     from ivhl.bench.confirm import Confirmed
     from ivhl.bench.experiment import Runs
@@ -202,18 +200,15 @@ def _raise_for(verdict: Verdict, commits: tuple[str, str], *, allow_missing: boo
 def _runs(root: Path, results: Path, machine: str, executor: Executor) -> Runs:
     """Return what measures with an executor."""
     # Imported here: they need all that measures.
-    from ivhl.bench import bench  # noqa: PLC0415
-    from ivhl.bench.executors import naming  # noqa: PLC0415
+    from ivhl.bench.executors import measuring  # noqa: PLC0415
     from ivhl.bench.experiment import Runs  # noqa: PLC0415
     from ivhl.bench.request import Request  # noqa: PLC0415
 
-    def measure(request: Request, console: Console) -> object:
-        with naming(executor.name, executor.distribution):
-            return bench(request, console, executor)
-
     name = this_machine(machine).name
     request = Request(root=root, python="", machine=name, results=results)
-    return Runs(request, Terminal(stderr=True, highlight=False, soft_wrap=True), measure)
+    return Runs(
+        request, Terminal(stderr=True, highlight=False, soft_wrap=True), measuring(executor)
+    )
 
 
 def _commits(root: Path, base: str, head: str) -> tuple[str, str]:

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from ivhl.errors import SpecError
 from ivhl.fleet.database import COORDINATORS, Rows
 from ivhl.fleet.queue import BEATS, EXCEPT
 
@@ -132,6 +133,20 @@ def results(queue: FleetQueue) -> Rows:
     ``before`` is ``None`` if no control came before it; ``after`` is the next control's.
     """
     return queue.rows(_RESULTS)
+
+
+def check_importer(queue: FleetQueue) -> None:
+    """Check that this role may write down what is imported.
+
+    Raises:
+        SpecError: If not, or as ``FleetQueue.check``.
+    """
+    queue.check()
+    may = "SELECT has_column_privilege('ivhl_tries', 'imported', 'UPDATE') AS may"
+    if not queue.one(may)["may"]:
+        raise SpecError(
+            f"{queue.machine} may not import", hint="use the address of the database's owner"
+        )
 
 
 def take_home(queue: FleetQueue, result: int) -> None:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from ivhl.errors import LockError, ResultsError, SpecError
 from ivhl.fleet.bring import Batch, Imported, joined
-from ivhl.fleet.coordinate import results, set_aside, take_home
+from ivhl.fleet.coordinate import check_importer, results, set_aside, take_home
 from ivhl.fleet.keys import SIGNERS, check_signature
 from ivhl.fleet.queue import FleetJob, Need, cell_of, need_of, worth_of
 from ivhl.fleet.sources import Refused
@@ -199,12 +199,7 @@ def import_queue(root: Path, queue: FleetQueue) -> Imported:
         SpecError: If this database has no queue, or this role may not import.
         ResultsError: If another run measures in this checkout.
     """
-    queue.check()
-    may = "SELECT has_column_privilege('ivhl_tries', 'imported', 'UPDATE') AS may"
-    if not queue.one(may)["may"]:
-        raise SpecError(
-            f"{queue.machine} may not import", hint="use the address of the database's owner"
-        )
+    check_importer(queue)
     folder = root / LIBRARIES.parent
     signers = folder / SIGNERS
     rows = {
@@ -220,7 +215,7 @@ def import_queue(root: Path, queue: FleetQueue) -> Imported:
             if signers.is_file():
                 check_signature(result, signers)
             _check_checkout(root, result["args"], rows)
-        except ValueError as error:
+        except (SpecError, ValueError) as error:
             hint = "mend this checkout, and import again: the queue keeps the result"
             found.append(_refused(place, error, hint))
             continue
@@ -240,7 +235,7 @@ def import_queue(root: Path, queue: FleetQueue) -> Imported:
     return joined(found)
 
 
-def _refused(place: str, error: ValueError, hint: str) -> Imported:
+def _refused(place: str, error: Exception, hint: str) -> Imported:
     return Imported(Counter(), Counter(), (Refused(place, printable(str(error)), hint),))
 
 
@@ -269,14 +264,11 @@ def _check_checkout(root: Path, args: dict[str, Any], rows: Mapping[str, tuple[s
     """Check that this checkout has what a job is about, and the lock of its cell.
 
     Raises:
-        ValueError: If not; the result may be right in another one.
+        SpecError, ValueError: If not; the result may be right in another one.
     """
     need, name = Need(*args["need"]), args["name"]
     if args["commit"]:
-        try:
-            find_commit(root, args["commit"])
-        except SpecError as error:
-            raise ValueError(str(error)) from error
+        find_commit(root, args["commit"])
     elif any(rows.get(row, ("",))[0] != name for row in args["rows"]):
         raise ValueError(f"the row of {name} is another in this checkout")
     if lock_state(root if args["commit"] else SHIPPED, cell_of(need)).sha256 != args["lock"]:

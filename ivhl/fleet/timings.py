@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ivhl.bench import bench
 from ivhl.bench.request import Request, Selection
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from ivhl.matrix.spec import CellSpec
     from ivhl.records.record import RunRecord
     from ivhl.workload import Case
-
-_DIGITS: Final = 8  # of a commit, as everywhere
 
 
 def timing_jobs(
@@ -66,7 +64,7 @@ def timing_jobs(
     return [
         FleetJob(
             need=need_of(cell)._replace(device=device, alone=True, machine=machine or ""),
-            name=commit[:_DIGITS],
+            name=commit[:8],
             rows=tuple(case.name for case in work[cell.id]),
             lock=lock_state(root, cell).sha256,
             core_s=round(

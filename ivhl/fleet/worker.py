@@ -174,8 +174,7 @@ class FleetWorker:
             if not _locked(turn, self._turn, fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
                 yield False
             elif alone:
-                free = all(self._waited(held, path) for path in self._places)
-                yield free
+                yield all(self._waited(held, path) for path in self._places)
             else:
                 free = any(_locked(held, path, fcntl.LOCK_EX) for path in self._places)
                 turn.close()

@@ -43,7 +43,7 @@ from ivhl.observatory.record import (
 from ivhl.records.files import write_whole
 from ivhl.records.text import tidy
 from ivhl.script import overlay
-from ivhl.script.cells import MARK, SHIPPED, cell_in_use, cells_folder
+from ivhl.script.cells import MARK, SHIPPED, cell_in_use, cells_folder, newest_overlay
 from ivhl.script.overlay import UnavailableError
 from ivhl.script.trying import TargetTried, Trials
 from ivhl.script.verdict import first_line, recompiles, verdict
@@ -255,9 +255,10 @@ class Observatory:
         for one in work:
             took = _Took()
             try:
-                text = self._recorded_lock(one.repeats)
                 needs = one.library.requirements
-                with cell_in_use(one.cell, needs, text, newest=newest) as place:
+                recorded = self._recorded_lock(one.repeats)
+                text = newest_overlay(one.cell, needs) if newest else recorded
+                with cell_in_use(one.cell, needs, text) as place:
                     environment = self._environment_of(one, place)
                     for question, tried in _tried(one, place, effort, network=network):
                         if why := _undecided(tried):

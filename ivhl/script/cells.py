@@ -64,11 +64,7 @@ def cells_folder() -> Path:
 
 @contextmanager
 def cell_in_use(
-    cell: CellSpec,
-    requirements: Sequence[str] = (),
-    overlay: str | None = None,
-    *,
-    newest: bool = False,
+    cell: CellSpec, requirements: Sequence[str] = (), overlay: str | None = None
 ) -> Iterator[Path]:
     """Yield the folder of a cell; make it if it is missing. It is not removed meanwhile.
 
@@ -79,7 +75,6 @@ def cell_in_use(
         requirements: What it holds beside its lock, e.g. ``timm``, each in the newest version that
             allows this release and this Python.
         overlay: The lock of an overlay to make again, in place of a new one.
-        newest: Whether to look for newer versions than those of an overlay that is there.
 
     Raises:
         UnavailableError: If it cannot exist.
@@ -88,8 +83,6 @@ def cell_in_use(
     """
     lock = _lock_of(cell)
     python = find_interpreter(Path.home(), cell.python)
-    if newest and requirements:
-        overlay = overlay_lock(python.path, lock, requirements)
     of_base, of_overlay = _made_of(lock, python.full_version, requirements, overlay)
     base, folder = _folder(cell, of_base), _folder(cell, of_overlay)
     if folder != base and overlay is None and not _is_whole(folder):
@@ -115,6 +108,16 @@ def cell_in_use(
             return
         with _in_use(folder, make_overlay):
             yield folder
+
+
+def newest_overlay(cell: CellSpec, requirements: Sequence[str]) -> str:
+    """Return the lock of an overlay with the versions that are the newest now.
+
+    Raises:
+        IvhlError: As ``cell_in_use``.
+    """
+    python = find_interpreter(Path.home(), cell.python)
+    return overlay_lock(python.path, _lock_of(cell), requirements)
 
 
 def _made_of(

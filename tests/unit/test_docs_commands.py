@@ -58,11 +58,12 @@ ELSEWHERE: Final = {
     r"ivhl lock": "writes locks: tests/unit/test_matrix_locks.py",
     r"ivhl publish": "writes the site: tests/unit/test_asv_publish.py",
     r"towncrier .*": "writes fragments; nox -s lint builds a draft",
-    r"git add .*": "commits",
+    r"git diff .*": "shows changes of a person",
+    r"git (add|commit|tag|push) .*|uv version .*": "publishes: tests/docker/test_release.py",
     r"asv .*": "asv's own: tests/unit/test_asv_commands.py",
     # What a machine or a service must be there for.
     r"ivhl matrix --new.*": "asks a registry: tests/unit/test_matrix_releases.py",
-    r"ivhl import .*": "records of other machines: tests/unit/test_fleet_import.py",
+    r"ivhl import( .*)?": "records of other machines: tests/unit/test_fleet_import.py",
     r"ivhl fleet .*|.* ivhl fleet work|createdb .*|psql .*|export IVHL_QUEUE=.*": "a server: "
     "tests/fleet/test_fleet.py",
     r"ivhl image .*|docker .*": "an engine: tests/docker/test_images.py",
@@ -122,6 +123,12 @@ HERE: Final = [
 ]
 
 
+def test_no_other_program_runs_here() -> None:
+    """A page may say `git push`: what it says is not run because nobody thought of it."""
+    programs = {words_of(line)[0] for line in HERE}
+    assert programs <= {"ivhl", "nox", "python", "python3"}, "add their lines to ELSEWHERE"
+
+
 def test_what_is_not_run_here_is_on_a_page_and_its_test_exists() -> None:
     unused = [rule for rule in ELSEWHERE if not any(re.fullmatch(rule, line) for line in LINES)]
     texts = [block.text for block in BLOCKS]
@@ -178,6 +185,7 @@ def test_a_command_of_a_page_runs(line: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("COLUMNS", "100")
     program, *words = words_of(line)
+    assert program in {"ivhl", "nox", "python", "python3"}
     if program == "ivhl":
         # A bisection and the observatory measure: their plan is what runs here.
         dry = ["--dry-run"] if words[0] in {"bisect", "observe"} else []

@@ -127,14 +127,8 @@ def observatory(tmp_path: Path, cell: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     @contextmanager
     def in_use(
-        _: CellSpec,
-        requirements: Sequence[str],
-        overlay: str | None = None,
-        *,
-        newest: bool = False,
+        _: CellSpec, requirements: Sequence[str], overlay: str | None = None
     ) -> Iterator[Path]:
-        if newest:
-            (tmp_path / "newest").touch()
         if overlay is not None:
             (tmp_path / "overlay").write_text(overlay)
         if "vanished" in requirements:
@@ -144,6 +138,7 @@ def observatory(tmp_path: Path, cell: Path, monkeypatch: pytest.MonkeyPatch) -> 
         yield cell
 
     monkeypatch.setattr(observing, "cell_in_use", in_use)
+    monkeypatch.setattr(observing, "newest_overlay", lambda *_: "newest")
     return folder
 
 
@@ -494,6 +489,7 @@ def test_the_command_asks_what_is_named_and_prints_each_verdict(
     assert lines[5] == "works 2, wrong 2"
     assert run.invoke(app, words).output.endswith("--force runs all again\n")
     assert "works 2" in run.invoke(app, [*words, "--force"]).output
+    assert (observatory.parent / "overlay").read_text() == "newest"
 
 
 def test_a_record_is_repeated_in_an_environment_of_both_its_locks(

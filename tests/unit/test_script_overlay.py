@@ -16,7 +16,14 @@ import pytest
 from ivhl.errors import IvhlError, LockError, SpecError
 from ivhl.matrix.spec import CellSpec
 from ivhl.script import cells
-from ivhl.script.cells import LIMIT_VARIABLE, MARK, cell_in_use, cells_folder, make_room
+from ivhl.script.cells import (
+    LIMIT_VARIABLE,
+    MARK,
+    cell_in_use,
+    cells_folder,
+    make_room,
+    newest_overlay,
+)
 from ivhl.script.overlay import LOCK, UnavailableError
 from tests.builders.registry import make_wheel, served, sha256
 
@@ -107,7 +114,8 @@ def is_gone(*, but: int = 1) -> bool:
 
 def test_a_newer_version_is_looked_for_where_that_is_asked(registry: Registry) -> None:
     def version(*, newest: bool) -> str:
-        with cell_in_use(CELL, ["library"], newest=newest) as place:
+        lock = newest_overlay(CELL, ["library"]) if newest else None
+        with cell_in_use(CELL, ["library"], lock) as place:
             return str(json.loads((place / MARK).read_text())["added"]["library"])
 
     make_wheel(registry.folder, "library", "1.0")
