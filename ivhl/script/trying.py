@@ -216,6 +216,7 @@ def _environment(here: Path, folder: Path | None, effort: Effort) -> dict[str, s
     return environment | {
         "PYTHONPATH": str(here / "instrument"),
         FOLDER_VARIABLE: str(folder or ""),
+        "PYTHONSAFEPATH": "1",  # as -P: Inductor asks a new Python what the processor can do
         "PYTHONUNBUFFERED": "1",
         "IVHL_MEASURING": "1",
         "OMP_NUM_THREADS": str(effort.threads),
