@@ -300,6 +300,21 @@ def run_worker(address: str, tmp_path: Path, **more: Any) -> FleetWorker:  # noq
     return FleetWorker(address, needs, lease_s=LEASE_S, pause_s=0.05, **does | more)
 
 
+def finish(queue: FleetQueue, working: list[FleetWorker], jobs: int) -> None:
+    """Let workers work side by side until so many jobs are done."""
+    threads = [threading.Thread(target=one.work) for one in working]
+    for thread in threads:
+        thread.start()
+    for _ in range(200):
+        if len(results(queue)) == jobs:
+            break
+        time.sleep(0.1)
+    for one in working:
+        one.stop()
+    for thread in threads:
+        thread.join()
+
+
 def test_a_worker_drains_and_beats_until_its_job_has_ended(
     queue: FleetQueue, address: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -370,17 +385,7 @@ def test_workers_of_a_machine_have_as_many_jobs_as_it_has_places(
 
     submit(queue, [job(str(number)) for number in range(20)])
     three = [run_worker(address("lab-1"), tmp_path, measure=measure) for _ in range(3)]
-    threads = [threading.Thread(target=one.work) for one in three]
-    for thread in threads:
-        thread.start()
-    for _ in range(200):
-        if len(results(queue)) == 20:
-            break
-        time.sleep(0.1)
-    for one in three:
-        one.stop()
-    for thread in threads:
-        thread.join()
+    finish(queue, three, 20)
     assert (len(results(queue)), most) == (20, 1)
 
 
@@ -406,17 +411,7 @@ def test_a_job_that_is_alone_has_its_machine_for_itself(
         run_worker(address("lab-1"), tmp_path, needs=[NEED, alone], measure=measure, places=places)
         for _ in range(3)
     ]
-    threads = [threading.Thread(target=one.work) for one in three]
-    for thread in threads:
-        thread.start()
-    for _ in range(200):
-        if len(results(queue)) == 22:
-            break
-        time.sleep(0.1)
-    for one in three:
-        one.stop()
-    for thread in threads:
-        thread.join()
+    finish(queue, three, 22)
     assert len(results(queue)) == 22
     assert ({*beside["a"]}, {*beside["b"]}) == ({"a"}, {"b"})
     assert max(len({*others}) for others in beside.values()) > 1, "others run side by side"
