@@ -39,7 +39,7 @@ _TITLE: Final = re.compile(
     r"Add (PyTorch|Python) [0-9.]{3,20}|Observe [a-z0-9-]{1,60} [a-z0-9.+]{1,40}"
     r"|Refresh the locks of CI"
 )
-# Files of a change. Nothing that runs, and no page: `open` has a token that writes.
+# A change may have these files. No file of them runs or is a page: `open` has a token that writes.
 _PATHS: Final = (
     r"envs/matrix\.toml",
     r"envs/locks/(py[0-9.t]+-torch[0-9.]+(\.unavailable)?\.txt|SHA256SUMS)",
@@ -62,7 +62,7 @@ class Change:
     """A pull request to make.
 
     Attributes:
-        name: Of its branch, after ``upkeep/``.
+        name: Name of its branch, after ``upkeep/``.
         make: Changes a tree; what an earlier night has done there stays.
         describe: Returns the text of the pull request for a changed tree.
     """
@@ -87,7 +87,7 @@ class Tree:
     def run(self, *words: str, **variables: str) -> str:
         """Run a command; return its output as a block of Markdown, which no line of it can end.
 
-        What it fails with is part of the text: the person who reads it decides.
+        The text has each failure: its reader decides.
         """
         left = max(self.ends - time.monotonic(), 1)
         command = [sys.executable if words[0] == "python" else words[0], *words[1:]]

@@ -222,7 +222,7 @@ def work_command(
         machine = checked_name(opened.machine)
     places = cells_folder().parent / "fleet"
     places.mkdir(parents=True, exist_ok=True)
-    # What cannot be is told before anything is measured.
+    # A wrong key or a repository that git refuses is told before anything is measured.
     if key is not None:
         sign("", key)
     find_commit(root, "HEAD")

@@ -450,7 +450,7 @@ def _known(group: Sequence[Comparison]) -> list[str]:
 
 
 _LONGEST_SHOWN = 250
-# Of the references that ``html.escape`` wrote, nothing: they contain "&" and ";" only.
+# References that ``html.escape`` wrote stay as they are: they contain "&" and ";" only.
 _MARKDOWN = re.compile(r"[\\`*_{}\[\]()#!|~@$:^=]|(?<=\bwww)\.", re.IGNORECASE)
 
 

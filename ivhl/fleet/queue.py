@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 # A job that ends two workers, on two machines if there are two, is set aside.
 MOST_TRIES: Final = 2
 _LONGEST: Final = 4000
-# Of a queue: procrastinate tells of a new job by a channel of its name, with 23 characters before,
-# and PostgreSQL's names have 63.
+# Characters of a queue's name: procrastinate puts 23 before the name of a channel, and PostgreSQL
+# allows 63.
 _LONGEST_NAME: Final = 40
 MOST_LIBRARIES: Final = 10_000  # more than a table has
 EXCEPT: Final = " not "
@@ -106,7 +106,7 @@ class FleetJob:
     """The questions to a library in a cell, or the timings of a commit in a cell, as queued.
 
     Attributes:
-        name: Of the library, or the first digits of the commit.
+        name: The library's name, or the first digits of the commit.
         rows: Each question's SHA-256 of all that its row says; for timings the names of cases.
         lock: SHA-256 of the cell's lock.
         core_s: CPU seconds that it takes by earlier records.

@@ -124,7 +124,8 @@ def refuse_without_device(device: str) -> None:
             f"--device {ascii(device)[:100]}: must be lower-case letters, as in records",
             hint="PyTorch's name of the device without its number, e.g. cuda",
         )
-    asked = [sys.executable, "-c", _ASKED, device]
+    # -P: a torch.py of the current folder is not asked.
+    asked = [sys.executable, "-P", "-c", _ASKED, device]
     done = subprocess.run(asked, capture_output=True, text=True, check=False)
     _, missing, why = done.stdout.rpartition(_MISSING)
     if missing:

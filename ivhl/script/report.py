@@ -294,8 +294,8 @@ def _before_that(onset: Onset, outcome: ScriptOutcome) -> str:
     """Return how the releases end between the newest that is right and the one before the first.
 
     Args:
-        onset: Of the script.
-        outcome: Of the release before the first that shows it.
+        onset: First release that shows the failure of the script.
+        outcome: How the script ends in the release before the first.
     """
     unlike = [
         cell for cell in onset.between if onset.outcomes[cell][0].exception != outcome.exception

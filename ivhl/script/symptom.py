@@ -383,7 +383,7 @@ def _shown_in(run: RunIn, onset: Onset, cell: CellSpec) -> SymptomWord:
 
 
 class ScriptBlame(NamedTuple):
-    """What is known of a script in a cell.
+    """Findings on a script in a cell.
 
     Attributes:
         stage: The first backend that shows it; empty if that cannot be said.

@@ -16,6 +16,7 @@ from ivhl.cli import app
 from ivhl.errors import SpecError, UnknownNameError
 from ivhl.image.build import EngineError
 from ivhl.image.executor import DockerExecutor
+from ivhl.measure.alone import refuse_without_device
 from tests.builders.fleet import make_fleet_project
 
 if TYPE_CHECKING:
@@ -166,3 +167,14 @@ def test_what_an_executor_raises_while_it_measures_names_it(
     done = CliRunner().invoke(app, ["bench", "--executor", "good", "--no-publish"])
     assert isinstance(done.exception, SpecError)
     assert str(done.exception) == "--executor good of extra 1.2: KeyError: 'no such machine'"
+
+
+def test_a_file_of_the_current_folder_answers_for_no_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch.py").write_text(
+        "def ones(*_, **__): pass\nclass xpu: synchronize = print\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SpecError, match="--device xpu: this PyTorch sees no such device"):
+        refuse_without_device("xpu")
