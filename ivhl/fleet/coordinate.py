@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ivhl.errors import SpecError
 from ivhl.fleet.database import COORDINATORS, Rows
 from ivhl.fleet.queue import BEATS, EXCEPT
+from ivhl.records.bounds import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -133,6 +134,24 @@ def results(queue: FleetQueue) -> Rows:
     ``before`` is ``None`` if no control came before it; ``after`` is the next control's.
     """
     return queue.rows(_RESULTS)
+
+
+def found_in(result: dict[str, Any]) -> tuple[list[str], dict[str, bytes]]:
+    """Return the records of a result, each in JSON, and the locks beside them, by their names.
+
+    Raises:
+        ValueError: If a worker writes no such text, or in another try.
+    """
+    try:
+        found = json.loads(result["found"])
+        lines = [str(line) for line in found["records"]]
+        locks = {str(name): str(text).encode() for name, text in found.get("locks", {}).items()}
+        attempt = found["attempt"]
+    except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError("must be records in JSON, as a worker writes them") from error
+    if attempt != result["id"]:
+        raise ValueError(f"attempt: must be this try, {result['id']} (got {shown(attempt)})")
+    return lines, locks
 
 
 def check_importer(queue: FleetQueue) -> None:

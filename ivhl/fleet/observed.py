@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from ivhl.errors import LockError, ResultsError, SpecError
 from ivhl.fleet.bring import Batch, Imported, joined
-from ivhl.fleet.coordinate import check_importer, results, set_aside, take_home
+from ivhl.fleet.coordinate import check_importer, found_in, results, set_aside, take_home
 from ivhl.fleet.keys import SIGNERS, check_signature
 from ivhl.fleet.queue import FleetJob, Need, cell_of, need_of, worth_of
 from ivhl.fleet.sources import Refused
@@ -35,7 +35,6 @@ from ivhl.observatory.observing import (
 from ivhl.observatory.record import Observed, append, to_line
 from ivhl.observatory.rows import read_rows
 from ivhl.records.age import is_in_future
-from ivhl.records.bounds import shown
 from ivhl.records.files import write_whole
 from ivhl.records.text import printable
 from ivhl.script.cells import SHIPPED
@@ -300,17 +299,13 @@ def _records_of(
     Raises:
         ValueError: The first rule that one of them breaks.
     """
+    lines, locks = found_in(result)
     try:
-        found = json.loads(result["found"])
-        locks = {str(name): str(text).encode() for name, text in found["locks"].items()}
-        records = [Observed.model_validate(json.loads(line)) for line in found["records"]]
-        attempt = found["attempt"]
+        records = [Observed.model_validate(json.loads(line)) for line in lines]
     except ValidationError as error:
         raise ValueError(explain(error, Observed)[0]) from error
-    except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError("must be records in JSON, as a worker writes them") from error
-    if attempt != result["id"]:
-        raise ValueError(f"attempt: must be this try, {result['id']} (got {shown(attempt)})")
+    except (ValueError, RecursionError) as error:
+        raise ValueError("records: must be records in JSON") from error
     args = result["args"]
     if sorted(one.row for one in records) != sorted(args["rows"]):
         raise ValueError(f"records: must be one of each of {len(args['rows'])} questions")

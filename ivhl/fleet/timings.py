@@ -12,12 +12,12 @@ from ivhl.bench.request import Request, Selection
 from ivhl.bench.work import cases_to_measure, list_work, records_at
 from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.bring import Imported, import_records
+from ivhl.fleet.coordinate import found_in
 from ivhl.fleet.queue import FleetJob, cell_of, need_of, worth_of
 from ivhl.fleet.sources import ENDING, Refused
 from ivhl.git import clone_of
 from ivhl.matrix.locks import lock_state
 from ivhl.measure.effort import Effort
-from ivhl.records.bounds import shown
 from ivhl.records.reader import read_record
 from ivhl.records.record import to_json
 from ivhl.script.cells import cells_folder
@@ -158,14 +158,7 @@ def _records_of(result: dict[str, Any]) -> list[RunRecord]:
         ValueError: The first rule that one of them breaks.
     """
     args = result["args"]
-    try:
-        found = json.loads(result["found"])
-        lines = [str(line) for line in found["records"]]
-        attempt = found["attempt"]
-    except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError("must be records in JSON, as a worker writes them") from error
-    if attempt != result["id"]:
-        raise ValueError(f"attempt: must be this try, {result['id']} (got {shown(attempt)})")
+    lines, _ = found_in(result)
     records = [read_record(line.encode()) for line in lines]
     if not {case_name(one) for one in records} >= {*args["rows"]}:
         raise ValueError(f"records: must be those of {len(args['rows'])} cases")
