@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import nox
 
 from ivhl.errors import IvhlError
 from ivhl.matrix.spec import load_matrix
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 try:
     MATRIX = load_matrix(Path("envs/matrix.toml"))
@@ -25,8 +30,9 @@ WITH_HOT_PATHS = RELEASES[RELEASES.index(OLDEST_TORCH) :]
 # Those that a machine for the tests has: newer ones are in the matrix before everybody has them.
 PYTHONS = Path(".python-version").read_text(encoding="utf-8").split()
 OLDEST_PYTHON, NEWEST_PYTHON = PYTHONS[0], PYTHONS[-1]
-# The packages of sessions without a cell. In others a cell's lock decides. docs/adr/0050
-LOCKED = ("--constraint", "envs/ci/groups.txt")
+# The packages of sessions without a cell; in others a cell's lock comes first. docs/adr/0050
+GROUPS = "envs/ci/groups.txt"
+LOCKED = ("--constraint", GROUPS)
 # Tags. CHECK: required by `tests`, run by .github/workflows/tests.yml at each push. FULL: required
 # by `tests-full` only, run by that workflow at night.
 CHECK, FULL = ["check"], ["full"]
@@ -86,11 +92,23 @@ def repeat(session: nox.Session) -> None:
     session.run(sys.executable, "-m", "studies.spread", "--results", folder)
 
 
+def install_beside(session: nox.Session, locks: Sequence[str], *wanted: str) -> None:
+    """Install locks, and beside them what is wanted, as locked by CI where they do not have it."""
+    hashed = (word for lock in locks for word in ("-r", lock))
+    session.install("--require-hashes", "--only-binary", ":all:", *hashed)
+    texts = [Path(lock).read_text(encoding="utf-8") for lock in locks]
+    names = {name for text in texts for name in re.findall(r"^([\w.-]+)==", text, re.MULTILINE)}
+    pins = re.split(r"\n(?=\w)", Path(GROUPS).read_text(encoding="utf-8"))
+    rest = (pin for pin in pins if pin.partition("==")[0] not in names)
+    constraints = Path(session.create_tmp()) / "constraints.txt"
+    constraints.write_text("\n".join([*texts, *rest]), encoding="utf-8")
+    session.install("--constraint", str(constraints), *wanted)
+
+
 def install_cell(session: nox.Session, release: str, project: str = ".") -> None:
     """Install a cell's lock and the packages of the tests; torch comes from the lock."""
     lock = f"envs/locks/py{session.python}-torch{release}.txt"
-    session.install("--require-hashes", "--only-binary", ":all:", "-r", lock)
-    session.install("--constraint", lock, "--group", "test", "-e", project)
+    install_beside(session, [lock], "--group", "test", "-e", project)
 
 
 # Required, not notified: `nox --parallel` orders and runs required sessions only. Of those that may
@@ -315,20 +333,17 @@ def rollout(session: nox.Session) -> None:
     session.run("python", "-m", "studies.rollout", *session.posargs)
 
 
-def install_founding(session: nox.Session, release: str) -> tuple[str, str]:
-    """Install a cell's lock and ASE, and return both locks; torch comes from the cell's lock."""
-    locks = f"envs/locks/py{session.python}-torch{release}.txt", "envs/founding/founding.txt"
-    both = [argument for name in locks for argument in ("-r", name)]
-    session.install("--require-hashes", "--only-binary", ":all:", *both)
-    return locks
+def founding_locks(session: nox.Session, release: str) -> list[str]:
+    """Return the locks of a cell and of ASE beside it."""
+    return [f"envs/locks/py{session.python}-torch{release}.txt", "envs/founding/founding.txt"]
 
 
 @nox.session(venv_backend="uv", python=PYTHONS)
 @nox.parametrize("torch", TESTED)
 def founding(session: nox.Session, torch: str) -> None:
     """Run the founding benchmark again: ``-- [arguments of python -m studies.founding]``."""
-    install_founding(session, torch)
-    session.install("--no-deps", "--no-build-isolation", "-e", ".")
+    locks = founding_locks(session, torch)
+    install_beside(session, locks, "--no-deps", "--no-build-isolation", "-e", ".")
     session.run("python", "-m", "studies.founding", *session.posargs)
 
 
@@ -341,9 +356,8 @@ def founding(session: nox.Session, torch: str) -> None:
 )
 def founding_tests(session: nox.Session) -> None:
     """Run the tests that need ASE, beside the newest PyTorch of the default tier."""
-    locks = install_founding(session, NEWEST_TORCH)
-    constraints = [argument for name in locks for argument in ("--constraint", name)]
-    session.install(*constraints, "--group", "test", "--group", "founding", "-e", ".")
+    locks = founding_locks(session, NEWEST_TORCH)
+    install_beside(session, locks, "--group", "test", "--group", "founding", "-e", ".")
     run_tests(session, "tests/founding")
 
 

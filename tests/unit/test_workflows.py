@@ -240,20 +240,22 @@ def test_two_benchmarks_never_share_a_gpu() -> None:
     assert job["concurrency"]["queue"] == "max"
 
 
-def noxfile(monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401  (a module)
-    monkeypatch.chdir(HERE)
+@pytest.fixture(scope="module")
+def sessions() -> Any:  # noqa: ANN401  (a module)
+    """Return noxfile.py, loaded once: nox refuses sessions of the same name."""
     spec = importlib.util.spec_from_file_location("noxfile_under_test", HERE / "noxfile.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.chdir(HERE)
+        spec.loader.exec_module(module)
     return module
 
 
 def test_sessions_and_the_workflow_list_the_same_requirements(
-    monkeypatch: pytest.MonkeyPatch,
+    sessions: Any,  # noqa: ANN401  (a module)
 ) -> None:
-    sessions = noxfile(monkeypatch)
     for required, tags in (
         (sessions.tests.requires, ["check"]),
         (sessions.tests_full.requires, ["check", "full"]),
@@ -261,6 +263,43 @@ def test_sessions_and_the_workflow_list_the_same_requirements(
         command = [sys.executable, "-m", "nox", "--list", "--tags", *tags, "--json"]
         listed = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=True)
         assert sorted(one["session"] for one in json.loads(listed.stdout)) == sorted(required)
+
+
+def test_beside_a_cell_all_versions_are_locked(
+    sessions: Any,  # noqa: ANN401  (a module)
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The cell's versions come first; the packages that it lacks have those of CI."""
+    calls = []
+
+    class Session:
+        python = "3.12"
+
+        def install(self, *words: str) -> None:
+            calls.append(words)
+
+        def create_tmp(self) -> str:
+            return str(tmp_path)
+
+    monkeypatch.chdir(HERE)
+    sessions.install_cell(Session(), sessions.OLDEST_TORCH)
+    _, (option, file, *_) = calls
+    assert option == "--constraint"
+    found, cell, ci = (
+        {re.split(" |;", pin)[0] for pin in re.findall(r"^[\w.-]+==.*$", text, re.MULTILINE)}
+        for text in map(
+            Path.read_text,
+            (
+                Path(file),
+                HERE / "envs" / "locks" / f"py3.12-torch{sessions.OLDEST_TORCH}.txt",
+                HERE / sessions.GROUPS,
+            ),
+        )
+    )
+    names = {pin.partition("==")[0] for pin in cell}
+    assert {pin for pin in ci if pin.partition("==")[0] in names} - cell, "versions that differ"
+    assert found == cell | {pin for pin in ci if pin.partition("==")[0] not in names}
 
 
 def test_the_nightly_run_has_more_than_a_push() -> None:
