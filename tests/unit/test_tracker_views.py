@@ -195,7 +195,7 @@ def test_the_front_page_compares_pythons_as_advise_does() -> None:
     advice = front_view(source, source.page.main).advice
     assert advice is not None
     (reason,) = advice.reasons
-    assert reason.startswith("On average speedups on 3.13 are 1.00 [")
+    assert reason.startswith("On average, speedups on 3.13 are 1.00 [")
     assert reason.endswith("] times those on 3.12 (5 comparable cases).")
 
 

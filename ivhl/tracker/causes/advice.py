@@ -246,7 +246,7 @@ def _reason(beside: Beside, python: str, other: str) -> str:
     disturbed = disturbed_cases(found)
     if mean is not None:
         rest = f"; {disturbed} left out" if disturbed else ""
-        return f"On average {_ratio(mean, python, other)} ({mean.cases} comparable cases{rest})."
+        return f"On average, {_ratio(mean, python, other)} ({mean.cases} comparable cases{rest})."
     if any(one.kind == "incomparable" and not one.is_disturbed for one in found):
         return f"Times on {other} were measured in another way and are not compared."
     return f"Times on {other} are not compared: {disturbed}." if disturbed else ""
