@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -88,7 +89,9 @@ def plan_command(
     workers: list[dict[str, Any]] = []
     if address := os.environ.get("IVHL_QUEUE"):
         with FleetQueue(address, _tell) as opened:
-            workers = coordinate.workers(opened) if opened.is_installed() else []
+            if opened.is_installed():
+                opened.check()
+                workers = coordinate.workers(opened)
     cells: dict[str, dict[str, Any]] = {}
     for one in jobs:
         cell = cells.setdefault(one.need.cell, {"jobs": 0, "core_s": 0.0})
@@ -139,6 +142,10 @@ def _jobs(
             hint="libraries are tried on the CPU of any machine",
         )
     folder = find_root() / LIBRARIES.parent
+    if not (folder / TABLE).is_file():
+        raise SpecError(
+            f"this project has no {LIBRARIES}", hint="--commit HEAD is for its timings"
+        )
     rows = read_rows(folder)
     names = all_named("library", library, [one.name for one in rows])
     chosen = [one for one in rows if not library or one.name in names]
@@ -214,6 +221,7 @@ def work_command(python: options.Pythons = None, key: options.Key = None) -> Non
     # Machines of a project without a table repeat the records that ship.
     if not (folder / TABLE).is_file():
         folder = shipped_records() / LIBRARIES.parent
+        python = python or [*load()[1].pythons]
     read_rows(folder)
     cells = _served(python)
     with FleetQueue(address, _tell) as opened:
@@ -320,8 +328,10 @@ def status_command(
     elif output is not None:
         page = Terminal(record=True, file=StringIO(), width=120)
         _print(page, workers, cells, aside)
+        page.print(f"written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
+        html = page.export_html().replace("<html>", '<html lang="en"><title>ivhl fleet</title>', 1)
         with replaced_whole(output) as unfinished:
-            unfinished.write_text(page.export_html(), encoding="utf-8")
+            unfinished.write_text(html, encoding="utf-8")
     else:
         with screen(every=every) as console:
             _print(console, workers, cells, aside)
@@ -336,7 +346,7 @@ def _print(
     table = Columns("worker", "machine", "cells", "beat", "now")
     for one in workers:
         beat = f"{seconds(one['beat_s'])} ago"
-        serves = str(len(one["serves"]))
+        serves = str(len({need.partition(" ")[0] for need in one["serves"]}))
         table.add_row(str(one["id"]), one["machine"], serves, beat, one["now"] or "-")
     if workers:
         console.print(table)
@@ -384,7 +394,8 @@ def cancel_command(
     """Remove jobs that wait or were set aside; what runs goes on."""
     with FleetQueue(_address(), _tell) as opened:
         opened.check()
-        typer.echo(f"{counted(coordinate.cancel(opened, names), 'job')} removed")
+        for name in names:
+            typer.echo(f"{name}: {counted(coordinate.cancel(opened, name), 'job')} removed")
 
 
 def _tell(line: object) -> None:

@@ -49,12 +49,13 @@ def import_command(
     attestation: options.Attestation = None,
     signer: options.Signer = None,
     *,
+    force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
     """Import records from other machines. Checks each record and skips duplicates.
 
     Exit code 6 if a record was refused; the others are imported. Running the same command again
-    imports only what is missing.
+    imports only what is missing; with --force also results of the queue that were imported before.
     """
     root = find_root()
     if (attestation is None) != (signer is None):
@@ -63,7 +64,7 @@ def import_command(
             hint="--signer names the repository whose workflow you trust, as OWNER/NAME",
         )
     attested = load_attestations(attestation, signer) if attestation and signer else ()
-    imported = _imported(root, records or (), results, attested)
+    imported = _imported(root, records or (), results, attested, again=force)
     if as_json:
         print_json(
             "ivhl.import/1",
@@ -88,6 +89,8 @@ def _imported(
     records: Sequence[Path],
     results: Path | None,
     attested: Sequence[Attested],
+    *,
+    again: bool,
 ) -> Imported:
     if records:
         folder = folder_to_write(results or root / "results")
@@ -98,7 +101,7 @@ def _imported(
             hint="name files of records, or set IVHL_QUEUE to the address of the queue's owner",
         )
     with FleetQueue(queue, Terminal(stderr=True).print) as opened:
-        return import_queue(root, opened)
+        return import_queue(root, opened, again=again)
 
 
 def _print(imported: Imported) -> None:

@@ -35,7 +35,8 @@ _AGAIN: Final = f"""
         id, NULL, NULL, split_part(queue_name, '{EXCEPT}', 1), NULL) FROM again"""  # noqa: S608
 _CANCEL: Final = """
     DELETE FROM procrastinate_jobs WHERE status IN ('todo', 'failed')
-    AND ARRAY[args->>'name', args->'need'->>0] && %(names)s::text[] RETURNING id"""
+    AND (%(name)s IN (args->>'name', args->'need'->>0)
+        OR length(%(name)s) >= 7 AND starts_with(args->>'commit', %(name)s)) RETURNING id"""
 _WORKERS: Final = f"""
     WITH here AS (
         SELECT *, extract(epoch FROM now() - last_heartbeat)::int AS beat_s
@@ -58,22 +59,25 @@ _CELLS: Final = """
     FROM procrastinate_jobs GROUP BY 1 ORDER BY max(priority) DESC, 1"""
 _ASIDE: Final = """
     SELECT args->>'name' AS name, args->'need'->>0 AS cell,
-        array(SELECT machine || ': ' || coalesce(
-                  nullif(said, ''), 'its worker ended, or lost its connection') FROM ivhl_tries
+        array(SELECT machine || ': ' || coalesce(nullif(left(said, 4000), ''),
+                  'its worker ended, or lost its connection') FROM ivhl_tries
               WHERE job = procrastinate_jobs.id ORDER BY id) AS said
     FROM procrastinate_jobs WHERE status = 'failed' ORDER BY id"""
 _SET_ASIDE: Final = """
     WITH refused AS (UPDATE ivhl_tries SET said = %(said)s WHERE id = %(id)s RETURNING job)
     UPDATE procrastinate_jobs SET status = 'failed' FROM refused WHERE id = job"""
-# The newest try of each job, with the controls of its machine before and after that try.
+# The newest try of each job, with the controls of its machine before and after that try. A job
+# that is imported stays with that try, also when it is imported again.
 _RESULTS: Final = """
     WITH home AS (
         SELECT DISTINCT ON (job) try.id, job, machine, left(found, 33554432) AS found, signature,
             args
         FROM ivhl_tries AS try JOIN procrastinate_jobs AS queued ON queued.id = job
-        WHERE found IS NOT NULL AND imported IS NULL AND status = 'succeeded'
+        WHERE found IS NOT NULL AND status = 'succeeded'
+        AND (imported IS NOT NULL AND %(again)s OR NOT EXISTS (
+            SELECT FROM ivhl_tries WHERE job = queued.id AND imported IS NOT NULL))
         ORDER BY job, try.id DESC),
-    control AS (SELECT id, machine, said FROM ivhl_tries WHERE job IS NULL)
+    control AS (SELECT id, machine, left(said, 4000) AS said FROM ivhl_tries WHERE job IS NULL)
     SELECT *,
         (SELECT said FROM control WHERE machine = home.machine AND id < home.id
          ORDER BY id DESC LIMIT 1) AS before,
@@ -116,13 +120,18 @@ def retry(queue: FleetQueue, names: Iterable[str]) -> int:
     return len(queue.rows(_AGAIN, all=not named, names=named))
 
 
-def cancel(queue: FleetQueue, names: Iterable[str]) -> int:
-    """Remove the jobs of libraries, commits or cells that wait or were set aside; return how many.
+def cancel(queue: FleetQueue, name: str) -> int:
+    """Remove the jobs of a library, commit or cell that wait or were set aside; return how many.
 
     Raises:
-        SpecError: If this role may not do so.
+        SpecError: If this role may not do so, or the queue has no such job.
     """
-    return len(queue.rows(_CANCEL, names=[*names]))
+    if not (removed := queue.rows(_CANCEL, name=name)):
+        raise SpecError(
+            f"no job of {name} waits or was set aside",
+            hint="ivhl fleet status names cells and commits; what runs goes on, what is done stays",
+        )
+    return len(removed)
 
 
 def workers(queue: FleetQueue) -> Rows:
@@ -140,12 +149,13 @@ def set_aside_jobs(queue: FleetQueue) -> Rows:
     return queue.rows(_ASIDE)
 
 
-def results(queue: FleetQueue) -> Rows:
+def results(queue: FleetQueue, *, again: bool = False) -> Rows:
     """Return the results to import: number, job, machine, text, and what controls said.
 
+    ``again`` adds the results that were imported.
     ``before`` is ``None`` if no control came before it; ``after`` is the next control's.
     """
-    return queue.rows(_RESULTS)
+    return queue.rows(_RESULTS, again=again)
 
 
 def found_in(result: dict[str, Any]) -> tuple[list[str], dict[str, bytes]]:

@@ -30,7 +30,7 @@ _ADDRESS: Final = (
     "it is postgresql://MACHINE:TOKEN@HOST/DATABASE, in IVHL_QUEUE, with %XX for signs that an "
     "address does not have; docs/fleet.md tells how its owner adds a machine"
 )
-_VERSION: Final = 2
+_VERSION: Final = 3
 # Before it, whoever may connect may make functions in the schema of the tables.
 _OLDEST: Final = 15
 # Functions of procrastinate that are used here: an older or newer schema has others.
@@ -64,7 +64,8 @@ _TABLES: Final = f"""
     CREATE FUNCTION ivhl_begun() RETURNS trigger
         LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
         BEGIN
-            IF NEW.job IS NOT NULL AND NOT EXISTS (
+            IF (NEW.found IS NOT NULL OR TG_OP = 'INSERT' AND NEW.job IS NOT NULL)
+                AND NOT ivhl_owns(TG_RELID) AND NOT EXISTS (
                 SELECT FROM procrastinate_jobs AS job
                 JOIN ivhl_workers ON worker_id = ivhl_workers.id
                 WHERE job.id = NEW.job AND status = 'doing' AND worker_id = NEW.worker
@@ -87,21 +88,22 @@ _TABLES: Final = f"""
     CREATE FUNCTION ivhl_done() RETURNS trigger
         LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
         BEGIN
-            IF OLD.status = 'succeeded' AND NEW.status <> OLD.status
-                AND NOT ivhl_owns(TG_RELID) THEN
+            IF OLD.status = 'succeeded' AND NOT ivhl_owns(TG_RELID)
+                AND (NEW.status <> OLD.status OR NEW.worker_id <> OLD.worker_id) THEN
                 RAISE insufficient_privilege USING MESSAGE = 'a job that is done stays as it is';
             END IF;
             RETURN NEW;
         END $$;
-    CREATE TRIGGER begun BEFORE INSERT ON ivhl_tries FOR EACH ROW EXECUTE FUNCTION ivhl_begun();
+    CREATE TRIGGER begun BEFORE INSERT OR UPDATE ON ivhl_tries
+        FOR EACH ROW EXECUTE FUNCTION ivhl_begun();
     CREATE TRIGGER done BEFORE UPDATE ON procrastinate_jobs
         FOR EACH ROW EXECUTE FUNCTION ivhl_done();
     CREATE TRIGGER own BEFORE INSERT ON ivhl_tries FOR EACH ROW EXECUTE FUNCTION ivhl_own();
     CREATE TRIGGER kept BEFORE UPDATE ON ivhl_tries FOR EACH ROW EXECUTE FUNCTION ivhl_kept();
-    CREATE TRIGGER own BEFORE INSERT OR UPDATE ON ivhl_workers
-        FOR EACH ROW EXECUTE FUNCTION ivhl_own();
+    CREATE TRIGGER own BEFORE INSERT ON ivhl_workers FOR EACH ROW EXECUTE FUNCTION ivhl_own();
     GRANT SELECT ON ivhl_schema TO PUBLIC;
-    GRANT SELECT, INSERT, UPDATE, DELETE ON ivhl_workers, procrastinate_workers TO PUBLIC;
+    GRANT SELECT, INSERT ON ivhl_workers TO PUBLIC;
+    GRANT SELECT, INSERT, UPDATE, DELETE ON procrastinate_workers TO PUBLIC;
     GRANT SELECT, INSERT (job, worker, ended, said), UPDATE (ended, said, found, signature)
         ON ivhl_tries TO PUBLIC;
     GRANT SELECT, UPDATE (status, worker_id, attempts, abort_requested, scheduled_at, priority,
@@ -141,6 +143,8 @@ class FleetDatabase:
             # The message leaves a malformed address out: the address may hold the token.
             psycopg.conninfo.conninfo_to_dict(address)
             is_address = urlsplit(address).scheme in ("postgresql", "postgres")
+            # What follows an @ in a token would be told as the name of the host.
+            is_address = is_address and "@" not in address.partition("@")[2]
         except (ValueError, psycopg.Error):
             is_address = False
         if not is_address:

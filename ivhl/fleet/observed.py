@@ -23,7 +23,7 @@ from ivhl.git import find_commit
 from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.spec import explain
-from ivhl.measure.alone import only_run_here
+from ivhl.measure.alone import only_run_here, only_writer
 from ivhl.observatory.observing import (
     LOCKS,
     RECORDS,
@@ -43,6 +43,7 @@ from ivhl.tracker.views.project import LIBRARIES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from ivhl.fleet.database import Rows
     from ivhl.fleet.queue import FleetQueue
     from ivhl.matrix.spec import CellSpec
     from ivhl.observatory.rows import Library
@@ -133,6 +134,7 @@ def control(
         LockError: If none can be repeated now.
     """
     served = {one.id for one in cells}
+    tell("control: repeating known records")
     observatory = Observatory(folder, tell, machine)
     rows = {one.name: one for one in read_rows(folder)}
     known = [
@@ -184,7 +186,7 @@ def _differs(observatory: Observatory, known: Observed, row: Library) -> str:
     return differs
 
 
-def import_queue(root: Path, queue: FleetQueue) -> Imported:
+def import_queue(root: Path, queue: FleetQueue, *, again: bool = False) -> Imported:
     """Append the records that a queue holds to those of the checkout, and say what is refused.
 
     If ``observatory/allowed_signers`` is there, each result must be signed by its machine.
@@ -193,12 +195,18 @@ def import_queue(root: Path, queue: FleetQueue) -> Imported:
     Args:
         root: Root of the checkout.
         queue: The queue, at the address of its owner.
+        again: Whether to take also what was imported before, perhaps into another checkout.
 
     Raises:
         SpecError: If this database has no queue, or this role may not import.
-        ResultsError: If another run measures in this checkout.
+        ResultsError: If another run measures or imports in this checkout.
     """
     check_importer(queue)
+    with only_writer(root):
+        return _import_results(root, results(queue, again=again), queue)
+
+
+def _import_results(root: Path, found: Rows, queue: FleetQueue) -> Imported:
     folder = root / LIBRARIES.parent
     signers = folder / SIGNERS
     rows = {
@@ -207,8 +215,8 @@ def import_queue(root: Path, queue: FleetQueue) -> Imported:
         for q in one.questions
     }
     here = set(Observatory(folder, lambda _: None).known.values())
-    found = []
-    for result in results(queue):
+    homes = []
+    for result in found:
         place = f"result {result['id']} of {result['machine']}"
         try:
             if signers.is_file():
@@ -216,7 +224,7 @@ def import_queue(root: Path, queue: FleetQueue) -> Imported:
             _check_checkout(root, result["args"], rows)
         except (SpecError, ValueError) as error:
             hint = "mend this checkout, and import again: the queue keeps the result"
-            found.append(_refused(place, error, hint))
+            homes.append(_refused(place, error, hint))
             continue
         try:
             _check_machine(result)
@@ -226,12 +234,12 @@ def import_queue(root: Path, queue: FleetQueue) -> Imported:
                 home = _import_observed(root, _records_of(result, rows), here)
         except ValueError as error:
             home = _refused(place, error, "ivhl fleet retry puts its job back, for any machine")
-        found.append(home)
+        homes.append(home)
         if home.new or home.had:
             take_home(queue, result["id"])
         else:
             set_aside(queue, result["id"], f"refused: {home.refused[0].rule}")
-    return joined(found)
+    return joined(homes)
 
 
 def _refused(place: str, error: Exception, hint: str) -> Imported:

@@ -67,6 +67,7 @@ _OVERLAY_GB: Final = 0.02
 # of two threads of a core, and a step of ultralytics that compiled in the end was called failed.
 _BUSY: Final = 0.75
 _FULL: Final = os.strerror(errno.ENOSPC)
+_WITHOUT_TORCH: Final = "No module named 'torch'"  # a cell that somebody has moved or removed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -378,7 +379,7 @@ def _undecided(tried: TargetTried) -> str:
     failure = tried.found.get("failure") or {}
     load, cpus = os.getloadavg()[0], os.cpu_count() or 1
     is_late = failure.get("failure_class") == "timeout" and load > _BUSY * cpus
-    if _FULL in (message := str(failure.get("message"))):
+    if _FULL in (message := str(failure.get("message"))) or message == _WITHOUT_TORCH:
         return tidy(message, LONGEST_MESSAGE)
     if not is_late and failure.get("exception") != "SIGKILL":
         return ""

@@ -32,6 +32,7 @@ from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import CellSpec
+from ivhl.measure.alone import only_writer
 from ivhl.observatory.observing import Observatory, name_of
 from ivhl.observatory.record import read_observed
 from ivhl.observatory.rows import read_rows
@@ -154,21 +155,39 @@ def test_a_machine_writes_under_its_own_name_alone(
         "UPDATE ivhl_tries SET job = NULL WHERE id = %(id)s",
         "UPDATE procrastinate_jobs SET args = '{}' WHERE id = %(job)s",
         "DELETE FROM procrastinate_jobs WHERE id = %(job)s",
+        "UPDATE ivhl_workers SET since = since",
+        "DELETE FROM ivhl_workers",
     ):
         with pytest.raises(SpecError, match="lab-2 may not"):
             second.queue.do(forbidden, **values)
+    # A try that begins while the job is stolen is no place for a result after it.
+    for worker in (second.worker, first.worker):
+        second.queue.do("UPDATE procrastinate_jobs SET worker_id = %(worker)s", worker=worker)
+        if worker == second.worker:
+            second.queue.do(own, job=claimed.id, worker=worker)
     assert first.end(claimed, "found")
-    first.queue.control("it differs")
-    done = "UPDATE procrastinate_jobs SET status = 'doing', worker_id = %(worker)s"
     for queue_of in (first.queue, second.queue):
-        with pytest.raises(SpecError, match="a job that is done"):
-            queue_of.do(done, worker=second.worker)
-    for forbidden in (
-        "UPDATE ivhl_tries SET found = 'better' WHERE id = %(id)s",
-        "UPDATE ivhl_tries SET said = '' WHERE job IS NULL",
+        with pytest.raises(SpecError, match="this job is another worker's"):
+            queue_of.do("UPDATE ivhl_tries SET found = 'x' WHERE ended IS NULL")
+    first.queue.control("it differs")
+    for queue_of in (first.queue, second.queue):
+        for done in (
+            "UPDATE procrastinate_jobs SET status = 'doing'",
+            "UPDATE procrastinate_jobs SET worker_id = %(worker)s",
+        ):
+            with pytest.raises(SpecError, match="a job that is done"):
+                queue_of.do(done, worker=second.worker)
+        queue_of.do("UPDATE procrastinate_jobs SET worker_id = NULL")
+        queue.rows(
+            "UPDATE procrastinate_jobs SET worker_id = %(id)s RETURNING id", id=first.worker
+        )
+    for forbidden, why in (
+        ("UPDATE ivhl_tries SET found = 'better' WHERE id = %(id)s", "this job is another"),
+        ("UPDATE ivhl_tries SET said = '' WHERE id = %(id)s", "this job is another"),
+        ("UPDATE ivhl_tries SET said = '' WHERE job IS NULL", "a try that has ended"),
     ):
         for queue_of in (first.queue, second.queue):
-            with pytest.raises(SpecError, match="a try that has ended"):
+            with pytest.raises(SpecError, match=why):
                 queue_of.do(forbidden, **values)
     with pytest.raises(SpecError, match="lab-1 may not"):
         submit(first.queue, [job("two")])
@@ -197,6 +216,7 @@ def test_who_cannot_connect_is_told_in_a_line(database: Database) -> None:
         ("lab-1:old@127.0.0.1/fleet", "malformed"),
         ("postgresql://lab-1:old@[::1/fleet", "malformed"),
         ("postgresql://lab-1:o%ld@127.0.0.1/fleet", "malformed"),
+        ("postgresql://lab-1:p@old/w#rd@127.0.0.1/fleet", "malformed"),
     ):
         with pytest.raises(SpecError, match=why) as raised:
             FleetQueue(wrong, print)
@@ -276,6 +296,17 @@ def test_a_job_that_ends_two_machines_is_set_aside_until_somebody_puts_it_back(
     assert set_aside_jobs(queue) == []
     machines[0].end(machines[0].claim())  # two
     assert machines[0].claim().job.name == "one"
+
+
+def test_what_a_machine_says_is_read_in_part(
+    queue: FleetQueue, machines: tuple[Machine, Machine]
+) -> None:
+    submit(queue, [job("one")])
+    for machine in machines:
+        machine.end(machine.claim(), None)
+    queue.rows("UPDATE ivhl_tries SET said = repeat('x', 100000) RETURNING id")
+    (aside,) = set_aside_jobs(queue)
+    assert max(map(len, aside["said"])) < 5000
 
 
 def test_the_only_machine_tries_again(
@@ -427,7 +458,8 @@ def test_a_job_of_a_machine_waits_for_it_and_is_tried_there_again(
     first, second = machines
     submit(queue, [job("one", need=own)])
     assert first.claim(NEED._replace(alone=True)) is None
-    first.queue.do("UPDATE ivhl_workers SET serves = %(serves)s", serves=[str(own), str(NEED)])
+    serves = "UPDATE ivhl_workers SET serves = %(serves)s WHERE id = %(id)s RETURNING id"
+    queue.rows(serves, serves=[str(own), str(NEED)], id=first.worker)
     assert not second.queue.is_alone_first([NEED])
     for _ in range(2):
         assert first.queue.is_alone_first([NEED, own])
@@ -503,6 +535,25 @@ def test_records_come_home_once(
     queue.rows("UPDATE ivhl_tries SET imported = NULL RETURNING id")
     assert import_queue(checkout, queue).had.total() == 1
     assert (checkout / "observatory" / "records" / "einops.jsonl").read_text() == kept
+    # The checkout is lost after its import.
+    (checkout / "observatory" / "records" / "einops.jsonl").unlink()
+    assert import_queue(checkout, queue).new.total() == 0
+    assert import_queue(checkout, queue, again=True).new.total() == 1
+    # Both would append what neither has seen.
+    with only_writer(checkout), pytest.raises(ResultsError, match="another ivhl is writing"):
+        import_queue(checkout, queue)
+
+
+def test_a_job_that_is_imported_has_no_second_result(
+    queue: FleetQueue, machines: tuple[Machine, Machine], checkout: Path, result: dict[str, Any]
+) -> None:
+    hand_in(queue, machines[0], result, "", "")
+    assert import_queue(checkout, queue).new.total() == 1
+    (home,) = results(queue, again=True)
+    later = "INSERT INTO ivhl_tries (job, found) VALUES (%(job)s, %(found)s) RETURNING id"
+    queue.rows(later, job=home["job"], found=home["found"])
+    assert results(queue) == []
+    assert [one["id"] for one in results(queue, again=True)] == [home["id"]]
 
 
 WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
@@ -670,8 +721,10 @@ def test_the_commands_of_who_coordinates(
     assert json.loads(as_json)["cells"][0]["failed"] == 1
     SCHEMAS["fleet-plan"].validate_json(told("plan", *where, "--json"))
     assert told("retry", "einops") == "1 job put back\n"
-    assert told("cancel", "einops", "py3.12-torch2.15.0") == "1 job removed\n"
-    assert told("cancel", "py3.13-torch2.15.0") == "1 job removed\n"
+    assert told("cancel", "einops") == "einops: 1 job removed\n"
+    assert told("cancel", "py3.13-torch2.15.0") == "py3.13-torch2.15.0: 1 job removed\n"
+    refused = CliRunner().invoke(app, ["fleet", "cancel", "py3.13-torch2.15.0"]).exception
+    assert str(refused) == "no job of py3.13-torch2.15.0 waits or was set aside"
     assert json.loads(told("status", "--json"))["cells"] == []
     assert told("submit", *where) == "2 new jobs, 0 already in the queue\n"
 
@@ -826,6 +879,9 @@ def test_timings_are_queued_for_cells_that_lack_them(
     assert "py3.13-torch2.15.0  1 " in told("plan", *where)
     assert told("submit", *where).startswith("1 new job, 0 already in the queue\n")
     assert told("submit", *where).startswith("0 new jobs, 1 already in the queue\n")
+    commit = find_commit(project, "HEAD")[:12]
+    assert told("cancel", commit) == f"{commit}: 1 job removed\n"
+    assert told("submit", *where).startswith("1 new job, 0 already in the queue\n")
     with FleetQueue(address("lab-1"), print) as queue:
         needs = [need_of(CellSpec("3.13", "2.15.0"))._replace(alone=True, machine="lab-1")]
         claimed = queue.claim(queue.register(needs), needs)
@@ -841,6 +897,9 @@ def test_timings_are_queued_for_cells_that_lack_them(
         error = CliRunner().invoke(app, ["fleet", "plan", *wrong]).exception
         assert isinstance(error, SpecError)
         assert rule in str(error)
+    shutil.rmtree(project / "observatory")
+    error = CliRunner().invoke(app, ["fleet", "plan"]).exception
+    assert str(error) == "this project has no observatory/libraries.toml"
 
 
 def time_until_killed(project: Path, asked: FleetJob, cache: Path) -> bytes:

@@ -290,16 +290,22 @@ def test_a_case_that_others_ended_or_slowed_has_no_verdict(
         assert f"not run: ended, at a load of {load * 2} on 2 CPUs" in told[-1]
 
 
-def test_a_full_disk_is_no_verdict(observatory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "message",
+    ["OSError: [Errno 28] No space left on device", "No module named 'torch'"],
+)
+def test_a_full_disk_and_a_broken_cell_are_no_verdict(
+    observatory: Path, monkeypatch: pytest.MonkeyPatch, message: str
+) -> None:
     table(observatory, good=of_file("good"))
     failure = {
         "phase": "compile", "failure_class": "environment", "exception": "builtins.OSError",
-        "message": "OSError: [Errno 28] No space left on device: '/tmp/x/a'", "where": "",
+        "message": message, "where": "",
     }  # fmt: skip
     monkeypatch.setattr(Trials, "run", lambda *_, **__: TargetTried({"failure": failure}, ""))
     found, told = ask(observatory)
     assert not found
-    assert "not run: OSError: [Errno 28] No space left on device" in told[-1]
+    assert f"not run: {message}" in told[-1]
 
 
 @pytest.mark.full  # a GiB on disk
