@@ -93,6 +93,7 @@ def _colour_without_scripts(app: Sphinx, _error: Exception | None) -> None:
     static = Path(app.outdir) / "_static"
     files = ("styles/pydata-sphinx-theme.css", "pygments.css")
     css = "".join((static / name).read_text(encoding="utf-8") for name in files)
+    css = re.sub(r"(?s)/\*.*?\*/", "", css)
     text = "".join(_rules(css, "light"))
     text += f"@media (prefers-color-scheme: dark) {{\n{''.join(_rules(css, 'dark'))}}}\n"
     (static / "auto.css").write_text(text, encoding="utf-8")
@@ -114,7 +115,8 @@ def setup(app: Sphinx) -> None:
     app.connect("builder-inited", _without_search_of_sphinx)
     app.connect("doctree-resolved", _keep_names_whole)
     app.connect("html-page-context", _describe)
-    app.connect("build-finished", _colour_without_scripts)
+    # After the theme, which writes the colours of code at the end, too.
+    app.connect("build-finished", _colour_without_scripts, priority=900)
 
 
 def _without_search_of_sphinx(app: Sphinx) -> None:

@@ -189,7 +189,7 @@ Queue = Annotated[
         envvar="IVHL_QUEUE",
         show_envvar=True,
         metavar="postgresql://MACHINE:TOKEN@HOST/DATABASE",
-        help="Address of the queue. All users of this machine can read an option: use the variable.",
+        help="Address of the queue; an option is seen by all users of this machine.",
     ),
 ]
 Key = Annotated[
@@ -242,9 +242,7 @@ NoPublish = Annotated[bool, typer.Option("--no-publish", help="Do not build the 
 # Of scripts and targets outside of a project.
 Inputs = Annotated[
     list[str] | None,
-    typer.Option(
-        "--input", help='Input of a target: 8,64 or "long 2,32 <1000". Default: guessed.'
-    ),
+    typer.Option("--input", help='Input of a target: 8,64 or "long 2,32 <1000" (else guessed).'),
 ]
 Step = Annotated[bool, typer.Option("--step", help="Also judge the gradients of a target.")]
 Save = Annotated[

@@ -89,7 +89,7 @@ function show(question) {
   const list = document.createElement("ol");
   for (const [best, ...others] of [...pages.values()].slice(0, MOST_PAGES)) {
     const addressOf = ({ page, anchor }) => `${page}.html${anchor && `#${anchor}`}`;
-    const link = element("a", best.heading ? `${best.title} › ${best.heading}` : best.title);
+    const link = element("a", best.heading ? `${best.title}: ${best.heading}` : best.title);
     link.href = addressOf(best);
     const item = element("li", link, excerptOf(best.text, new Set(best.terms)));
     const more = element("p");
@@ -108,12 +108,19 @@ function show(question) {
   status.focus(); // the next Tab reaches the first link
 }
 
-const question = new URLSearchParams(location.search).get("q")?.trim() ?? "";
 const field = document.querySelector("#main-content input[name=q]");
-field.value = question;
-if (question) {
-  document.title = `${question}: ${document.title}`;
-  show(question);
-} else {
-  field.focus();
+field.form.addEventListener("submit", (event) => {
+  event.preventDefault(); // the passages are here already
+  history.pushState(null, "", `?${new URLSearchParams({ q: field.value })}`);
+  ask();
+});
+window.addEventListener("popstate", ask);
+
+function ask() {
+  const question = new URLSearchParams(location.search).get("q")?.trim() ?? "";
+  field.value = question;
+  if (question) show(question);
+  else field.focus();
 }
+
+ask();
