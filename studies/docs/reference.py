@@ -84,8 +84,8 @@ def _commands(root: Path) -> dict[str, str]:
     for name, (module, panel) in COMMANDS.items():
         panels.setdefault(panel, []).append(f"- [`ivhl {name}`]({name}.md): {help_of(module)}")
         example = _example(root, name)
-        lines = _command(group.commands[name], name, context, example)
-        pages[f"commands/{name}.md"] = "\n".join(lines)
+        text = "\n".join(_command(group.commands[name], name, context, example))
+        pages[f"commands/{name}.md"] = text
     lines = [""]
     for panel, rows in panels.items():
         lines += [f"## {panel}", "", *rows, ""]

@@ -28,10 +28,13 @@ PAGES = ("index", "runners", "commands/gate", "api/mlff", "schemas")
 
 # Text and ground of these have at least this contrast, by WCAG 2.2 AA.
 CONTRAST = "axe.run(document, {runOnly: ['color-contrast'], resultTypes: ['violations']})"
-# Short names that a cell of a table breaks.
-BROKEN = """[...document.querySelectorAll("td code")]
-  .filter((one) => one.textContent.length <= 24 && one.getClientRects().length > 1)
-  .map((one) => one.textContent)"""
+# Short names that a cell of a table breaks, and names in the path of the page that are cut.
+BROKEN = """[
+  ...[...document.querySelectorAll("td code")]
+    .filter((one) => one.textContent.length <= 24 && one.getClientRects().length > 1),
+  ...[...document.querySelectorAll(".bd-breadcrumbs span")]
+    .filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth),
+].map((one) => one.textContent)"""
 # Elements that end outside of the window, except in boxes that scroll. The column of the article
 # scrolls, too, so the width of the document says nothing.
 TOO_WIDE = """[...document.querySelectorAll("article *, header *")].filter((one) => {
@@ -214,6 +217,11 @@ def test_text_can_be_told_from_its_ground(
         page.evaluate(AXE.read_text(encoding="utf-8"))
         violations = page.evaluate(CONTRAST)["violations"]
         assert [node["html"] for one in violations for node in one["nodes"]] == [], name
+        # A single sign, such as that between two keys, is none of axe's texts.
+        signs = page.locator(".search-button__kbd-shortcut, body")
+        assert (
+            len(set(signs.evaluate_all("(all) => all.map((s) => getComputedStyle(s).color)"))) == 1
+        )
     context.close()
 
 
