@@ -99,7 +99,9 @@ def _example(root: Path, name: str) -> list[str]:
     Raises:
         PageError: If the guide does not have the command.
     """
-    path = next(one for one, names in _GUIDES.items() if name in names)
+    path = next((one for one, names in _GUIDES.items() if name in names), None)
+    if path is None:
+        raise PageError(f"studies/docs/reference.py: _GUIDES must have a page for `ivhl {name}`")
     text = (root / path).read_text(encoding="utf-8")
     # In a block a meaning may stand beside a command.
     line = rf"(?m)^(?:    |\$ )(ivhl {name}\b[^#\n]*?)(?:  +(?:# )?(\S.*))?$"

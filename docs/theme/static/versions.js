@@ -1,7 +1,12 @@
 // Lists the versions of the documentation that ../versions.js has, each with this page
 // where that version has it, else with its front page. Shows the link to the results, if any.
 document.addEventListener("DOMContentLoaded", () => {
-  for (const link of document.querySelectorAll(".results")) link.hidden = !window.HAS_RESULTS;
+  if (window.HAS_RESULTS) {
+    for (const link of document.querySelectorAll(".results")) {
+      link.href = link.dataset.address;
+      link.hidden = false;
+    }
+  }
   for (const switcher of document.querySelectorAll(".versions")) {
     const { docs, page } = switcher.dataset;
     const items = Object.entries(window.VERSIONS ?? {}).map(([version, pages]) => {
