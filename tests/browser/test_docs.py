@@ -378,7 +378,7 @@ def test_each_command_has_a_page_with_all_its_options(documentation: Path) -> No
             for parameter in one.params:
                 is_option = parameter.param_type_name == "option"
                 named = (*parameter.opts, *parameter.secondary_opts) if is_option else ()
-                for text in (*named, parameter.help or ""):
+                for text in (*named, (parameter.help or "").replace("`", "")):
                     assert " ".join(text.split()) in " ".join(plain.split()), (name, text)
         (example,) = re.findall(r"(?s)Example</strong>.*?<pre>(.*?)</pre>.*?Guide: <a ", page)
         assert f"ivhl {name}" in unescape(re.sub(r"<[^>]+>", "", example))
