@@ -13,9 +13,9 @@ from ivhl.cli.names import narrow
 from ivhl.cli.screen import picked, print_json, screen
 from ivhl.errors import ResultsError
 from ivhl.tracker.causes.advice import Advice, advise
-from ivhl.tracker.support.spans import spans_sentence
+from ivhl.tracker.support.spans import cases_run, spans_sentence
 from ivhl.tracker.terminal import Columns
-from ivhl.tracker.views.front import supported, supported_over
+from ivhl.tracker.views.front import by_cell, supported, supported_over
 from ivhl.tracker.views.source import Place, Source
 from ivhl.tracker.wording import counted
 
@@ -64,9 +64,9 @@ def advise_command(asked: options.Asked) -> None:
         )
         return
     with screen(every=asked.every, soft_wrap=False) as console:
-        uses = f"the {counted(over, 'case')} that {'uses' if over == 1 else 'use'} it"
-        head = f"torch.compile on {place.machine}, {place.device}, over {uses}"
-        console.print(Text(head, "bold"))
+        every = max(map(cases_run, by_cell(rows).values()))
+        uses = f"{over} of {counted(every, 'case')} {'uses' if over == 1 else 'use'} it"
+        console.print(Text(f"torch.compile on {place.machine}, {place.device}: {uses}", "bold"))
         lines = Columns("", "")
         for python, spans in support.items():
             lines.add_row(f"  Python {python}:", spans_sentence(spans))

@@ -35,9 +35,10 @@ from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import find_root, load
 from ivhl.observatory.observing import EFFORT, Observatory
-from ivhl.observatory.rows import read_rows
+from ivhl.observatory.rows import TABLE, read_rows
 from ivhl.records.files import replaced_whole
 from ivhl.script.cells import SHIPPED, cells_folder, shipped_matrix
+from ivhl.shipped import shipped_records
 from ivhl.tracker.terminal import Columns, Terminal
 from ivhl.tracker.views.project import LIBRARIES
 from ivhl.tracker.wording import counted, seconds, some
@@ -62,7 +63,8 @@ Libraries = Annotated[
 def fleet_command() -> None:
     """Share the work of the observatory among machines, by a queue.
 
-    docs/fleet.md sets one up: a PostgreSQL, one command on each machine.
+    The variable IVHL_QUEUE has the address of the queue. docs/fleet.md sets one up: a PostgreSQL,
+    one command on each machine.
     """
 
 
@@ -74,7 +76,6 @@ def plan_command(
     commit: options.Commits = None,
     device: options.Device = "cpu",
     machine: options.OneMachine = None,
-    queue: options.Queue = "",
     *,
     as_json: options.Json = False,
 ) -> None:
@@ -85,8 +86,8 @@ def plan_command(
     """
     jobs = _jobs(library, torch, python, commit, device, machine)
     workers: list[dict[str, Any]] = []
-    if queue:
-        with FleetQueue(queue, _tell) as opened:
+    if address := os.environ.get("IVHL_QUEUE"):
+        with FleetQueue(address, _tell) as opened:
             workers = coordinate.workers(opened) if opened.is_installed() else []
     cells: dict[str, dict[str, Any]] = {}
     for one in jobs:
@@ -107,7 +108,7 @@ def plan_command(
         for name, cell in cells.items():
             table.add_row(name, str(cell["jobs"]), seconds(cell["core_s"]), str(cell["workers"]))
         console.print(table)
-        if queue and (unable := _unserved(jobs, workers)):
+        if address and (unable := _unserved(jobs, workers)):
             console.print(f"no worker can run {counted(len(unable), 'cell')}: {some(unable, 3)}")
 
 
@@ -179,14 +180,13 @@ def submit_command(
     commit: options.Commits = None,
     device: options.Device = "cpu",
     machine: options.OneMachine = None,
-    queue: options.Queue = "",
 ) -> None:
     """Queue what `ivhl fleet plan` shows. The first call makes the tables of the queue.
 
     What the queue has is not queued again, so several coordinators may submit the same.
     """
     jobs = _jobs(library, torch, python, commit, device, machine)
-    with FleetQueue(_given(queue), _tell) as opened:
+    with FleetQueue(_address(), _tell) as opened:
         opened.install()
         new = coordinate.submit(opened, jobs)
         unable = _unserved(jobs, coordinate.workers(opened))
@@ -196,18 +196,14 @@ def submit_command(
 
 
 @fleet.command("work")
-def work_command(
-    python: options.Pythons = None,
-    queue: options.Queue = "",
-    key: options.Key = None,
-) -> None:
+def work_command(python: options.Pythons = None, key: options.Key = None) -> None:
     """Work for a queue until Ctrl-C or SIGTERM; then the job that runs is finished first.
 
     A process does one job at a time: start at most one process per core. The checkout stays as it
     is.
     """
-    address = _given(queue)
-    os.environ.pop("IVHL_QUEUE", None)  # its token is not for the cases
+    address = _address()
+    del os.environ["IVHL_QUEUE"]  # its token is not for the cases
     if (EFFORT.memory_limit or 0) < _MEMORY:
         raise SpecError(
             f"a case may take {_MEMORY // GIB} GiB, this machine has {memory_limit() / GIB:.1f}",
@@ -215,6 +211,9 @@ def work_command(
         )
     root = find_root()
     folder = root / LIBRARIES.parent
+    # Machines of a project without a table repeat the records that ship.
+    if not (folder / TABLE).is_file():
+        folder = shipped_records() / LIBRARIES.parent
     read_rows(folder)
     cells = _served(python)
     with FleetQueue(address, _tell) as opened:
@@ -278,12 +277,13 @@ def _needs(cells: Sequence[CellSpec], machine: str) -> list[Need]:
     return [*needs, *alone, *(one._replace(machine=machine) for one in alone)]
 
 
-def _given(queue: str) -> str:
-    if not queue:
+def _address() -> str:
+    """Return the address of the queue; all users of this machine would see that of an option."""
+    if not (address := os.environ.get("IVHL_QUEUE")):
         raise SpecError(
             "no queue is given", hint="IVHL_QUEUE=postgresql://MACHINE:TOKEN@HOST/DATABASE"
         )
-    return queue
+    return address
 
 
 def _has_python(python: str) -> bool:
@@ -301,7 +301,6 @@ def _busy(folder: Path) -> str:
 
 @fleet.command("status")
 def status_command(
-    queue: options.Queue = "",
     output: options.Output = None,
     *,
     every: options.Every = False,
@@ -312,7 +311,7 @@ def status_command(
     --output writes .html.
     """
     check_suffix(output, ".html")
-    with FleetQueue(_given(queue), _tell) as opened:
+    with FleetQueue(_address(), _tell) as opened:
         opened.check()
         workers, cells = coordinate.workers(opened), coordinate.cells(opened)
         aside = coordinate.set_aside_jobs(opened)
@@ -369,12 +368,23 @@ def retry_command(
         list[str] | None,
         typer.Argument(help="Libraries or commits whose jobs were set aside (default: all)."),
     ] = None,
-    queue: options.Queue = "",
 ) -> None:
     """Put back the jobs that were set aside, for any machine."""
-    with FleetQueue(_given(queue), _tell) as opened:
+    with FleetQueue(_address(), _tell) as opened:
         opened.check()
         typer.echo(f"{counted(coordinate.retry(opened, library or ()), 'job')} put back")
+
+
+@fleet.command("cancel")
+def cancel_command(
+    names: Annotated[
+        list[str], typer.Argument(help="Libraries, commits or cells, as `status` names them.")
+    ],
+) -> None:
+    """Remove jobs that wait or were set aside; what runs goes on."""
+    with FleetQueue(_address(), _tell) as opened:
+        opened.check()
+        typer.echo(f"{counted(coordinate.cancel(opened, names), 'job')} removed")
 
 
 def _tell(line: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -44,7 +45,6 @@ def import_command(
             help="Record files, or folders with such files (default: the results of the queue)."
         ),
     ] = None,
-    queue: options.Queue = "",
     results: options.Results = None,
     attestation: options.Attestation = None,
     signer: options.Signer = None,
@@ -63,7 +63,7 @@ def import_command(
             hint="--signer names the repository whose workflow you trust, as OWNER/NAME",
         )
     attested = load_attestations(attestation, signer) if attestation and signer else ()
-    imported = _imported(root, records or (), queue, results, attested)
+    imported = _imported(root, records or (), results, attested)
     if as_json:
         print_json(
             "ivhl.import/1",
@@ -86,14 +86,13 @@ def import_command(
 def _imported(
     root: Path,
     records: Sequence[Path],
-    queue: str,
     results: Path | None,
     attested: Sequence[Attested],
 ) -> Imported:
     if records:
         folder = folder_to_write(results or root / "results")
         return import_records(root, records, folder, attested=attested)
-    if not queue:
+    if not (queue := os.environ.get("IVHL_QUEUE")):
         raise SpecError(
             "neither files nor a queue are given",
             hint="name files of records, or set IVHL_QUEUE to the address of the queue's owner",

@@ -182,16 +182,6 @@ Shard = Annotated[
     str | None, typer.Option("--shard", help="I/N: only the I-th of N shares, for a fleet.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Measure or make again what exists.")]
-Queue = Annotated[
-    str,
-    typer.Option(
-        "--queue",
-        envvar="IVHL_QUEUE",
-        show_envvar=True,
-        metavar="postgresql://MACHINE:TOKEN@HOST/DATABASE",
-        help="Address of the queue; an option is seen by all users of this machine.",
-    ),
-]
 Key = Annotated[
     Path | None, typer.Option("--key", help="Private key of ssh that signs the results.")
 ]

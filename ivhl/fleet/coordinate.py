@@ -33,6 +33,9 @@ _AGAIN: Final = f"""
     forgotten AS (DELETE FROM ivhl_tries USING again WHERE job = again.id)
     SELECT procrastinate_retry_job_v2(
         id, NULL, NULL, split_part(queue_name, '{EXCEPT}', 1), NULL) FROM again"""  # noqa: S608
+_CANCEL: Final = """
+    DELETE FROM procrastinate_jobs WHERE status IN ('todo', 'failed')
+    AND ARRAY[args->>'name', args->'need'->>0] && %(names)s::text[] RETURNING id"""
 _WORKERS: Final = f"""
     WITH here AS (
         SELECT *, extract(epoch FROM now() - last_heartbeat)::int AS beat_s
@@ -111,6 +114,15 @@ def retry(queue: FleetQueue, names: Iterable[str]) -> int:
     """
     named = [*names]
     return len(queue.rows(_AGAIN, all=not named, names=named))
+
+
+def cancel(queue: FleetQueue, names: Iterable[str]) -> int:
+    """Remove the jobs of libraries, commits or cells that wait or were set aside; return how many.
+
+    Raises:
+        SpecError: If this role may not do so.
+    """
+    return len(queue.rows(_CANCEL, names=[*names]))
 
 
 def workers(queue: FleetQueue) -> Rows:

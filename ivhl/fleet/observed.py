@@ -33,7 +33,7 @@ from ivhl.observatory.observing import (
     repetition_of,
 )
 from ivhl.observatory.record import Observed, append, to_line
-from ivhl.observatory.rows import read_rows
+from ivhl.observatory.rows import TABLE, read_rows
 from ivhl.records.age import is_in_future
 from ivhl.records.files import write_whole
 from ivhl.records.text import printable
@@ -203,7 +203,7 @@ def import_queue(root: Path, queue: FleetQueue) -> Imported:
     signers = folder / SIGNERS
     rows = {
         q.row: (one.name, q.case, q.ask, q.text)
-        for one in read_rows(folder)
+        for one in (read_rows(folder) if (folder / TABLE).is_file() else ())
         for q in one.questions
     }
     here = set(Observatory(folder, lambda _: None).known.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -84,6 +85,8 @@ def timing_jobs(
 def time_cases(root: Path, job: FleetJob, attempt: int, machine: str, console: Console) -> str:
     """Return the records of a job, as JSON; the checkout stays as it is.
 
+    After a kill, the next try on this machine goes on where this one ended.
+
     Args:
         root: Root of a checkout that has the commit.
         job: The job.
@@ -100,29 +103,32 @@ def time_cases(root: Path, job: FleetJob, attempt: int, machine: str, console: C
             f"the lock of {cell.id} is another in this checkout",
             hint="check out the commit of the coordinator",
         )
-    with TemporaryDirectory(prefix="ivhl-fleet-") as name:
-        done = bench(
-            Request(
-                root=clone_of(root, cells_folder().parent / "fleet"),
-                python=cell.python,
-                releases=(cell.torch,),
-                commit=job.commit,
-                machine=machine,
-                results=Path(name),
-                selection=Selection(cases=job.rows),
-                effort=Effort(device=job.need.device),
-            ),
-            console,
+    fleet = cells_folder().parent / "fleet"
+    results = fleet / f"timings-{job.key[:12]}"
+    # A job that is alone is the only one here: another folder is of a job that this worker lost.
+    for other in fleet.glob("timings-*"):
+        if other != results:
+            shutil.rmtree(other)
+    done = bench(
+        Request(
+            root=clone_of(root, fleet),
+            python=cell.python,
+            releases=(cell.torch,),
+            commit=job.commit,
+            machine=machine,
+            results=results,
+            selection=Selection(cases=job.rows),
+            effort=Effort(device=job.need.device),
+        ),
+        console,
+    )
+    if done.missing:
+        raise ResultsError(
+            f"without a record: {some(done.missing, 3)}", hint=f"{done.log} says why"
         )
-        if done.missing:
-            raise ResultsError(
-                f"without a record: {some(done.missing, 3)}", hint=f"{done.log} says why"
-            )
-        lines = [
-            line
-            for path in sorted(Path(name).rglob(f"*{ENDING}"))
-            for line in path.read_text(encoding="utf-8").splitlines()
-        ]
+    files = sorted(results.rglob(f"*{ENDING}"))
+    lines = [line for path in files for line in path.read_text(encoding="utf-8").splitlines()]
+    shutil.rmtree(results)
     return json.dumps({"attempt": attempt, "records": lines})
 
 

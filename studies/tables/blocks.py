@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TABLES: Final = {**FROM_RECORDS, **FROM_EXPORTS, **FROM_GPU}
-BEGIN: Final = re.compile(r"<!-- made by: (.+) -->")
-END: Final = "<!-- end -->"
+BEGIN: Final = re.compile(r"<!--made by: (.+) -->")
+END: Final = "<!--end-->"
 OWN: Final = ["python", "-m", "studies.tables"]
 READING: Final = tuple(["ivhl", name] for name in ("advise", "compat", "compare", "course"))
 WRITES: Final = "--output"

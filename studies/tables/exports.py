@@ -11,7 +11,7 @@ from studies.founding.report import MOST_FORCE_ERROR
 from studies.tables.layout import markdown, once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
 PYTHONS: Final = ("3.12", "3.13")
@@ -86,7 +86,7 @@ def throughput(root: Path) -> list[str]:
     return [
         *markdown(["batch", "way", *BATCHES.values()], once(lines)),
         "",
-        f"At the end the share of the rate of large matrix multiplications, {rates} Gflop/s; "
+        f"Percentages are of the rate of large matrix multiplications, {rates} Gflop/s; "
         + _conditions(exports),
     ]
 
@@ -139,8 +139,8 @@ def surgical_times(root: Path) -> list[str]:
     return [
         *markdown(["over eager", *map(_rollout_head, newest)], rows),
         "",
-        f"Over by hand, with {' and '.join(RELEASES[1:])}: {', '.join(hands)}.",
-        f"CPU, load average {min(loads):.1f} to {max(loads):.1f}.",
+        f"Speedup over *by hand*, {' and '.join(RELEASES[1:])}: {', '.join(hands)}.",
+        f"CPU, {_load_average(loads)}.",
     ]
 
 
@@ -166,7 +166,7 @@ def surgical_module(root: Path) -> list[str]:
     ]
     head = ["", *(f"{one['torch']}{what}" for one in exports for what in ("", ", over by hand"))]
     loads = [load for one in exports for load in one["load"]]
-    conditions = f"CPU, one thread, load average {min(loads):.1f} to {max(loads):.1f}."
+    conditions = f"CPU, one thread, {_load_average(loads)}."
     return [*markdown(head, rows), "", conditions]
 
 
@@ -191,7 +191,7 @@ def rollout(root: Path) -> list[str]:
         f"{one['n_rows']} x {one['n_rows']}, "
         f"{one['n_steps']} steps in a call, "
         f"{one['n_weights']:,} weights, {one['n_realisations']} realisations at once unless said. "
-        f"Drift, {one['torch']}: after {one['drift_steps']} steps, from the same in float64. "
+        f"Drift is the distance from float64 after {one['drift_steps']} steps, {one['torch']}. "
         f"{one['n_processes']} processes: another run differs more than the intervals say. "
     )
     head = ["speedup", *map(_rollout_head, exports), "drift"]
@@ -251,7 +251,14 @@ def peers(root: Path, *, suite: str, sizes: tuple[str, ...]) -> list[str]:
         if name == NAIVE:
             continue
         found = [rows.get((operation, name, size)) for size in sizes]
-        texts = [t for row in found if row for t in (row["reason"], row["note"]) if t]
+        texts = [
+            part
+            for row in found
+            if row
+            for text in (row["reason"], row["note"])
+            if text
+            for part in text.split("; ")
+        ]
         marks = [f" ({notes.setdefault(t, len(notes) + 1)})" for t in dict.fromkeys(texts)]
         weights = next((f"{row['n_weights']:,}" for row in found if row and row["n_weights"]), "-")
         first = weights if suite == "mlff" else f"`{operation}`"
@@ -292,7 +299,8 @@ def planted(root: Path) -> list[str]:
             _short(f"{one['kind']}: {one['reason'].partition('; before')[0]}")
             for one in row["findings"]
         ]
-        text = "<br>".join([row["headline"], *found]).replace("|", "\\|")
+        # With findings, the headline only counts them.
+        text = "<br>".join(found if row["exit_code"] else [row["headline"]]).replace("|", "\\|")
         lines.append([row["change"], str(row["exit_code"]), text])
     return [
         *markdown(["commit", "exit code", "`ivhl gate --measure --confirm`"], lines),
@@ -350,8 +358,12 @@ def _conditions(exports: Any) -> str:  # noqa: ANN401  (any iterable of exports)
         f"`{one['machine']['name']}`, " for one in exports if "machine" in one
     )
     quick = "`--quick`, " if any(one.get("quick") for one in exports) else ""
-    load = f"load average {min(loads):.1f} to {max(loads):.1f}"
-    return f"{''.join(machines)}{quick}commit {commits}, {load}."
+    return f"{''.join(machines)}{quick}commit {commits}, {_load_average(loads)}."
+
+
+def _load_average(loads: Iterable[float]) -> str:
+    ends = dict.fromkeys(f"{load:.1f}" for load in (min(loads), max(loads)))
+    return f"load average {' to '.join(ends)}"
 
 
 FROM_EXPORTS: Final[Mapping[str, Callable[[Path], list[str]]]] = {

@@ -68,7 +68,7 @@ def _options() -> Iterator[tuple[str, str]]:
 def test_there_are_at_most_27_commands_in_panels_and_fleet_alone_has_commands_below() -> None:
     assert len(COMMANDS) <= 27
     assert [one.name for one in app.registered_groups] == ["fleet"]
-    assert len(fleet.registered_commands) == 5
+    assert len(fleet.registered_commands) == 6
     assert list(dict.fromkeys(panel for _, panel in COMMANDS.values())) == [*PANELS]
     help_text = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).output
     places = [help_text.index(f"─ {panel} ─") for panel in PANELS]

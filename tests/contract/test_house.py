@@ -12,8 +12,8 @@ ROOT: Final = Path(__file__).parents[2]
 # What `python -m studies.house` printed last. Lower a limit with the work that lowers its number.
 LIMITS: Final = {
     "lines of code of the tool": 41_900,
-    "commands": 31,
-    "declarations of options": 58,
+    "commands": 32,
+    "declarations of options": 57,
     "largest room of the tracker, in percent": 5.1,
     "import cycles in the tool": 0,
     "lines of the longest class": 271,

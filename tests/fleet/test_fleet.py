@@ -11,6 +11,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -669,6 +670,10 @@ def test_the_commands_of_who_coordinates(
     assert json.loads(as_json)["cells"][0]["failed"] == 1
     SCHEMAS["fleet-plan"].validate_json(told("plan", *where, "--json"))
     assert told("retry", "einops") == "1 job put back\n"
+    assert told("cancel", "einops", "py3.12-torch2.15.0") == "1 job removed\n"
+    assert told("cancel", "py3.13-torch2.15.0") == "1 job removed\n"
+    assert json.loads(told("status", "--json"))["cells"] == []
+    assert told("submit", *where) == "2 new jobs, 0 already in the queue\n"
 
 
 # Timings, of a real record in a clone of this repository.
@@ -714,6 +719,7 @@ def lock_of(record: dict[str, Any], project: Path) -> str | None:
 def test_timings_come_home_once(
     queue: FleetQueue, machines: tuple[Machine, Machine], project: Path, timed: dict[str, Any]
 ) -> None:
+    shutil.rmtree(project / "observatory")  # which the project of a team lacks
     hand_in(queue, machines[0], timed, "", "")
     imported = import_queue(project, queue)
     assert (imported.new.total(), imported.refused) == (1, ())
@@ -837,6 +843,26 @@ def test_timings_are_queued_for_cells_that_lack_them(
         assert rule in str(error)
 
 
+def time_until_killed(project: Path, asked: FleetJob, cache: Path) -> bytes:
+    """Time a job in a process that is killed after its first record, which is returned."""
+    words = f"""
+        from pathlib import Path
+        from rich.console import Console
+        from ivhl.fleet.queue import FleetJob, Need
+        from ivhl.fleet.timings import time_cases
+        time_cases(Path({str(project)!r}), {asked!r}, 1, "lab-1", Console())"""
+    with subprocess.Popen(
+        [sys.executable, "-c", dedent(words)], env=os.environ | {"XDG_CACHE_HOME": str(cache)}
+    ) as timing:
+        while timing.poll() is None:
+            time.sleep(0.1)
+            for path in cache.glob("ivhl/fleet/timings-*/lab-1/records/*.jsonl"):
+                if (lines := path.read_bytes()).endswith(b"\n"):
+                    timing.kill()
+                    return lines.splitlines()[0]
+    raise AssertionError("no record")
+
+
 @pytest.mark.full
 def test_a_worker_times_a_cell_and_writes_nothing_into_its_checkout(
     queue: FleetQueue,
@@ -852,6 +878,8 @@ def test_a_worker_times_a_cell_and_writes_nothing_into_its_checkout(
     )
     submit(queue, [found])
     monkeypatch.setattr("ivhl.fleet.timings.cells_folder", lambda: tmp_path / "ivhl" / "cells")
+    (lost := tmp_path / "ivhl" / "fleet" / "timings-of-another-job").mkdir(parents=True)
+    first = read_record(time_until_killed(project, found, tmp_path))
     before = subprocess.check_output(["git", "status", "--short", "--ignored"], cwd=project)
     told: list[object] = []
     worker: FleetWorker = run_worker(
@@ -867,6 +895,9 @@ def test_a_worker_times_a_cell_and_writes_nothing_into_its_checkout(
     )
     imported = import_queue(project, queue)
     assert (imported.new.total(), imported.refused) == (len(found.rows), ()), told
+    (kept,) = (project / "results" / "lab-1" / "records").iterdir()
+    assert first in map(read_record, kept.read_bytes().splitlines())
+    assert not lost.exists()
     assert not timing_jobs(
         project, [cell], tiny_cases(project), commit=commit, device="cpu", machine=None
     )
@@ -874,7 +905,8 @@ def test_a_worker_times_a_cell_and_writes_nothing_into_its_checkout(
 
 def tiny_cases(project: Path) -> tuple[Case, ...]:
     workloads = load_workloads(load_project(project).workloads)
-    return Selection(workloads=("ops.mera_ascend",), suite="core").choose(workloads)
+    names = ("ops.mera_ascend", "ops.mera_descend")
+    return Selection(workloads=names, suite="core").choose(workloads)
 
 
 def time_and_stop(worker: FleetWorker, project: Path, asked: FleetJob, attempt: int) -> str:

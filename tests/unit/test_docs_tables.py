@@ -16,13 +16,13 @@ from studies.tables.exports import surgical_times
 ROOT = Path(__file__).parents[2]
 PAGE = """\
 before
-<!-- made by: python -m studies.tables loops -->
+<!--made by: python -m studies.tables loops -->
 {}
-<!-- end -->
+<!--end-->
 between
-<!-- made by: python -m studies.tables exponential -->
+<!--made by: python -m studies.tables exponential -->
 {}
-<!-- end -->
+<!--end-->
 after
 """
 
@@ -109,15 +109,15 @@ def test_writing_replaces_blocks_of_any_length_and_keeps_the_text(project: Path)
 )
 def test_only_commands_that_read_are_run(project: Path, command: str) -> None:
     page = project / "README.md"
-    page.write_text(f"<!-- made by: {command} -->\n<!-- end -->\n", encoding="utf-8")
+    page.write_text(f"<!--made by: {command} -->\n<!--end-->\n", encoding="utf-8")
     with pytest.raises(BlockError, match=r"README\.md:1: "):
         stale(project)
 
 
-@pytest.mark.parametrize("rest", ["", "<!-- made by: ivhl compat -->\n<!-- end -->\n"])
+@pytest.mark.parametrize("rest", ["", "<!--made by: ivhl compat -->\n<!--end-->\n"])
 def test_a_block_without_an_end_is_refused(project: Path, rest: str) -> None:
     page = project / "README.md"
-    page.write_text(f"text\n<!-- made by: python -m studies.spread -->\n{rest}", encoding="utf-8")
+    page.write_text(f"text\n<!--made by: python -m studies.spread -->\n{rest}", encoding="utf-8")
     with pytest.raises(BlockError, match=r"README\.md:[23]: .*block"):
         list(blocks_of(page))
 

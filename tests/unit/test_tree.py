@@ -70,7 +70,7 @@ def test_the_page_of_the_tree_lists_the_rooms_in_the_order_of_the_import_contrac
 
 def written(page: Path) -> list[str]:
     """Return what a page has in backticks, without its blocks of code and made tables."""
-    text = re.sub(r"(?ms)^```.*?^```|^<!-- made by:.*?^<!-- end -->", "", page.read_text("utf-8"))
+    text = re.sub(r"(?ms)^```.*?^```|^<!--made by:.*?^<!--end-->", "", page.read_text("utf-8"))
     return re.findall(r"`([^`\n]+)`", text.partition("## Before and after")[0])
 
 

@@ -67,12 +67,12 @@ class Worth:
         return text
 
     def __str__(self) -> str:
-        """Return it as a sentence without its full stop."""
+        """Return one or two sentences, a line each, without the last full stop."""
         if self.speedup is None:
             return self.cases
         over = f"the {counted(self.over, 'case')} that {'passes' if self.over == 1 else 'pass'}"
-        mean = f"the mean speedup is {times(self.speedup)}, over {over}"
-        return f"{self.cases}; {mean} in all compared cells"
+        mean = f"The mean speedup over eager is {times(self.speedup)}, for {over}"
+        return f"{self.cases}.\n{mean} in all compared cells"
 
 
 class Beside(NamedTuple):
@@ -98,7 +98,7 @@ class Advice:
         worth: How many cases pass there, and how fast they are.
         reasons: Compared with each other Python on the same release; empty if nothing is to say.
         cost: What it costs compared with other Pythons; empty if nothing was shown.
-        against: Python to what it costs compared with the one to take.
+        against: Python to what it costs compared with the Python to take, as a sentence.
         changed: What the release changed on this Python, compared with the one tried before it.
         beside: Python to what this one is compared with it.
         builds: That these Pythons were built in other ways, if they were, or that nobody knows.
@@ -115,12 +115,10 @@ class Advice:
     beside: Mapping[str, Beside]
 
     def __str__(self) -> str:
-        """Return one paragraph."""
+        """Return a line per fact."""
         found = [f"Take Python {self.python} with PyTorch {self.torch}: {self.worth}."]
-        found += [f"It costs something, too: {self.cost}."] if self.cost else []
-        found += filter(None, self.reasons)
-        found += [f"Python {python} has a cost: {why}." for python, why in self.against.items()]
-        return " ".join(filter(None, [*found, self.builds, self.changed]))
+        found += [self.cost and f"But {self.cost}.", *self.reasons, *self.against.values()]
+        return "\n".join(filter(None, [*found, self.builds, self.changed]))
 
 
 def advise(
@@ -161,13 +159,13 @@ def advise(
     others = [other for other in cells if other != python]
     here = [row for row in run if row.python == python]
     # The means are in the reasons, the other way round.
-    against = {other: _cost(Beside(compared[python, other].found), python) for other in others}
+    against = {o: _cost(Beside(compared[python, o].found), o, python) for o in others}
     return Advice(
         python=python,
         torch=torch,
         worth=worth_of(cells[python], matched_cases(rows)),
-        reasons=tuple(_reason(compared[other, python], other) for other in others),
-        against={other: cost for other, cost in against.items() if cost},
+        reasons=tuple(_reason(compared[other, python], python, other) for other in others),
+        against={other: f"{cost}." for other, cost in against.items() if cost},
         changed=_changed(here, torch, spreads, disturbed),
         cost=costs[python],
         builds=_builds(cells),
@@ -189,7 +187,7 @@ def _costs(
         eligible = [*cells]
     return {
         python: "; ".join(
-            filter(None, (_cost(compared[o, python], o) for o in eligible if o != python))
+            filter(None, (_cost(compared[o, python], python, o) for o in eligible if o != python))
         )
         for python in eligible
     }
@@ -225,32 +223,33 @@ def _is_short(row: Row) -> bool:
     return eager_s is not None and eager_s < SHORT_CALL_S
 
 
-def _cost(beside: Beside, other: str) -> str:
+def _cost(beside: Beside, python: str, other: str) -> str:
     """Return what a Python costs compared with another one; empty if nothing was shown."""
     parts = []
+    here, there = f"on {python}", f"on {other}"
     for kind, of_one, of_more in (
-        ("fails", "fails that passes", "fail that pass"),
-        ("degraded", "breaks more graphs than", "break more graphs than"),
-        ("slower", "is slower than", "are slower than"),
+        ("fails", f"passes {there} but fails {here}", f"pass {there} but fail {here}"),
+        ("degraded", *(f"{b} more graphs {here} than {there}" for b in ("breaks", "break"))),
+        ("slower", *(f"{be} slower {here} than {there}" for be in ("is", "are"))),
     ):
         if names := beside.named(kind):
             what = of_one if len(names) == 1 else of_more
-            parts.append(f"{counted(len(names), 'case')} {what} on {other}: {some(names, _NAMED)}")
+            parts.append(f"{counted(len(names), 'case')} {what}: {some(names, _NAMED)}")
     mean = beside.speedup
     if not parts and mean is not None and mean.high < 1:
-        parts.append(f"the mean speedup is {_ratio(mean)} that of {other}")
+        parts.append(f"on average {_ratio(mean, python, other)}")
     return "; ".join(parts)
 
 
-def _reason(beside: Beside, other: str) -> str:
+def _reason(beside: Beside, python: str, other: str) -> str:
     found, mean = beside
     disturbed = disturbed_cases(found)
     if mean is not None:
-        text = f"The speedup is {_ratio(mean)} that of {other}, over {mean.cases} cases"
-        return f"{text}; {disturbed} left out." if disturbed else f"{text}."
+        rest = f"; {disturbed} left out" if disturbed else ""
+        return f"On average, {_ratio(mean, python, other)} ({mean.cases} comparable cases{rest})."
     if any(one.kind == "incomparable" and not one.is_disturbed for one in found):
-        return f"The times of {other} were measured in another way: they say nothing."
-    return f"Against {other} times are not compared: {disturbed}." if disturbed else ""
+        return f"Times on {other} were measured in another way and are not compared."
+    return f"Times on {other} are not compared: {disturbed}." if disturbed else ""
 
 
 def _builds(cells: Mapping[str, Sequence[Row]]) -> str:
@@ -292,8 +291,8 @@ def _changed(
     )
     since = Beside(compare(before, now, "torch", spreads, (disturbed, disturbed)))
     parts = [
-        f"{counted(len(names), 'case')} {what}: {some(names, _NAMED)}"
-        for kind, what in (("fails", "fail now"), ("slower", "slower"), ("fixed", "fixed"))
+        f"{counted(len(names), f'{what} case')}: {some(names, _NAMED)}"
+        for kind, what in (("fails", "failing"), ("slower", "slower"), ("fixed", "fixed"))
         if (names := since.named(kind))
     ]
     if not parts:
@@ -316,5 +315,6 @@ def _records(rows: Iterable[Row]) -> list[RunRecord]:
     return [row.record for row in rows if row.record is not None]
 
 
-def _ratio(mean: Mean) -> str:
-    return f"{times(mean.ratio)} [{mean.low:.2f}, {mean.high:.2f}]"
+def _ratio(mean: Mean, python: str, other: str) -> str:
+    ratio = f"{mean.ratio:.2f} [{mean.low:.2f}, {mean.high:.2f}]"
+    return f"speedups on {python} are {ratio} times those on {other}"
