@@ -61,7 +61,7 @@ def attribute_command(
     ],
     last: Annotated[
         str | None,
-        typer.Argument(metavar="B", help="Another one; none or one with --flag."),
+        typer.Argument(metavar="B", help="Another cell; optional with --flag."),
     ] = None,
     case: options.Cases = None,
     rounds: options.Rounds = None,

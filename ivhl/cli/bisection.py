@@ -46,7 +46,7 @@ def bisect_command(
     before: Annotated[
         str, typer.Argument(help='A commit or PyTorch release before the change ("good").')
     ],
-    after: Annotated[str, typer.Argument(help='Another one after the change ("bad").')],
+    after: Annotated[str, typer.Argument(help='Another one, after the change ("bad").')],
     case: options.OneCase,
     sought: options.For = "slowdown",
     side: options.Side = None,

@@ -71,7 +71,7 @@ def compare_command(
     before: Annotated[
         str, typer.Argument(help="A commit, PyTorch release, Python, machine or results folder.")
     ],
-    after: Annotated[str, typer.Argument(help="Another one of the same sort.")],
+    after: Annotated[str, typer.Argument(help="A second one of the same kind.")],
     *,
     asked: options.Asked,
 ) -> None:

@@ -46,20 +46,20 @@ def address_of(text: str) -> str:
 
 _PYTHON = typer.Option("--python", help="Python, e.g. 3.12.")
 _TORCH = typer.Option("--torch", help="PyTorch release, e.g. 2.6.0 or 2.6.")
-_MACHINE = typer.Option("--machine", help="Machine, as results name it.")
-_DEVICE = typer.Option("--device", help="cpu or cuda.")
-_WORKLOAD = typer.Option("--workload", help="Workload.")
-_SIZE = typer.Option("--size", help="Size of a workload.")
-_VARIANT = typer.Option("--variant", help="Variant of a workload.")
-_CASE = typer.Option("--case", help="Case: WORKLOAD/SIZE/VARIANT.")
-_COMMIT = typer.Option("--commit", help="Commit, as git names it.")
+_MACHINE = typer.Option("--machine", help="Name of a machine in the results.")
+_DEVICE = typer.Option("--device", help="Processor (cpu) or GPU (cuda).")
+_WORKLOAD = typer.Option("--workload", help="Workload, e.g. ops.gp_evolve.")
+_SIZE = typer.Option("--size", help="Size of a workload, e.g. medium.")
+_VARIANT = typer.Option("--variant", help="Variant of a workload, e.g. naive-compiled.")
+_CASE = typer.Option("--case", help="Case: WORKLOAD/SIZE/VARIANT, or a part of it.")
+_COMMIT = typer.Option("--commit", help="Commit: a hash, branch or tag.")
 _RESULTS = typer.Option("--results", help="Folder of the results (default: results).")
-_THREADS = typer.Option("--threads", min=1, max=MOST_THREADS, help="CPU threads.")
+_THREADS = typer.Option("--threads", min=1, max=MOST_THREADS, help="CPU threads of PyTorch.")
 _DEADLINE = typer.Option("--deadline", min=1, help="Most seconds for each process of a case.")
 _ALL = typer.Option("--all", help="Print everything, more than a screen of it.")
 _JSON = typer.Option("--json", help="Print JSON, for programs.")
 _OUTPUT = typer.Option(
-    "--output", help="Write here: a file, whose suffix says what; of publish and blame, a folder."
+    "--output", help="File to write, in the format of its suffix; of publish and blame, a folder."
 )
 
 Pythons = Annotated[list[str] | None, _PYTHON]
@@ -176,26 +176,26 @@ Suite = Annotated[
 ]
 Status = Annotated[
     list[str] | None,
-    typer.Option("--status", help="Status, e.g. works."),
+    typer.Option("--status", help="Status of a case, e.g. works."),
 ]
 Shard = Annotated[
     str | None, typer.Option("--shard", help="I/N: only the I-th of N shares, for a fleet.")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Make again what exists.")]
+Force = Annotated[bool, typer.Option("--force", help="Measure or make again what exists.")]
 Key = Annotated[
     Path | None, typer.Option("--key", help="Private key of ssh that signs the results.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; do nothing.")]
 Rounds = Annotated[
     int | None,
-    typer.Option("--rounds", min=1, max=20, help="Rounds to measure; of gate, at most."),
+    typer.Option("--rounds", min=1, max=20, help="Rounds to measure; of gate, at most so many."),
 ]
 
 # Of bench alone, or nearly so.
 MemoryLimit = Annotated[
     float | None,
     typer.Option(
-        "--memory-limit", min=0.1, help="GiB of a case (default: 90 % of the machine's)."
+        "--memory-limit", min=0.1, help="Most GiB of a case (default: 90 % of the machine's)."
     ),
 ]
 Processes = Annotated[
@@ -232,24 +232,24 @@ NoPublish = Annotated[bool, typer.Option("--no-publish", help="Do not build the 
 # Of scripts and targets outside of a project.
 Inputs = Annotated[
     list[str] | None,
-    typer.Option("--input", help='Of a target: 8,64 or "long 2,32 <1000". Default: guessed.'),
+    typer.Option("--input", help='Input of a target: 8,64 or "long 2,32 <1000" (else guessed).'),
 ]
-Step = Annotated[bool, typer.Option("--step", help="Of a target: gradients, too.")]
+Step = Annotated[bool, typer.Option("--step", help="Also judge the gradients of a target.")]
 Save = Annotated[
     bool, typer.Option("--save", help="Declare a target in this project, with these inputs.")
 ]
 Expect = Annotated[
     list[str] | None,
-    typer.Option("--expect", help="What is good: an exit status, or a text that is printed."),
+    typer.Option("--expect", help="What a good run gives: an exit status, or a text it prints."),
 ]
 Search = Annotated[
-    bool, typer.Option("--search", help="Run only what finds where the outcome changes.")
+    bool, typer.Option("--search", help="Run only what shows where the outcome changes.")
 ]
-Network = Annotated[bool, typer.Option("--network", help="Let it use the network.")]
+Network = Annotated[bool, typer.Option("--network", help="Let the code use the network.")]
 
 # Of views and of upkeep.
 Along = Annotated[
-    list[str] | None, typer.Option("--along", help="Only along this: commit, torch or python.")
+    list[str] | None, typer.Option("--along", help="Only changes along commit, torch or python.")
 ]
 Records = Annotated[
     Path | None,
@@ -263,8 +263,8 @@ Form = Annotated[
     Literal["github", "sarif"] | None,
     typer.Option(
         "--format",
-        help="github: Markdown for a comment, annotations, a job matrix or a workflow. sarif: "
-        "findings at their lines.",
+        help="github: a comment (gate), annotations (version-checks), a job matrix (matrix) or a "
+        "workflow (init). sarif: findings at their lines (gate, version-checks).",
     ),
 ]
 Attestation = Annotated[
@@ -276,7 +276,7 @@ Signer = Annotated[
     typer.Option(
         "--signer",
         metavar="OWNER/NAME",
-        help="Repository or workflow (OWNER/NAME/.github/workflows/FILE@REF) that signed it.",
+        help="Repository or workflow (OWNER/NAME/.github/workflows/FILE@REF) that must have signed.",
     ),
 ]
 Asv = Annotated[
@@ -292,13 +292,13 @@ With = Annotated[
 
 # Of what explains, by measuring.
 _FOR = typer.Option(
-    "--for", help="What changed, or is to blame; blame also takes a failure class, e.g. compile."
+    "--for", help="What to explain; blame also takes a failure class, e.g. compile."
 )
 For = Annotated[Literal["slowdown", "failure", "wrong", "graph-break", "compile-time"], _FOR]
 AnySymptom = Annotated[str, _FOR]
 Side = Annotated[
     Literal["compiled", "eager", "speedup"] | None,
-    typer.Option("--side", help="Whose seconds, for a slowdown (default: compiled)."),
+    typer.Option("--side", help="Code whose seconds count, for a slowdown (default: compiled)."),
 ]
 Effect = Annotated[
     float | None,
@@ -310,7 +310,7 @@ Error = Annotated[
     float, typer.Option("--error", min=1e-6, max=0.5, help="Probability of a wrong answer.")
 ]
 Good = Annotated[
-    str | None, typer.Option("--good", help="Release without it (default: by the records).")
+    str | None, typer.Option("--good", help="Release that is good (default: by the records).")
 ]
 Keep = Annotated[
     bool, typer.Option("--keep", help="Keep the clone and the environment (up to 7 GB).")

@@ -17,7 +17,7 @@ from sphinx.cmd.build import main as sphinx
 
 from studies.docs.reference import MADE, write_reference
 from studies.docs.stage import PageError, stage
-from studies.docs.versions import version_of, write_versions
+from studies.docs.versions import MAIN, version_of, write_versions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,11 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with TemporaryDirectory() as made:
         source = Path(made)
         try:
-            stage(ROOT, source, commit, MADE)
+            # Files of main are for reading and changing; a link to lines needs the commit.
+            stage(ROOT, source, MAIN if version == MAIN else commit, MADE)
+            write_reference(ROOT, source, commit)
         except PageError as error:
             sys.stderr.write(f"error: {error}\n")
             return 1
-        write_reference(ROOT, source, commit)
         target = output / version
         options = ("-q", "-W", "--keep-going", "-E", "-d", str(source / ".doctrees"))
         more = ("-D", f"version={version}", "-D", f"release={version}")

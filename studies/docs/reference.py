@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +14,7 @@ import typer
 from sphinx.ext.napoleon import Config, GoogleDocstring
 
 from ivhl.cli import COMMANDS, app, help_of
-from studies.docs.stage import REPOSITORY, anchor_of
+from studies.docs.stage import REPOSITORY, PageError, anchor_of, pages_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,13 +24,30 @@ if TYPE_CHECKING:
 MODULES: Final = (
     "workload", "compile", "device", "ops", "mlff", "rollout", "surgical", "hotpath",
 )  # fmt: skip
-# Titles of the pages in the navigation, by its groups.
+# Items of the navigation, by its groups.
 MADE: Final = {
-    "Reference": {
-        "Python API": "api/index",
-        "JSON for programs": "schemas",
-    }
+    "Reference": (
+        "- [Functions and classes](api/index.md): modules of Python, from their docstrings.",
+        "- [JSON for programs](schemas.md): schemas of answers and files.",
+    )
 }
+# The page that shows each command at work, with the example on the command's own page.
+_GUIDES: Final = {
+    "docs/track.md": ("init", "check", "try", "publish"),
+    "docs/runners.md": ("doctor",),
+    "docs/advise.md": ("advise",),
+    "docs/run.md": ("run", "ready", "report"),
+    "observatory/README.md": ("observe",),
+    "docs/fleet.md": ("import", "fleet", "gate"),
+    "docs/workloads.md": ("bench", "compat"),
+    "docs/commands.md": ("results",),
+    "docs/regressions.md": ("compare", "regressions"),
+    "docs/causes.md": ("course", "bisect", "attribute", "blame", "repeat"),
+    "docs/version-checks.md": ("version-checks",),
+    "docs/matrix.md": ("matrix", "lock"),
+    "docs/docker.md": ("image",),
+}
+_MOST_LINES: Final = 3  # of an example
 
 
 def write_reference(root: Path, target: Path, commit: str) -> None:
@@ -40,7 +58,7 @@ def write_reference(root: Path, target: Path, commit: str) -> None:
         target: Folder of the source of the site.
         commit: Tag or commit to which links to files lead.
     """
-    texts = {**_commands(), **_api(root, commit), "schemas.md": _schemas(root, commit)}
+    texts = {**_commands(root), **_api(root, commit), "schemas.md": _schemas(root, commit)}
     for name, text in texts.items():
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         with (target / name).open("a", encoding="utf-8") as page:  # docs/commands.md is there
@@ -56,7 +74,7 @@ def _tree(names: Sequence[str]) -> str:
     return "\n".join(("```{toctree}", ":hidden:", "", *names, "```", ""))
 
 
-def _commands() -> dict[str, str]:
+def _commands(root: Path) -> dict[str, str]:
     """Return a page for each command, and the list of them as ``ivhl --help`` has it."""
     for module, _ in COMMANDS.values():
         import_module(f"ivhl.cli.{module}")
@@ -65,7 +83,9 @@ def _commands() -> dict[str, str]:
     pages, panels = {}, dict[str, list[str]]()
     for name, (module, panel) in COMMANDS.items():
         panels.setdefault(panel, []).append(f"- [`ivhl {name}`]({name}.md): {help_of(module)}")
-        pages[f"commands/{name}.md"] = "\n".join(_command(group.commands[name], name, context))
+        example = _example(root, name)
+        text = "\n".join(_command(group.commands[name], name, context, example))
+        pages[f"commands/{name}.md"] = text
     lines = [""]
     for panel, rows in panels.items():
         lines += [f"## {panel}", "", *rows, ""]
@@ -73,13 +93,42 @@ def _commands() -> dict[str, str]:
     return pages
 
 
-def _command(command: Any, name: str, parent: Any, level: int = 1) -> Iterator[str]:  # noqa: ANN401  (of typer, without a public name)
-    """Yield the lines of a command: its help, usage, arguments, options and commands."""
+def _example(root: Path, name: str) -> list[str]:
+    """Return the lines that show a command at work: code of its guide, and a link to the guide.
+
+    Raises:
+        PageError: If the guide does not have the command.
+    """
+    path = next((one for one, names in _GUIDES.items() if name in names), None)
+    if path is None:
+        raise PageError(f"studies/docs/reference.py: _GUIDES must have a page for `ivhl {name}`")
+    text = (root / path).read_text(encoding="utf-8")
+    # In a block a meaning may stand beside a command.
+    line = rf"(?m)^(?:    |\$ )(ivhl {name}\b[^#\n]*?)(?:  +(?:# )?(\S.*))?$"
+    lines = [
+        f"{command}  # {meaning}" if meaning else command
+        for command, meaning in re.findall(line, text)
+    ] or re.findall(rf"`(ivhl {name}\b[^`\n]*)`", text)
+    if not lines:
+        raise PageError(f"{path}: `ivhl {name}` must have an example, or another guide")
+    page = os.path.relpath(f"{pages_of(root)[path]}.md", "commands")
+    code = ("```shell", *list(dict.fromkeys(lines))[:_MOST_LINES], "```")
+    return ["**Example**", "", *code, "", f"Guide: [](<{page}>).", ""]
+
+
+def _command(
+    command: Any,  # noqa: ANN401  (of typer, without a public name)
+    name: str,
+    parent: Any,  # noqa: ANN401
+    example: Sequence[str] = (),
+    level: int = 1,
+) -> Iterator[str]:
+    """Yield the lines of a command: its help, usage, example, arguments, options and commands."""
     context = parent.__class__(command, info_name=name, parent=parent)
     path = context.command_path
     yield from (f"{'#' * level} `{path}`", "")
     yield from (_with_links(inspect.cleandoc(command.help), r"[](../\1.md)"), "")
-    yield from ("```text", context.command.get_usage(context), "```", "")
+    yield from ("```text", context.command.get_usage(context), "```", "", *example)
     for parameter in command.params:
         record = parameter.get_help_record(context)
         if record is None:
@@ -87,7 +136,7 @@ def _command(command: Any, name: str, parent: Any, level: int = 1) -> Iterator[s
         signature, text = record
         yield from (f"````{{option}} {signature}", text.replace("<", r"\<"), "````", "")
     for below in getattr(command, "commands", {}).values():
-        yield from _command(below, below.name, context, level + 1)
+        yield from _command(below, below.name, context, level=level + 1)
 
 
 def _api(root: Path, commit: str) -> dict[str, str]:
@@ -100,7 +149,14 @@ def _api(root: Path, commit: str) -> dict[str, str]:
         module = package[name]
         rows.append(f"- [`ivhl.{name}`]({name}.rst): {_first_sentence(module.docstring.value)}")
         pages[f"api/{name}.rst"] = "\n".join(_module(root, module, commit))
-    lines = ["# Python API", "", "Read from the docstrings of the code.", "", *rows, ""]
+    lines = [
+        "# Functions and classes",
+        "",
+        "By module, from the docstrings of the code.",
+        "",
+        *rows,
+        "",
+    ]
     lines.append(_tree(MODULES))
     pages["api/index.md"] = "\n".join(lines)
     return pages
@@ -119,7 +175,6 @@ def _module(root: Path, module: Any, commit: str) -> Iterator[str]:  # noqa: ANN
         member = found.final_target if found.is_alias else found
         if member.is_module or not _is_documented(module, member):
             continue
-        yield from (name, "-" * len(name), "")
         yield from _member(member, name, "")
         path = member.filepath.relative_to(root).as_posix()
         lines = f"#L{member.lineno}-L{member.endlineno}"

@@ -1,7 +1,8 @@
 """Copy the pages into the folder that Sphinx reads, with links that work there.
 
 A page stays as GitHub shows it. In its copy, links to other pages become links between pages of the
-site, and links to files of the repository become links to the repository at the version.
+site, links to files of the repository become links to the repository at the version, and the title
+is the name that the navigation has for the page.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 REPOSITORY: Final = "https://github.com/ivhl/ivhl"
 FRONT: Final = "index"
@@ -36,6 +37,10 @@ _LINK: Final = re.compile(
 )
 _FENCE: Final = re.compile(r" *(`{3,}|~{3,})")
 _ITEM: Final = re.compile(r"- \[(?P<title>[^]]+)\]\((?P<name>[^)#]+)\.md\)")
+# As GitHub shows it: a link to an issue or pull request.
+_ISSUE: Final = re.compile(r"(?<![\w/`\[(])([\w.-]+/[\w.-]+)#(\d+)\b")
+# A report quotes docstrings, in which code stands between two marks.
+_CODE: Final = re.compile(r"\\`\\`(.+?)\\`\\`")
 # The list of pages on the front page takes the place of this section.
 _NEXT: Final = "\n## Next\n"
 _EVERY: Final = "```{toctree}\n:hidden:\n:glob:\n\n*\n```\n"
@@ -58,18 +63,18 @@ def pages_of(root: Path) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class PagesAtCommit:
+class PagesAtVersion:
     """The pages of a repository, and where their links lead.
 
     Attributes:
         root: Folder of the repository.
         pages: Path in the repository to name in the site.
-        commit: Tag or commit to which links to files lead.
+        version: Tag or branch to which links to files lead.
     """
 
     root: Path
     pages: Mapping[str, str]
-    commit: str
+    version: str
 
     def read(self, path: str) -> str:
         """Return the text of a page with the links that its copy needs."""
@@ -97,6 +102,8 @@ class PagesAtCommit:
                     text = "[" if link["text"] and ":" not in address else link["text"] or ""
                     shown = f"{text}]({address}{link['anchor'] or ''})"
                     changed = changed.replace(link[0], shown)
+                changed = _CODE.sub(lambda code: "`" + code[1].replace("\\", "") + "`", changed)
+                changed = _ISSUE.sub(r"[\1#\2](https://github.com/\1/issues/\2)", changed)
             lines.append(changed)
         return "\n".join(lines) + "\n"
 
@@ -113,7 +120,7 @@ class PagesAtCommit:
             return f"{page}#{anchor_of(Path(to))}"
         else:
             kind = "tree" if (self.root / to).is_dir() else "blob"
-            return f"{REPOSITORY}/{kind}/{self.commit}/{to}"
+            return f"{REPOSITORY}/{kind}/{self.version}/{to}"
         return os.path.relpath(place, Path(name).parent)
 
 
@@ -122,23 +129,26 @@ def anchor_of(schema: Path) -> str:
     return "-".join(schema.with_suffix("").parts[2:])
 
 
-def stage(root: Path, target: Path, commit: str, more: Mapping[str, Mapping[str, str]]) -> None:
+def stage(root: Path, target: Path, version: str, more: Mapping[str, Sequence[str]]) -> None:
     """Write the source of the site.
 
     Args:
         root: Folder of the repository.
         target: Empty folder.
-        commit: Tag or commit to which links to files lead.
-        more: Pages made from code: group of the navigation to titles, each with its page.
+        version: Tag or branch to which links to files lead.
+        more: Pages made from code: group of the navigation to items of its list.
 
     Raises:
         PageError: If a link leads nowhere, or a group of the navigation is missing.
     """
-    source = PagesAtCommit(root, pages_of(root), commit)
+    source = PagesAtVersion(root, pages_of(root), version)
+    titles = {m["name"]: m["title"] for m in _ITEM.finditer(source.read("docs/README.md"))}
     for path, name in source.pages.items():
         if name == FRONT or not (root / path).is_file():
             continue
         text = source.read(path)
+        if name in titles:
+            text = f"# {titles[name]}\n" + text.partition("\n")[2]
         if path == "docs/glossary.md":
             text = _with_index(text)
         if name == "reports/index":
@@ -150,18 +160,19 @@ def stage(root: Path, target: Path, commit: str, more: Mapping[str, Mapping[str,
     shutil.copytree(root / "docs" / "images", target / "images")
 
 
-def _front(source: PagesAtCommit, more: Mapping[str, Mapping[str, str]]) -> str:
+def _front(source: PagesAtVersion, more: Mapping[str, Sequence[str]]) -> str:
     """Return README.md, and below it the groups of docs/README.md with the navigation."""
     listed = source.read("docs/README.md")
     left = dict(more)
     lines = []
     for group in listed.split("\n## ")[1:]:
         caption, _, text = group.partition("\n")
-        made = left.pop(caption, {}).items()
-        text = "\n".join((text.rstrip(), *(f"- [{title}]({name}.md)" for title, name in made)))
-        items = [(m["title"], m["name"]) for m in _ITEM.finditer(text)]
+        rows = [*text.strip().splitlines(), *left.pop(caption, ())]
+        items = [(m["title"], m["name"]) for m in _ITEM.finditer("\n".join(rows))]
         entries = [f"{title} <{'self' if name == FRONT else name}>" for title, name in items]
-        lines += [f"\n## {caption}", text, "", "```{toctree}", ":hidden:", f":caption: {caption}"]
+        shown = [row for row in rows if f"]({FRONT}.md)" not in row]  # the page itself
+        lines += [f"\n## {caption}", "", *shown, "", "```{toctree}"]
+        lines += [":hidden:", f":caption: {caption}"]
         lines += ["", *entries, "```", ""]
     if left:
         raise PageError(f"docs/README.md: a group must be there: {', '.join(left)}")

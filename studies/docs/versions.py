@@ -25,7 +25,7 @@ _LEADING: Final = """\
 
 
 def version_of(root: Path) -> tuple[str, str]:
-    """Return the version of a checkout, and the tag or commit that links to files name."""
+    """Return the version of a checkout, and the tag or commit of its lines."""
     found = subprocess.run(
         ("git", "describe", "--tags", "--exact-match", "--match", "v[0-9]*"),
         cwd=root, capture_output=True, text=True, check=False,
@@ -40,16 +40,22 @@ def version_of(root: Path) -> tuple[str, str]:
 
 
 def write_versions(output: Path) -> None:
-    """Write the list of the versions that have a folder, and the page that leads to the newest."""
+    """Write the page that leads to the newest version, and what the menus list.
+
+    These are the versions that have a folder, and the results beside the documentation, if any.
+    """
     folders = [path.parent for path in output.glob("*/index.html")]
     releases = sorted((p.name for p in folders if p.name != MAIN), key=Version, reverse=True)
     names = [*releases, *(MAIN for path in folders if path.name == MAIN)]
     pages = {name: [*_pages(output / name)] for name in names}
+    has_results = (output.parent / "index.html").is_file()
     (output / "versions.js").write_text(
-        f"window.VERSIONS = {json.dumps(pages)};\n", encoding="utf-8"
+        f"window.VERSIONS = {json.dumps(pages)};\nwindow.HAS_RESULTS = {json.dumps(has_results)};\n",
+        encoding="utf-8",
     )
     (output / "index.html").write_text(_LEADING.format(names[0]), encoding="utf-8")
 
 
 def _pages(folder: Path) -> Iterator[str]:
-    yield from (path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.html")))
+    found = (path.relative_to(folder) for path in sorted(folder.rglob("*.html")))
+    yield from (path.as_posix() for path in found if path.parts[0] != "_static")

@@ -336,7 +336,7 @@ MODELS: Final = (
             Peer(
                 name="seed student, eager",
                 make=f"{HERE}.our_potentials:make_student",
-                note="not rotation invariant, and with jumps: docs/founding.md",
+                note="not rotation invariant, and with jumps: [founding.md](founding.md)",
             ),
         ),
         judged="itself",

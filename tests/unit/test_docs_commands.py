@@ -314,7 +314,20 @@ def read_toml_of(page: str, text: str, folder: Path) -> None:
 
 
 def read_workflow(block: Any) -> None:  # noqa: ANN401  (YAML)
-    """Check that a workflow or step uses a file of this repository, with inputs that it has."""
+    """Check that a workflow or step uses a file of this repository, with inputs that it has.
+
+    Lines of a job must keep forks off a machine with the labels of our own, as the template does
+    for the job that writes.
+    """
+    if "runs-on" in block:
+        ours = yaml.safe_load((ROOT / ".github/workflows/bench.yml").read_text(encoding="utf-8"))
+        assert block["runs-on"] == ours["jobs"]["measure"]["runs-on"]
+        template = (ROOT / "ivhl/init/templates/workflow.yml").read_text(encoding="utf-8")
+        jobs = yaml.safe_load(template)["jobs"]
+        assert "runs-on" in jobs["compare"]
+        assert "if" not in jobs["compare"]
+        assert block["if"] in jobs["comment"]["if"]
+        return
     (step,) = block["jobs"].values() if "jobs" in block else block
     place = step["uses"].partition("@")[0].removeprefix("ivhl/ivhl").strip("/") or "action.yml"
     used = yaml.safe_load((ROOT / place).read_text(encoding="utf-8"))
