@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "findings.md"
-_MARK: Final = "<!-- below: a section of each file in ivhl/tracker/support/causes -->\n"
+_MARK: Final = "<!--below: ivhl/tracker/support/causes -->\n"
 _GROUPS: Final = {
     "wrong": "Silently wrong",
     "fails": "Does not compile",

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from studies.training.evaluate import Errors
     from studies.training.plans import TrainingJob
 
-BEGIN: Final = "<!-- figures: written by nox -s train-mlff, not by hand -->"
-END: Final = "<!-- end of figures -->"
+BEGIN: Final = "<!--figures: nox -s train-mlff -->"
+END: Final = "<!--end of figures-->"
 HEAD: Final = (
     "| {} | frames | energy MAE | energy RMSE | force MAE | force RMSE |\n"
     "|---|---:|---:|---:|---:|---:|\n"
