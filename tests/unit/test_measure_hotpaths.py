@@ -217,7 +217,7 @@ def test_the_sources_of_a_case_have_hot_paths_in_them() -> None:
 
 def test_no_packaging_file_changes_the_sources_of_a_case() -> None:
     """A release has the packed records and the marker of types; a cell may have neither."""
-    chosen = select_cases(WORKLOADS)[::5]
+    chosen = select_cases(WORKLOADS)[::25]
 
     def hashes() -> list[Any]:
         return [reached_sources(one, "benchmarks", "ivhl", ran=False) for one in chosen]
