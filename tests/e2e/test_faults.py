@@ -286,19 +286,21 @@ def test_sigkill_of_the_measuring_process_loses_one_case(tmp_path: Path, cache: 
 
 @pytest.mark.parametrize("isolate", ["1", pytest.param("0", marks=pytest.mark.full)])
 @pytest.mark.parametrize(
-    "how",
+    ("how", "processes"),
     [
-        signal.SIGKILL,
-        pytest.param(signal.SIGTERM, marks=pytest.mark.full),
-        pytest.param(signal.SIGINT, marks=pytest.mark.full),
+        # Without a fork server, which would compile for the first time.
+        (signal.SIGKILL, "0"),
+        pytest.param(signal.SIGKILL, "2", marks=pytest.mark.full),
+        pytest.param(signal.SIGTERM, "2", marks=pytest.mark.full),
+        pytest.param(signal.SIGINT, "2", marks=pytest.mark.full),
     ],
 )
 def test_a_run_that_is_ended_takes_its_cases_and_their_daemons_along(
-    tmp_path: Path, isolate: str, how: signal.Signals
+    tmp_path: Path, isolate: str, how: signal.Signals, processes: str
 ) -> None:
     command = [
         sys.executable, "-m", "ivhl.measure", "--out", str(tmp_path), "--machine", "test",
-        "--workloads", WORKLOADS, "--workload", "bad.daemon",
+        "--workloads", WORKLOADS, "--workload", "bad.daemon", "--processes", processes,
     ]  # fmt: skip
     environment = os.environ | {"PYTHONPATH": str(ROOT), "IVHL_PID_NAMESPACE": isolate}
     with subprocess.Popen(command, cwd=ROOT, env=environment) as run:
