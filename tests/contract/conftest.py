@@ -17,6 +17,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Give it all back, as in ``unit``."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _precompiled_header(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Before 2.8 a kernel takes g++ half of the time with it, and is the same machine code."""

@@ -27,6 +27,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Give it all back, or libraries report what is left at the end as leaks."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session")
 def _made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder for what the tests of a process share."""
