@@ -112,8 +112,8 @@ def install_cell(session: nox.Session, release: str, project: str = ".") -> None
 
 
 # Required, not notified: `nox --parallel` orders and runs required sessions only. The longest come
-# first: `unit` and `contract` keep all CPUs busy, and the others wait for processes half of their
-# time, so a third session at a time uses what two of them leave idle on two CPUs.
+# first. Two at a time leave a third of two CPUs idle: `unit` waits for deadlines, `e2e` for asv and
+# uv, `docker-tests` and `fleet` for servers.
 IN_TESTS = (
     *("unit", "e2e", "faults", f"contract(torch={OLDEST_TORCH!r})", "browser", "docker-tests"),
     *("founding-tests", "fleet", "slurm", "lint", "types"),
