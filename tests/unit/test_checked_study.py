@@ -132,7 +132,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tup
         )
         written[name, ask] = folder / f"{name}-{ask}.py"
         written[name, ask].write_text(text, encoding="utf-8")
-    command = [sys.executable, "-I", "-u", "-c", RUNS_EACH, *written.values()]
+    command = [sys.executable, "-I", "-u", "-c", RUNS_EACH, *map(str, written.values())]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     statuses = map(int, done.stdout.split())
     return {
