@@ -111,11 +111,12 @@ def install_cell(session: nox.Session, release: str, project: str = ".") -> None
     install_beside(session, [lock], "--group", "test", "-e", project)
 
 
-# Required, not notified: `nox --parallel` orders and runs required sessions only. Of those that may
-# run in parallel, the longest come first.
+# Required, not notified: `nox --parallel` orders and runs required sessions only. The longest come
+# first. Two at a time leave a third of two CPUs idle: `unit` waits for deadlines, `e2e` for asv and
+# uv, `docker-tests` and `fleet` for servers.
 IN_TESTS = (
-    *("lint", "types", "faults", "e2e", "browser", "docker-tests", "founding-tests", "slurm"),
-    *("fleet", "docs", "unit", f"contract(torch={OLDEST_TORCH!r})"),
+    *("unit", "e2e", "faults", f"contract(torch={OLDEST_TORCH!r})", "browser", "docker-tests"),
+    *("founding-tests", "fleet", "slurm", "lint", "types"),
 )
 ONLY_IN_FULL = (
     *(f"contract(torch={release!r})" for release in TESTED if release != OLDEST_TORCH),
@@ -139,7 +140,7 @@ def run_tests(session: nox.Session, *arguments: str) -> None:
 
 @nox.session(venv_backend="none", requires=IN_TESTS)
 def tests(_: nox.Session) -> None:
-    """Run the tests that a change must pass; fastest with `nox --parallel auto -s tests`."""
+    """Run the tests that a change must pass; fastest with `nox --parallel 3 -s tests`."""
 
 
 @nox.session(name="tests-full", venv_backend="none", requires=(*IN_TESTS, *ONLY_IN_FULL))
@@ -172,14 +173,14 @@ def types(session: nox.Session) -> None:
     session.run("mypy")
 
 
-@nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)
+@nox.session(venv_backend="uv")
 def docs(session: nox.Session) -> None:
-    """Build the documentation; a warning is an error. ``-- --output site``: beside the results."""
+    """Build the documentation, as `browser` does; ``-- --output site``: beside the results."""
     session.install(*LOCKED, "--group", "docs", "-e", ".")
     session.run("python", "-m", "studies.docs", *session.posargs)
 
 
-@nox.session(venv_backend="uv", python=NEWEST_PYTHON, tags=CHECK)
+@nox.session(venv_backend="uv", python=NEWEST_PYTHON, tags=CHECK, allow_parallel=True)
 def unit(session: nox.Session) -> None:
     """Run the unit tests beside the newest PyTorch of the default tier, ASE and zarr."""
     install_cell(session, NEWEST_TORCH, ".[ase,zarr]")
@@ -193,7 +194,7 @@ def calculator(session: nox.Session) -> None:
     run_tests(session, "tests/unit/test_mlff_calculator.py")
 
 
-@nox.session(venv_backend="uv", python=OLDEST_PYTHON)
+@nox.session(venv_backend="uv", python=OLDEST_PYTHON, allow_parallel=True)
 @nox.parametrize(
     "torch", [nox.param(r, tags=CHECK if r == OLDEST_TORCH else FULL) for r in TESTED]
 )

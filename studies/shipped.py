@@ -1,4 +1,4 @@
-"""Pack the records that ship with a release: ``python -m studies.shipped [FILE]``.
+"""Pack the records that ship with a release: ``python -m studies.shipped [FILE [PRESET]]``.
 
 The same commit gives the same bytes.
 """
@@ -19,10 +19,11 @@ _ROOT: Final = Path(__file__).parents[1]
 # What commands read that show records: no scripts that checked the observatory, no locks of CI.
 _WHAT: Final = ("benchmarks", "envs", "observatory", "pyproject.toml", "results")
 _NOT: Final = ("observatory/checked/", "envs/ci/")
+_SMALLEST: Final = 9 | lzma.PRESET_EXTREME
 
 
-def pack(path: Path) -> None:
-    """Write the committed files of the records as a compressed archive."""
+def pack(path: Path, preset: int = _SMALLEST) -> None:
+    """Write the committed files of the records as an archive, compressed by a preset of xz."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", *_WHAT], cwd=_ROOT, check=True, capture_output=True
     )
@@ -36,13 +37,14 @@ def pack(path: Path) -> None:
             about = tarfile.TarInfo(name)
             about.size, about.mode = len(data), 0o644
             tar.addfile(about, io.BytesIO(data))
-    path.write_bytes(lzma.compress(archive.getvalue(), preset=9 | lzma.PRESET_EXTREME))
+    path.write_bytes(lzma.compress(archive.getvalue(), preset=preset))
 
 
 def main() -> None:
     """Run the command line."""
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else PACKED
-    pack(path)
+    preset = int(sys.argv[2]) if len(sys.argv) > 2 else _SMALLEST  # noqa: PLR2004
+    pack(path, preset)
     print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
 
 

@@ -156,7 +156,7 @@ def test_axe_core_would_find_a_barrier(browser: Browser, site: Path) -> None:
     page.close()
 
 
-@pytest.mark.parametrize("width", [1440, 1024, 390])
+@pytest.mark.parametrize("width", [1440, pytest.param(1024, marks=pytest.mark.full), 390])
 def test_no_page_is_wider_than_the_window(browser: Browser, site: Path, width: int) -> None:
     context = browser.new_context(viewport={"width": width, "height": 800})
     page = context.new_page()

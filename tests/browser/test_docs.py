@@ -65,8 +65,7 @@ def documentation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(built).parent
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_no_page_is_wider_than_the_window_or_asks_another_host(
     browser: Browser,
     documentation: Path,

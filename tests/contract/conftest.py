@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 from contextlib import suppress
 from importlib.util import find_spec
 
 import pytest
 
 from ivhl.measure.first_compile import precompile_kernel_header
+
+
+def pytest_collection_finish() -> None:
+    """Keep what is loaded by now from the garbage collector, as in ``unit``."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Give it all back, as in ``unit``."""
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

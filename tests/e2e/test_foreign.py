@@ -98,7 +98,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     (root / ".python-version").write_text(f"{version}\n")
     told = run(
         sys.executable, "-m", "ivhl", "bench", "--python", "3.12", "--commit", "HEAD~1",
-        "--machine", "here", cwd=root,
+        "--machine", "here", "--processes", "1", cwd=root,
     )  # fmt: skip
     return root, told
 

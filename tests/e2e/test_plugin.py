@@ -143,7 +143,7 @@ def test_a_back_end_of_a_plug_in_is_an_engine(python: str, tmp_path: Path) -> No
     identity = ("-c", "user.name=test", "-c", "user.email=test@example.invalid")
     run("git", *identity, "commit", "--quiet", "-m", "Demo", cwd=tmp_path)
     run(python, "-m", "ivhl.measure", "--workloads", "demo:WORKLOADS", "--project", "demo",
-        "--machine", "here", "--out", str(tmp_path / "out"), cwd=tmp_path,
+        "--machine", "here", "--processes", "0", "--out", str(tmp_path / "out"), cwd=tmp_path,
         path=Path(f"{tmp_path}{os.pathsep}{ROOT}"))  # fmt: skip
     (file,) = tmp_path.glob("out/here/records/*.jsonl")
     records: dict[str, dict[str, Any]] = {

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 WORKLOADS = load_workloads("benchmarks")
 ROOT = Path(__file__).parents[2]
 WORKLOAD = "ops.field_superposition"
-CASES = select_cases(WORKLOADS, names=[WORKLOAD])
+VARIANTS = ("naive-compiled", "real-compiled")
+CASES = select_cases(WORKLOADS, names=[WORKLOAD], variants=VARIANTS)
+# One process times each case: how sure a time is, is not tested here.
+ONCE = ("--processes", "1", *(word for name in VARIANTS for word in ("--variant", name)))
 
 
 def run(*words: str, cwd: Path, expect: int = 0) -> str:
@@ -69,7 +72,7 @@ def measured(clone: Path) -> dict[str, str]:
     for python in ("3.12", "3.13"):
         said[python] = run(
             sys.executable, "-m", "nox", "-s", f"bench-{python}", "--",
-            "--torch", "2.5.1", "--workload", WORKLOAD, "--machine", "here",
+            "--torch", "2.5.1", "--workload", WORKLOAD, "--machine", "here", *ONCE,
             cwd=clone,
         )  # fmt: skip
     return said
@@ -109,7 +112,7 @@ def test_the_refused_cell_keeps_its_eager_times(clone: Path, measured: dict[str,
     assert measured
     records = json.loads(ivhl("results", "--json", "--python", "3.13", cwd=clone))["records"]
     assert len(records) == len(CASES)
-    assert all(len(record["eager"]["samples_s"]) >= 8 for record in records)
+    assert all(len(record["eager"]["samples_s"]) >= 4 for record in records)
     assert all(record["compiled"] is None for record in records)
 
 
@@ -141,7 +144,7 @@ def test_a_second_run_measures_nothing(clone: Path, measured: dict[str, str]) ->
     before = {p: p.read_bytes() for p in (clone / "results").rglob("*.jsonl")}
     said = ivhl(
         "bench", "--python", "3.13", "--torch", "2.5.1", "--workload", WORKLOAD,
-        "--machine", "here", "--no-publish", cwd=clone,
+        "--machine", "here", "--no-publish", *ONCE, cwd=clone,
     )  # fmt: skip
     assert said.count("has a record already") == len(CASES)
     assert before == {p: p.read_bytes() for p in (clone / "results").rglob("*.jsonl")}
@@ -177,7 +180,8 @@ def test_a_lock_with_a_wrong_hash_fails_only_its_own_cell(
     assert wrong != text
     bench = (
         "bench", "--python", "3.13", "--torch", "2.6.0", "--torch", "2.5.1",
-        "--workload", WORKLOAD, "--machine", "faulty", "--no-publish",
+        "--workload", WORKLOAD, "--machine", "faulty", "--no-publish", "--processes", "0",
+        "--variant", "real-compiled",
     )  # fmt: skip
     sums = lock.with_name(SUMS)
     known = sums.read_text(encoding="utf-8")

@@ -204,7 +204,12 @@ def test_a_suite_of_the_project_stands_beside_ours(published: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("folder", "suffix"), [(".", "json"), (".", "jsonc"), ("asv_suite", "json")]
+    ("folder", "suffix"),
+    [
+        pytest.param(".", "json", marks=pytest.mark.full),
+        (".", "jsonc"),
+        ("asv_suite", "json"),
+    ],
 )
 def test_a_configuration_beside_the_suite_is_found_by_both_commands(
     root: Path, folder: str, suffix: str

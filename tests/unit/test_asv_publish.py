@@ -303,7 +303,7 @@ publish(root, root / "site")
 @pytest.mark.parametrize(
     ("module", "name", "n"),
     [
-        ("ivhl.pages.build", "_linked", 1),
+        pytest.param("ivhl.pages.build", "_linked", 1, marks=pytest.mark.full),
         ("ivhl.pages.build", "_linked", 90),
         ("ivhl.asv.publish", "exchange", 1),
     ],
@@ -407,7 +407,7 @@ def change_results(root: Path, change: str, draw: random.Random) -> None:
         append_record(record_file(results, one.machine.name, one.commit, one.cell.id), one)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_a_site_that_was_published_after_each_change_is_the_one_published_at_once(
     root: Path,
     tmp_path_factory: pytest.TempPathFactory,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,8 +17,6 @@ from studies.checked import _about, drawn, logged_breaks, main, script_of
 from tests.unit.test_signatures import made
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ivhl.observatory.record import Observed
 
 # Functions of a row: right, wrong and failing once they are compiled.
@@ -91,52 +90,71 @@ def test_the_newest_record_is_written_and_a_name_without_record_is_an_error(
     assert "of this library: liba small forward py3.12-torch2.15.0" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("name", "inputs", "ask", "code", "said"),
-    [
-        ("right", "4,3; 4,3", "step", 0, "compiled code is as exact as eager"),
-        pytest.param("wrong", "4,3", "forward", 1, "wrong: output", marks=pytest.mark.full),
-        ("wrong", "4,3", "step", 1, "wrong: grad.input.0.0, output"),
-        pytest.param(
-            "detached", "4,3", "step", 1, "wrong: grad.input.0.0", marks=pytest.mark.full
-        ),
-        (
-            "constant",
-            "4,3",
-            "step",
-            2,
-            "eager float32 raises builtins.ValueError: no output depends",
-        ),
-        pytest.param(
-            *("failing", "4,3", "forward", 2, "compiled float32 raises torch._dynamo.exc."),
-            marks=pytest.mark.full,
-        ),
-        ("failing_larger", "4,3", "forward", 2, "compiled float32 raises torch._dynamo.exc."),
-    ],
-)
+# Function, inputs, what is asked, exit status, and what the script prints.
+SCRIPTS = [
+    ("right", "4,3; 4,3", "step", 0, "compiled code is as exact as eager"),
+    ("wrong", "4,3", "forward", 1, "wrong: output"),
+    ("wrong", "4,3", "step", 1, "wrong: grad.input.0.0, output"),
+    ("detached", "4,3", "step", 1, "wrong: grad.input.0.0"),
+    ("constant", "4,3", "step", 2, "eager float32 raises builtins.ValueError: no output depends"),
+    ("failing", "4,3", "forward", 2, "compiled float32 raises torch._dynamo.exc."),
+    ("failing_larger", "4,3", "forward", 2, "compiled float32 raises torch._dynamo.exc."),
+]
+# Runs each script in a fork of its own: PyTorch and Dynamo are imported once, which takes seconds.
+RUNS_EACH = """\
+import os, runpy, sys, torch
+torch.compile(torch.sin, backend="eager")(torch.ones(1))
+for script in sys.argv[1:]:
+    if os.fork():
+        print(os.waitstatus_to_exitcode(os.wait()[1]))
+        continue
+    os.dup2(os.open(f"{script}.txt", os.O_CREAT | os.O_WRONLY), 1)
+    sys.argv = [script]
+    runpy.run_path(script, run_name="__main__")
+"""
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tuple[int, str]]:
+    """Return the exit status and the output of each script, by its function and what it asks."""
+    pytest.importorskip("torch", reason="runs the scripts")
+    folder = tmp_path_factory.mktemp("scripts")
+    (folder / "functions.py").write_text(FUNCTIONS, encoding="utf-8")
+    written = {}
+    for name, inputs, ask, *_ in SCRIPTS:
+        larger = {"inputs": "5,3", "recompiles": 1, "off": None}
+        status = "failed" if name == "failing_larger" else "works"
+        target = f"functions.py:{name}"
+        record = made(target=target, inputs=inputs, ask=ask, status=status, second=larger)
+        # Without Inductor: what the script compares is the same, and the C++ compiler is not needed.
+        text = script_of(record, folder).replace(
+            "torch.compile(function)", 'torch.compile(function, backend="eager")'
+        )
+        written[name, ask] = folder / f"{name}-{ask}.py"
+        written[name, ask].write_text(text, encoding="utf-8")
+    command = [sys.executable, "-I", "-u", "-c", RUNS_EACH, *map(str, written.values())]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    statuses = map(int, done.stdout.split())
+    return {
+        asked: (status, Path(f"{script}.txt").read_text(encoding="utf-8"))
+        for (asked, script), status in zip(written.items(), statuses, strict=True)
+    }
+
+
+@pytest.mark.parametrize(("name", "inputs", "ask", "code", "said"), SCRIPTS)
 def test_the_script_tells_right_wrong_and_failing_apart(  # noqa: PLR0917  (a table)
-    tmp_path: Path, name: str, inputs: str, ask: str, code: int, said: str
+    ended: dict[tuple[str, str], tuple[int, str]],
+    name: str,
+    inputs: str,  # noqa: ARG001  (of the script)
+    ask: str,
+    code: int,
+    said: str,
 ) -> None:
-    pytest.importorskip("torch", reason="runs the script")
-    (tmp_path / "functions.py").write_text(FUNCTIONS, encoding="utf-8")
-    larger = {"inputs": "5,3", "recompiles": 1, "off": None}
-    status = "failed" if name == "failing_larger" else "works"
-    record = made(
-        target=f"functions.py:{name}", inputs=inputs, ask=ask, status=status, second=larger
-    )
-    # Without Inductor: what the script compares is the same, and the C++ compiler is not needed.
-    text = script_of(record, tmp_path).replace(
-        "torch.compile(function)", 'torch.compile(function, backend="eager")'
-    )
-    script = tmp_path / "check.py"
-    script.write_text(text, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-I", script], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    assert said in done.stdout
+    status, printed = ended[name, ask]
+    assert status == code, printed
+    assert said in printed
     if code < 2:
-        assert "compiled-float64" in done.stdout
+        assert "compiled-float64" in printed
 
 
 def test_of_what_works_a_share_is_drawn_and_one_of_each_failure_when_compiled() -> None:

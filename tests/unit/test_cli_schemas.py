@@ -28,7 +28,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "ready": ("ready", "envs/locks/py3.12-torch2.6.0.txt"),
     "doctor": ("doctor",),
     "check": ("check", "expectations"),
-    "version-checks": ("version-checks", "tests/unit"),
+    "version-checks": ("version-checks", "tests/unit/test_hotpath.py"),
     "matrix": ("matrix", "--shard", "1/1"),
     "cell": ("matrix", "py3.12-torch2.6.0"),
     "cell-diff": ("matrix", "py3.12-torch2.5.1", "py3.13-torch2.5.1"),

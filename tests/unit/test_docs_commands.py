@@ -94,7 +94,7 @@ BLOCKS_ELSEWHERE: Final = {
 # What stands for the words that a reader replaces, and for commits that a clone may lack.
 WORDS: Final = {
     "CELL CELL": "py3.12-torch2.5.1 py3.12-torch2.6.0",
-    "PATH": "tests/unit",
+    "PATH": "tests/unit/test_hotpath.py",  # three version checks
     "v1.0 main": "HEAD~1 HEAD",
     "--base main": "--base HEAD~1",
 }

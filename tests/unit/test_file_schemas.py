@@ -147,7 +147,14 @@ KEPT: Final[list[tuple[str, Callable[[dict[str, Any]], object]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "change", "why"), LOST)
+# Each comparison with the schema of records takes a second; smaller schemas have the same kinds.
+@pytest.mark.parametrize(
+    ("name", "change", "why"),
+    [
+        pytest.param(*row, marks=[pytest.mark.full] if number in {0, 4} else [])
+        for number, row in enumerate(LOST)
+    ],
+)
 def test_a_planted_change_that_loses_files_is_found(
     name: str, change: Callable[[dict[str, Any]], object], why: str
 ) -> None:

@@ -591,7 +591,9 @@ def test_an_evaluation_after_some_steps_is_compiled(
 
 
 @_MONITORED
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize(
+    "seed", [*range(8), *(pytest.param(n, marks=pytest.mark.full) for n in range(8, 24))]
+)
 def test_random_training_loops_with_evaluations_are_compiled_after_n_runs(  # noqa: C901
     seed: int,
 ) -> None:
@@ -748,7 +750,7 @@ def test_an_evaluation_that_follows_each_step_is_let_pass_with_it() -> None:
 
 @pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("every", [3, 13])
-@pytest.mark.parametrize("threshold", [3, 10])
+@pytest.mark.parametrize("threshold", [pytest.param(3, marks=pytest.mark.full), 10])
 @pytest.mark.parametrize("way", ["no_grad", "inference_mode", "a sign alone"])
 def test_an_evaluation_after_every_few_steps_delays_none_of_them(
     way: str, threshold: int, every: int

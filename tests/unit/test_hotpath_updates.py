@@ -48,6 +48,9 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "Rprop": functools.partial(torch.optim.Rprop, lr=0.01),
     "ASGD": functools.partial(torch.optim.ASGD, lr=0.1, lambd=0.01, t0=2),
 }
+# In `unit` one without state, one whose state begins in its first step, and one with moments and
+# options; session `hotpath` runs all.
+QUICK = ("SGD", "momentum", "AdamW")
 
 
 @pytest.fixture(autouse=True)
@@ -119,7 +122,10 @@ def assert_same(eager: Trained, compiled: Trained) -> None:
     torch.testing.assert_close(compiled.values(), eager.values(), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "name",
+    [one if one in QUICK else pytest.param(one, marks=pytest.mark.full) for one in OPTIMIZERS],
+)
 def test_steps_that_find_all_as_it_was_do_not_ask_dynamo(name: str) -> None:
     eager, compiled = (Trained(name, compiled=one) for one in (False, True))
     for _ in range(9):
@@ -230,7 +236,14 @@ def assert_alike(name: str, changes: list[Change | None]) -> None:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("name", ["SGD", "momentum", "Adam"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("SGD", marks=pytest.mark.full),
+        pytest.param("momentum", marks=pytest.mark.full),
+        "Adam",
+    ],
+)
 def test_a_change_between_steps_does_what_it_does_eagerly(name: str, change: Change) -> None:
     eager, compiled = (Trained(name, compiled=one) for one in (False, True))
     for turn in range(9):

@@ -458,7 +458,9 @@ def contents(root: Path) -> dict[str, bytes]:
     return {name: data for name, data in tree(root).items() if not name.startswith(".git/")}
 
 
-@pytest.mark.parametrize("how", ["full", "interrupted", "killed"])
+@pytest.mark.parametrize(
+    "how", ["full", pytest.param("interrupted", marks=pytest.mark.full), "killed"]
+)
 def test_wherever_init_is_stopped_the_same_command_goes_on(tmp_path: Path, how: str) -> None:
     wanted = undisturbed(tmp_path)
     stopped = 0

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import sys
+import sysconfig
 from contextlib import closing
+from pathlib import Path
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,8 +32,8 @@ from ivhl.workload import load_workloads, select_cases  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
+ROOT = Path(__file__).parents[2]
 WORKLOADS = load_workloads("benchmarks")
 pytestmark = pytest.mark.filterwarnings("ignore:Failed to initialize NumPy:UserWarning")
 
@@ -215,20 +221,30 @@ def test_the_sources_of_a_case_have_hot_paths_in_them() -> None:
     assert naive.project != hot.project
 
 
-def test_no_packaging_file_changes_the_sources_of_a_case() -> None:
+def test_no_packaging_file_changes_the_sources_of_a_case(tmp_path: Path) -> None:
     """A release has the packed records and the marker of types; a cell may have neither."""
-    chosen = select_cases(WORKLOADS)[::5]
+    # A copy: other tests read the records that ship with this checkout.
+    for name in ("ivhl", "benchmarks"):
+        ignore = shutil.ignore_patterns("__pycache__", PACKED.name, "py.typed")
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignore)
+    code = """
+        from ivhl.measure.sources import reached_sources
+        from ivhl.shipped import PACKED
+        from ivhl.workload import load_workloads, select_cases
 
-    def hashes() -> list[Any]:
-        return [reached_sources(one, "benchmarks", "ivhl", ran=False) for one in chosen]
+        def hashes():
+            chosen = select_cases(load_workloads("benchmarks"))[::25]
+            return [reached_sources(one, "benchmarks", "ivhl", ran=False) for one in chosen]
 
-    before = hashes()
-    files = [PACKED, PACKED.with_name("py.typed")]
-    files = [path for path in files if not path.exists()]
-    try:
-        for path in files:
+        before = hashes()
+        for path in (PACKED, PACKED.parents[1] / "py.typed"):
             path.write_bytes(b"packed")
-        assert hashes() == before
-    finally:
-        for path in files:
-            path.unlink()
+        print(PACKED.parents[2], hashes() == before)
+    """
+    # -S: the checkout, which is installed here, must not be part of the package.
+    path = os.pathsep.join((str(tmp_path), sysconfig.get_path("purelib")))
+    done = subprocess.run(
+        [sys.executable, "-S", "-P", "-c", dedent(code)],
+        env={"PYTHONPATH": path}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == [str(tmp_path), "True"]

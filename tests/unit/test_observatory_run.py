@@ -316,6 +316,7 @@ def test_what_a_case_prints_has_a_limit(observatory: Path) -> None:
     assert "File too large" in found["prints"].failure.message
 
 
+@pytest.mark.full  # 25 s of CPU; the step itself: test_target.py
 def test_a_step_of_a_model_has_gradients_of_its_inputs(observatory: Path) -> None:
     torch = pytest.importorskip("torch")
     (observatory / "functions" / "demo_cases.py").write_text(

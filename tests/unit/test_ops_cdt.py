@@ -221,7 +221,12 @@ def enumerate_all(n_slices: int, capacity: int, lam: float) -> Ensemble:
 
 
 @pytest.mark.parametrize(
-    ("n_slices", "capacity", "lam"), [(2, 8, CRITICAL_LAMBDA), (2, 7, 0.3), (2, 7, -0.4)]
+    ("n_slices", "capacity", "lam"),
+    [
+        pytest.param(2, 8, CRITICAL_LAMBDA, marks=pytest.mark.full),
+        (2, 7, 0.3),
+        (2, 7, -0.4),
+    ],
 )
 def test_detailed_balance_holds_for_every_pair_of_triangulations(
     n_slices: int, capacity: int, lam: float

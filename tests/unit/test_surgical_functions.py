@@ -438,7 +438,7 @@ def test_inputs_may_be_dictionaries_and_none(models: ModuleType) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("train", [pytest.param(False, marks=pytest.mark.full), True])
 def test_inputs_may_be_keyword_arguments(
     models: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
