@@ -100,7 +100,8 @@ def install_beside(session: nox.Session, locks: Sequence[str], *wanted: str) -> 
     names = {name for text in texts for name in re.findall(r"^([\w.-]+)==", text, re.MULTILINE)}
     pins = re.split(r"\n(?=\w)", Path(GROUPS).read_text(encoding="utf-8"))
     rest = (pin for pin in pins if pin.partition("==")[0] not in names)
-    constraints = Path(session.create_tmp()) / "constraints.txt"
+    # Not `create_tmp`, which makes it the TMPDIR of the tests: a folder in this checkout.
+    constraints = Path(session.virtualenv.location) / "constraints.txt"
     constraints.write_text("\n".join([*texts, *rest]), encoding="utf-8")
     session.install("--constraint", str(constraints), *wanted)
 

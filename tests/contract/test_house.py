@@ -18,7 +18,7 @@ LIMITS: Final = {
     "import cycles in the tool": 0,
     "lines of the longest class": 271,
     "functions over 50 lines, in percent": 0.9,
-    "rows of the glossary": 35,
+    "rows of the glossary": 37,
     "words of README": 500,
     "words of the documents": 35_000,
 }

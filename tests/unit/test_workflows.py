@@ -14,6 +14,7 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -275,12 +276,10 @@ def test_beside_a_cell_all_versions_are_locked(
 
     class Session:
         python = "3.12"
+        virtualenv = SimpleNamespace(location=tmp_path)
 
         def install(self, *words: str) -> None:
             calls.append(words)
-
-        def create_tmp(self) -> str:
-            return str(tmp_path)
 
     monkeypatch.chdir(HERE)
     sessions.install_cell(Session(), sessions.OLDEST_TORCH)
