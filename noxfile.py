@@ -36,8 +36,8 @@ LOCKED = ("--constraint", GROUPS)
 # Tags. CHECK: required by `tests`, run by .github/workflows/tests.yml at each push. FULL: required
 # by `tests-full` only, run by that workflow at night.
 CHECK, FULL = ["check"], ["full"]
-# Most of these tests compile, each on one core. More than 4 processes would need more memory.
-SIDE_BY_SIDE = ("--numprocesses", "logical", "--maxprocesses", "4", "--dist", "worksteal")
+# Tests wait for other processes a quarter of their time. More would need more memory.
+SIDE_BY_SIDE = ("--numprocesses", "4", "--dist", "worksteal")
 
 END_TO_END = tuple(
     f"tests/e2e/test_{name}.py"
