@@ -200,7 +200,7 @@ WRITES = {
     "cli/screen.py": 1,  # --output
     "fleet/bring.py": 1,  # behind `without_links`
     "fleet/keys.py": 1,  # a temporary folder
-    "fleet/timings.py": 1,  # a temporary folder
+    "fleet/timings.py": 3,  # a temporary folder, and results in the user's cache
     "fleet/worker.py": 1,  # locks in the user's cache
     "init/plan.py": 3,  # the temporary folder in which it locks
     "matrix/locks.py": 3,  # temporary folders, and a lock beside the one just written
