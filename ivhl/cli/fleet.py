@@ -64,8 +64,7 @@ Libraries = Annotated[
 def fleet_command() -> None:
     """Share the work of the observatory among machines, by a queue.
 
-    The variable IVHL_QUEUE has the address of the queue. docs/fleet.md sets one up: a PostgreSQL,
-    one command on each machine.
+    IVHL_QUEUE has the address of the queue; docs/fleet.md sets one up.
     """
 
 
