@@ -142,9 +142,7 @@ def _jobs(
         )
     folder = find_root() / LIBRARIES.parent
     if not (folder / TABLE).is_file():
-        raise SpecError(
-            f"this project has no {LIBRARIES}", hint="--commit HEAD is for its timings"
-        )
+        raise SpecError(f"this project has no {LIBRARIES}", hint="--commit HEAD: its timings")
     rows = read_rows(folder)
     names = all_named("library", library, [one.name for one in rows])
     chosen = [one for one in rows if not library or one.name in names]
@@ -228,7 +226,7 @@ def work_command(python: options.Pythons = None, key: options.Key = None) -> Non
         machine = checked_name(opened.machine)
     places = cells_folder().parent / "fleet"
     places.mkdir(parents=True, exist_ok=True)
-    # A wrong key or a repository that git refuses is told before anything is measured.
+    # A wrong key, or a repository that git refuses, ends the worker before it measures.
     if key is not None:
         sign("", key)
     find_commit(root, "HEAD")
@@ -328,7 +326,8 @@ def status_command(
         page = Terminal(record=True, file=StringIO(), width=120)
         _print(page, workers, cells, aside)
         page.print(f"written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
-        html = page.export_html().replace("<html>", '<html lang="en"><title>ivhl fleet</title>', 1)
+        html = page.export_html().replace("<html>", '<html lang="en">', 1)
+        html = html.replace("<head>", "<head>\n<title>ivhl fleet status</title>", 1)
         with replaced_whole(output) as unfinished:
             unfinished.write_text(html, encoding="utf-8")
     else:

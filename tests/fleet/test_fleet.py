@@ -686,7 +686,7 @@ def test_with_signers_each_result_must_be_signed_by_its_machine(
 
 
 def test_the_commands_of_who_coordinates(
-    address: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    address: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("IVHL_QUEUE", address("postgres"))
@@ -716,6 +716,9 @@ def test_the_commands_of_who_coordinates(
             queue.end(worker, claimed, None, "[bold]no[/bold]")
     shown = told("status")
     assert "einops in py3.13-torch2.15.0, set aside\n  lab-1: [bold]no[/bold]\n" in shown
+    page = tmp_path / "status.html"
+    told("status", "--output", str(page))
+    assert "<head>\n<title>ivhl fleet status</title>" in page.read_text()
     as_json = told("status", "--json")
     SCHEMAS["fleet-status"].validate_json(as_json)
     assert json.loads(as_json)["cells"][0]["failed"] == 1
