@@ -14,7 +14,7 @@ from math import exp, log
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ivhl.bench import bench
+from ivhl.bench.main import bench
 from ivhl.bench.request import Request, Selection
 from ivhl.cli.names import find_cell
 from ivhl.image.executor import DockerExecutor

@@ -46,6 +46,7 @@ COMMANDS: Final = (
     ("compat",),
     ("regressions",),
     ("compare", "2.6.0", "2.15.0"),
+    ("compare", "3.12", "3.13"),
     ("gate", "--base", "HEAD~2", "--commit", "HEAD~1"),
 )
 WORSE: Final = 7  # exit code of the gate: one of thousands of cases may seem slower

@@ -45,7 +45,7 @@ def run_asv(
         cases: Cases to measure in each cell.
         commit: Full hash.
         watch: Called a few times a second, and once at the end.
-        under: See ``ivhl.bench.Executor.command``.
+        under: See ``ivhl.bench.main.Executor.command``.
 
     Raises:
         SpecError: See ``load_configuration``.

@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ivhl.bench import INTERFACE, Executor, bench
+from ivhl.bench.main import INTERFACE, Executor, bench
 from ivhl.errors import IvhlError, SpecError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 GROUP: Final = "ivhl.executors"
 # Not in the metadata of ivhl itself, which an editable installation keeps as it was once.
 _OWN: Final = {
-    "here": "ivhl.bench:Executor",
+    "here": "ivhl.bench.main:Executor",
     "docker": "ivhl.image.executor:DockerExecutor",
     "slurm": "ivhl.bench.slurm:SlurmExecutor",
 }
@@ -56,7 +56,7 @@ def executor_of(name: str, root: Path) -> Executor:
         kind = found[0].load()
     rule = ""
     if not (isinstance(kind, type) and issubclass(kind, Executor)):
-        rule = f"must be a class that derives from ivhl.bench.Executor (got {kind!r:.100})"
+        rule = f"must be a class that derives from ivhl.bench.main.Executor (got {kind!r:.100})"
     elif (version := vars(kind).get("interface")) != INTERFACE:
         # Not what it inherits, which is always the version of this ivhl.
         rule = f"its class must set interface = {INTERFACE} (got {version!r:.100})"

@@ -10,7 +10,7 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from ivhl.bench import Executor
+from ivhl.bench.main import Executor
 from ivhl.errors import ResultsError, SpecError
 
 if TYPE_CHECKING:

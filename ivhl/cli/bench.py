@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import typer  # noqa: TC002  (it reads the annotation of the context)
 
 from ivhl.asv.publish import publish
-from ivhl.bench import bench
 from ivhl.bench.executors import naming
+from ivhl.bench.main import bench
 from ivhl.bench.request import Done, Request
 from ivhl.bench.work import in_turns, parse_shard
 from ivhl.cli import app, options
@@ -39,7 +39,7 @@ from ivhl.workload import every_case, load_workloads
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ivhl.bench import Executor
+    from ivhl.bench.main import Executor
 
 
 @app.command("bench")

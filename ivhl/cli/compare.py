@@ -125,7 +125,9 @@ def compare_command(
         )  # fmt: skip
         return
     with screen(every=asked.every) as console:
-        builds = [*builds_beside(product(old, new) if axis == "python" else ())]
+        # One record of each build: all pairs of two Pythons are millions.
+        each = [{r.conditions.python_build: r for r in side}.values() for side in (old, new)]
+        builds = builds_beside(product(*each)) if axis == "python" else []
         for text in builds if asked.every else builds[:1]:
             console.print(text)
         _summarise_all(console, summaries, names)

@@ -27,7 +27,7 @@ from ivhl.workload import Workload, broken_benchmarks, load_workloads
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ivhl.bench import Executor
+    from ivhl.bench.main import Executor
 
 
 _NAMED: Final = 50

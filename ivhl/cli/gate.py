@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from ivhl.bench import Executor
     from ivhl.bench.confirm import Confirmed
     from ivhl.bench.experiment import Runs
+    from ivhl.bench.main import Executor
     from ivhl.records.record import Arm, RunRecord
     from ivhl.tracker.changes.compare import Comparison
     from ivhl.tracker.support.expectations import Expectations

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from ivhl.bench import bench
+from ivhl.bench.main import bench
 from ivhl.bench.request import Request, Selection
 from ivhl.bench.work import cases_to_measure, list_work, records_at
 from ivhl.errors import ResultsError, SpecError

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ivhl.asv.run import log_of
-from ivhl.bench import Executor, write_record
+from ivhl.bench.main import Executor, write_record
 from ivhl.bench.progress import Display, RunState
 from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.check import first_mistake, not_locked

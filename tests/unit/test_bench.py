@@ -24,13 +24,13 @@ from typer.testing import CliRunner
 
 from ivhl.asv.configuration import write_configuration
 from ivhl.asv.machine import asv_machine
-from ivhl.bench import lock_of, resolve_commit
 from ivhl.bench.checks import (
     check_device,
     check_machine,
     check_room,
     those_that_fit,
 )
+from ivhl.bench.main import lock_of, resolve_commit
 from ivhl.bench.progress import Display, RunState, minutes, outcome
 from ivhl.bench.request import Done, Request, Selection, Suite
 from ivhl.cli import app
@@ -475,7 +475,7 @@ def test_a_lock_made_for_this_run_is_told(tmp_path: Path, monkeypatch: pytest.Mo
     assert sink.getvalue() == ""
     state = lock_state(root, there)
     monkeypatch.setattr(
-        "ivhl.bench.ensure_lock",
+        "ivhl.bench.main.ensure_lock",
         lambda root, *_: replace(state, path=root / "envs" / "locks" / "new.txt"),
     )
     lock_of(tmp_path, matrix, there, console)
@@ -489,7 +489,7 @@ def test_a_release_of_the_tier_next_is_not_measured_without_its_index(
     matrix = load_matrix(root / "envs" / "matrix.toml")
     cell = matrix.cells()[0]
     state = replace(lock_state(root, cell), of_next=True)
-    monkeypatch.setattr("ivhl.bench.ensure_lock", lambda *_: state)
+    monkeypatch.setattr("ivhl.bench.main.ensure_lock", lambda *_: state)
     monkeypatch.setenv("IVHL_NEXT_INDEX", "https://pypi.test/simple")
     assert lock_of(root, matrix, cell, Console(file=StringIO())) == state
     monkeypatch.delenv("IVHL_NEXT_INDEX")

@@ -82,7 +82,7 @@ def timed(
 
 @dataclass
 class Bench:
-    """Stands in for ``ivhl.bench.bench``: writes records whose times are drawn.
+    """Stands in for ``ivhl.bench.main.bench``: writes records whose times are drawn.
 
     Attributes:
         slower: Factor of the head's compiled seconds, by case name.

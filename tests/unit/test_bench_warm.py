@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-import ivhl.bench as warm
+import ivhl.bench.main as warm
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure import lanes
 from ivhl.measure.effort import Effort

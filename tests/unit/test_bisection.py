@@ -73,7 +73,7 @@ def timed(compiled_s: float, draw: random.Random, sigma: float) -> RunRecord:
 
 @dataclass
 class Bench:
-    """Stands in for ``ivhl.bench.bench``: writes the record that ``make`` returns.
+    """Stands in for ``ivhl.bench.main.bench``: writes the record that ``make`` returns.
 
     Attributes:
         make: Index of the commit to its record, or to an error.

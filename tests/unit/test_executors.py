@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from typer.testing import CliRunner
 
-from ivhl.bench import INTERFACE, Executor
 from ivhl.bench.executors import executor_of
+from ivhl.bench.main import INTERFACE, Executor
 from ivhl.bench.slurm import SlurmExecutor
 from ivhl.cli import app
 from ivhl.errors import SpecError, UnknownNameError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MODULE: Final = """
-from ivhl.bench import Executor
+from ivhl.bench.main import Executor
 
 
 class Good(Executor):
@@ -110,7 +110,10 @@ def test_a_distribution_adds_an_executor(tmp_path: Path) -> None:
         ("silent", f"its class must set interface = {INTERFACE} (got None)"),
         ("newer", f"its class must set interface = {INTERFACE} (got {INTERFACE + 1})"),
         ("broken", "OSError: no route to host"),
-        ("function", "must be a class that derives from ivhl.bench.Executor (got <function not_a"),
+        (
+            "function",
+            "must be a class that derives from ivhl.bench.main.Executor (got <function not_a",
+        ),
         ("missing", "ModuleNotFoundError: No module named 'nowhere_to_be_found'"),
     ],
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ivhl.asv.publish import publish
-from ivhl.bench import cases_of_cells
+from ivhl.bench.main import cases_of_cells
 from ivhl.bench.request import Request
 from ivhl.bench.work import Shard
 from ivhl.fleet.bring import import_records

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
-import ivhl.bench
+import ivhl.bench.main
 from ivhl.asv.configuration import write_configuration
-from ivhl.bench import bench, cases_of_cells
+from ivhl.bench.main import bench, cases_of_cells
 from ivhl.bench.request import Request, Selection
 from ivhl.bench.work import (
     Shard,
@@ -251,9 +251,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         asked.extend((lock.cell.id, case.name) for lock in locks for case in cases)
         return ()
 
-    monkeypatch.setattr(ivhl.bench.Executor, "measure", run_asv)
-    monkeypatch.setattr(ivhl.bench, "save_machine", lambda _: None)
-    monkeypatch.setattr(ivhl.bench, "find_interpreter", lambda *_: SimpleNamespace(path="python"))
+    monkeypatch.setattr(ivhl.bench.main.Executor, "measure", run_asv)
+    monkeypatch.setattr(ivhl.bench.main, "save_machine", lambda _: None)
+    monkeypatch.setattr(
+        ivhl.bench.main, "find_interpreter", lambda *_: SimpleNamespace(path="python")
+    )
     return asked
 
 
@@ -299,7 +301,7 @@ def test_bench_measures_the_core_suite_where_nothing_is_named(
 def test_bench_asks_what_works_newest_release_first_and_then_how_fast(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ivhl.bench, "WORTH_A_LOOK", 3)
+    monkeypatch.setattr(ivhl.bench.main, "WORTH_A_LOOK", 3)
     oldest, newest = "py3.12-torch2.5.1", "py3.12-torch2.6.0"
     steps: list[tuple[int, list[str], int]] = []
 
@@ -316,8 +318,8 @@ def test_bench_asks_what_works_newest_release_first_and_then_how_fast(
     def prepare(_: object, locks: Sequence[LockState], *__: object) -> None:
         steps.append((-1, [one.cell.id for one in locks], 0))
 
-    monkeypatch.setattr(ivhl.bench.Executor, "measure", measure)
-    monkeypatch.setattr(ivhl.bench, "warm_cells", prepare)
+    monkeypatch.setattr(ivhl.bench.main.Executor, "measure", measure)
+    monkeypatch.setattr(ivhl.bench.main, "warm_cells", prepare)
     full = Request(root=root, python="3.12", selection=Selection(suite="full"), machine="m")
     done = bench(full, Console(file=StringIO()))
     # What only the verdicts lack is missing nowhere.

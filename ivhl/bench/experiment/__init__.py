@@ -12,9 +12,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ivhl.bench import bench
 from ivhl.bench.experiment.estimate import Estimate, duration_of_case, estimate, told
 from ivhl.bench.experiment.journal import ExperimentJournal, journal_of
+from ivhl.bench.main import bench
 from ivhl.bench.request import Done, Request, Selection
 from ivhl.errors import ResultsError
 from ivhl.instrument import INSTRUMENT

@@ -68,7 +68,7 @@ def other_build(before: Run, after: Run) -> str:
     return f"Python built with {was} before, with {now} now"
 
 
-def builds_beside(pairs: Iterable[tuple[Run, Run]]) -> list[str]:
+def builds_beside(pairs: Iterable[tuple[Run, ...]]) -> list[str]:
     """Return what is to know of the builds of Pythons beside what is said of their versions.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ivhl.bench import Executor
+from ivhl.bench.main import Executor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
