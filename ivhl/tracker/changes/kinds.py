@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar, get_args
 
+from ivhl.tracker.store.entries import entry_of
 from ivhl.tracker.store.facts import FactChange, changed_facts
 from ivhl.tracker.store.metrics import (
     JUDGED,
@@ -254,6 +255,8 @@ class Tested(NamedTuple):
 
 def tests_of(before: Run, after: Run, spreads: Spreads) -> dict[Metric, Tested]:
     """Return the test of each quantity that both runs have."""
+    # A record computes each quantity again whenever it is asked.
+    before, after = entry_of(before), entry_of(after)
     tests: dict[Metric, Tested] = {}
     for metric in JUDGED:
         was, now = measured(before, metric), measured(after, metric)

@@ -161,13 +161,15 @@ class Recorded:
 Run = RunRecord | Entry
 
 
-def entry_of(record: RunRecord, number: int = 0) -> Entry:
-    """Return the entry of a record.
+def entry_of(record: Run, number: int = 0) -> Entry:
+    """Return the entry of a record; an entry itself.
 
     Args:
         record: Any record.
         number: Its place in the index.
     """
+    if isinstance(record, Entry):
+        return record
     failure = record.failure
     return Entry(
         id=number,

@@ -307,7 +307,7 @@ def repeats(runs: Iterable[Run]) -> Iterator[tuple[Entry, ...]]:
     """
     groups: dict[object, dict[str, Entry]] = defaultdict(dict)
     for run in runs:
-        entry = run if isinstance(run, Entry) else entry_of(run)
+        entry = entry_of(run)
         if "speedup" not in entry.values:
             continue
         # Without what older records do not have.
