@@ -21,12 +21,16 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from ivhl.errors import IvhlError
 from ivhl.matrix.spec import CellSpec
@@ -52,7 +56,7 @@ _SCRIPT: Final = '''\
 {why}
 Checks it without ivhl:
 
-    uv run --no-project --python {python} --with torch=={torch} --with {library}=={version} {name}
+    uv run --no-project --python {python} --with torch=={torch} {packages} {name}
 """
 
 import dataclasses
@@ -186,12 +190,15 @@ sys.exit(bool(wrong))
 '''
 
 
-def script_of(record: Observed, functions: Path = Path("../functions")) -> str:
+def script_of(
+    record: Observed, functions: Path = Path("../functions"), needs: Sequence[str] = ()
+) -> str:
     """Return the script that checks a record.
 
     Args:
         record: The record.
         functions: Folder of the files that rows name, as the script finds it.
+        needs: Requirements of its row, the library first; without them, the library alone.
 
     Raises:
         SpecError: If an input of the record cannot be drawn again.
@@ -213,6 +220,7 @@ def script_of(record: Observed, functions: Path = Path("../functions")) -> str:
     return _SCRIPT.format(
         **{name: plain(str(getattr(record, name))) for name in about},
         name=plain(f"{record.library}-{record.case}-{record.ask}.py"),
+        packages=plain(_packages(record, needs)),
         standard=standard,
         pathlib=paths,
         imports=imports,
@@ -220,6 +228,16 @@ def script_of(record: Observed, functions: Path = Path("../functions")) -> str:
         expression=expression,
         batches=_lines(batch(record, inputs) for inputs in batches),
     )
+
+
+def _packages(record: Observed, needs: Sequence[str]) -> str:
+    """Return the options of uv that add a library, as it was recorded, and what it needs."""
+    if not needs:
+        return f"--with {record.library}=={record.version}"
+    library = Requirement(needs[0])
+    if record.version is not None:
+        library.specifier = SpecifierSet(f"=={record.version}")
+    return " ".join(f"--with {shlex.quote(str(one))}" for one in (library, *needs[1:]))
 
 
 def _lines(values: Iterable[str]) -> str:
@@ -405,7 +423,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 2
     try:
-        text = script_of(max(found, key=lambda record: record.at))
+        rows = {one.name: one.requirements for one in read_rows(given.observatory)}
+        newest = max(found, key=lambda record: record.at)
+        text = script_of(newest, needs=rows.get(newest.library, ()))
     except IvhlError as error:
         print(f"{error}\n  {error.hint}", file=sys.stderr)
         return 2

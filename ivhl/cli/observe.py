@@ -38,13 +38,13 @@ def observe_command(
     record are not run again, so the same command continues a run that was killed.
     """
     folder = find_root() / LIBRARIES.parent
-    rows = read_rows(folder)
+    told = Terminal(stderr=True, highlight=False, soft_wrap=True)
+    rows = read_rows(folder, told.print)
     names = all_named("library", library, [one.name for one in rows])
     chosen = [one for one in rows if not library or one.name in names]
     if shard is not None:
         share = parse_shard(shard)
         chosen = chosen[share.index - 1 :: share.count]
-    told = Terminal(stderr=True, highlight=False, soft_wrap=True)
     console = Terminal(highlight=False, soft_wrap=True)
     observatory = Observatory(folder, told.print)
     cells = cells_of(shipped_matrix(), torch or ["default"], python or ())

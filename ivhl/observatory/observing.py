@@ -66,6 +66,10 @@ _OVERLAY_GB: Final = 0.02
 # Load for each CPU at which a time limit says more of the machine than of the case: a CPU may be one
 # of two threads of a core, and a step of ultralytics that compiled in the end was called failed.
 _BUSY: Final = 0.75
+# Part of the time that a case which only waits, as for a lock, has a CPU.
+_ASLEEP: Final = 0.1
+# By how much the limits grow at most where others use the machine.
+_LONGEST_WAIT: Final = 4.0
 _FULL: Final = os.strerror(errno.ENOSPC)
 _WITHOUT_TORCH: Final = "No module named 'torch'"  # a cell that somebody has moved or removed
 
@@ -262,14 +266,16 @@ class Observatory:
                 with cell_in_use(one.cell, needs, text) as place:
                     environment = self._environment_of(one, place)
                     for question, tried in _tried(one, place, effort, network=network):
-                        if why := _undecided(tried):
+                        spent = took.since()
+                        if why := _undecided(tried, **spent):
                             self._tell(f"{one.cell.id} {question.text}: not run: {why}")
                         else:
-                            yield self._kept(one, question, tried, took, **environment)
+                            yield self._kept(one, question, tried, spent, **environment)
             except UnavailableError as error:
                 tried = TargetTried({"unavailable": str(error)}, "")
                 for question in one.questions:
-                    yield self._kept(one, question, tried, took, unavailable=error.kind)
+                    spent = took.since()
+                    yield self._kept(one, question, tried, spent, unavailable=error.kind)
             except LockError as error:
                 text = f"{error}; {error.hint or 'try again'}".removeprefix(f"{one.cell.id}: ")
                 self._tell(f"{one.cell.id} {one.library.name}: not run: {text}")
@@ -309,7 +315,7 @@ class Observatory:
         work: LibraryInCell,
         question: AskedCase,
         tried: TargetTried,
-        took: _Took,
+        spent: Mapping[str, float],
         **more: str | None,
     ) -> Observed:
         about = {
@@ -325,7 +331,7 @@ class Observatory:
             "instrument": str(INSTRUMENT),
             "machine": self._machine,
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
-            **took.since(),
+            **spent,
             **more,
         }
         try:
@@ -347,7 +353,7 @@ def _tried(
     several = len(work.questions) > 1
     with Trials(place, folder, effort, network=network, apart=True, forks=several) as trials:
         for question in work.questions:
-            shared = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+            shared = min(max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), _LONGEST_WAIT)
             yield question, trials.run(question.target, effort.deadline_s * shared)
 
 
@@ -374,11 +380,12 @@ def repetition_of(recorded: Observed, again: Observed) -> Repetition:
     return Repetition(kind, f"{recorded.why or 'works'} then, {again.why or 'works'} now")
 
 
-def _undecided(tried: TargetTried) -> str:
+def _undecided(tried: TargetTried, *, cpu_s: float, wall_s: float) -> str:
     """Return why a case says nothing of its library: its machine was used, full, or ended it."""
     failure = tried.found.get("failure") or {}
     load, cpus = os.getloadavg()[0], os.cpu_count() or 1
     is_late = failure.get("failure_class") == "timeout" and load > _BUSY * cpus
+    is_late = is_late and cpu_s > _ASLEEP * wall_s
     if _FULL in (message := str(failure.get("message"))) or message == _WITHOUT_TORCH:
         return tidy(message, LONGEST_MESSAGE)
     if not is_late and failure.get("exception") != "SIGKILL":

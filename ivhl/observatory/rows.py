@@ -20,6 +20,7 @@ from ivhl.records.files import without_links
 from ivhl.script.trying import read_target
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from ivhl.measure.target_spec import Target
@@ -85,14 +86,24 @@ class Library:
     questions: tuple[AskedCase, ...]
 
 
-def read_rows(folder: Path) -> list[Library]:
+def read_rows(folder: Path, tell: Callable[[str], object] | None = None) -> list[Library]:
     """Return the libraries of ``folder/libraries.toml``, the most downloaded first.
+
+    Args:
+        folder: ``observatory`` of a checkout.
+        tell: Called with each row that breaks a rule and is left out; without it, that is an error.
 
     Raises:
         SpecError: If the table cannot be read, or a row breaks a rule; names table and key.
     """
-    raw = read_toml(folder / TABLE, _HINT)
-    found = [_library(folder, name, row) for name, row in raw.items()]
+    found = []
+    for name, row in read_toml(folder / TABLE, _HINT).items():
+        try:
+            found.append(_library(folder, name, row))
+        except SpecError as error:
+            if tell is None:
+                raise
+            tell(f"left out: {error}")
     return sorted(found, key=lambda one: (one.rank, one.name))
 
 

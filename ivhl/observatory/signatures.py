@@ -42,6 +42,7 @@ _UNDECIDED: Final = frozenset(
 )
 # Before compiled code runs.
 _LIBRARYS: Final = frozenset({"import", "inputs", "reference", "eager_failed"})
+_EAGER: Final = frozenset({"import", "inputs", "reference", "eager"})
 # Functions of torch that call a library's code: what is raised in it is not theirs.
 _CALLS: Final = re.compile(
     r"torch/(?:_dynamo/(?:eval_frame|external_utils)|nn/modules/(?:module|container)"
@@ -199,9 +200,11 @@ def fault_of(failure: Failed) -> Fault:
     if _UNFIT.search(failure.message) or failure.failure_class in _UNDECIDED:
         return "environment"
     is_killed = "SIGKILL" in failure.message  # as the kernel does when memory ends
-    if failure.failure_class == "crash" and (is_killed or failure.phase == "import"):
-        return "environment"  # an import: an extension for another torch
-    if failure.failure_class in _LIBRARYS:  # without an exception eager code is not as float64
+    is_eager = failure.phase in _EAGER
+    if failure.failure_class == "crash" and (is_killed or is_eager):
+        return "environment"  # an extension for another torch
+    is_librarys = is_eager and failure.failure_class == "side_effect"
+    if failure.failure_class in _LIBRARYS or is_librarys:  # without an exception: eager is inexact
         return "library" if failure.exception else "not known"
     if _LACKS.search(failure.message):
         return "library"

@@ -60,7 +60,7 @@ VERDICTS: Final = {
     "works": ("works", "compiled and right; the number is eager's time over the compiled time"),
     "unavailable": ("not installable", "the library could not be installed"),
     "pinned": ("pinned out", "a requirement excludes this PyTorch or this Python"),
-    "nowheel": ("no wheel", "a package has no wheel for this Python"),
+    "nowheel": ("no wheel", "a package has no wheel that this Python can use"),
     "not_run": ("not run", "no record"),
 }
 NOT_RUN: Final = CellVerdict("not_run", "·")
@@ -118,8 +118,13 @@ def speedup_of(record: Observed) -> float | None:
     return record.eager_s / record.compiled_s
 
 
-def verdict_of(records: Sequence[Observed]) -> CellVerdict:
-    """Return the worst verdict of cases in one cell; of some, which or how many have it."""
+def verdict_of(records: Sequence[Observed], asked: int = 0) -> CellVerdict:
+    """Return the worst verdict of cases in one cell; of some, which or how many have it.
+
+    Args:
+        records: Those of the cell.
+        asked: How many there would be if every case had run.
+    """
     if not records:
         return NOT_RUN
     keys = [key_of(record) for record in records]
@@ -127,12 +132,13 @@ def verdict_of(records: Sequence[Observed]) -> CellVerdict:
     mine = [record for record, one in zip(records, keys, strict=True) if one == key]
     word = VERDICTS[key][0]
     speedups = [one for one in map(speedup_of, mine) if one is not None]
+    part = f" ({len(records)} of {asked})" if len(records) < asked and key in _RIGHT else ""
     if key == "breaks":
         most = max(map(breaks_of, mine))
-        return CellVerdict(key, counted(most, "break"))
+        return CellVerdict(key, counted(most, "break") + part)
     if key in ("works", "slow") and speedups:
         of_all = times(geometric_mean(speedups) if key == "works" else min(speedups))
-        return CellVerdict(key, of_all if key == "works" else f"{word} {of_all}")
+        return CellVerdict(key, (of_all if key == "works" else f"{word} {of_all}") + part)
     if len(mine) < len(records):
         asks = {record.ask for record in mine}
         whole = sum(record.ask in asks for record in records) == len(mine)
@@ -140,7 +146,7 @@ def verdict_of(records: Sequence[Observed]) -> CellVerdict:
         return CellVerdict(
             key, f"{word} {min(asks)}" if len(asks) == 1 and whole else f"{word} {part}"
         )
-    return CellVerdict(key, word)
+    return CellVerdict(key, word + part)
 
 
 class TableCell(NamedTuple):
@@ -483,7 +489,7 @@ def load_libraries(root: Path) -> tuple[Libraries | None, tuple[str, ...]]:
     problems: list[str] = []
     rows: list[Library] = []
     try:
-        rows = read_rows(root / LIBRARIES.parent)
+        rows = read_rows(root / LIBRARIES.parent, problems.append)
     except IvhlError as error:
         problems.append(f"{error}")
     folder = root / LIBRARIES.parent
@@ -534,7 +540,7 @@ def _line(
         shown = {s.name for r in records for s in libraries.signatures_of.get(r.key, ())}
         named = " ".join(sorted((numbers[name] for name in shown), key=int))
         anchor = f"{href}#{anchor_of(python, torch)}" if records else ""
-        cells.append(TableCell(verdict_of(records), anchor, named))
+        cells.append(TableCell(verdict_of(records, len(row.questions)), anchor, named))
     return LibraryLine(row.name, href, rank_text(row.rank), _since(releases, cells), tuple(cells))
 
 
@@ -549,9 +555,13 @@ def anchor_of(python: str, torch: str) -> str:
 
 
 def _since(releases: Sequence[str], cells: Sequence[TableCell]) -> str:
-    """Return the newest verdict and the first release of those with it; the newest come first."""
-    seen = [one for one in zip(releases, cells, strict=True) if one[1].verdict.key != "not_run"]
-    tried = [(torch, cell.verdict.key) for torch, cell in seen]
+    """Return the newest verdict and the first release of those with it; the newest come first.
+
+    Whether a few calls were slower is no other verdict, and an undecided cell is none.
+    """
+    keys = [{"slow": "works"}.get(cell.verdict.key, cell.verdict.key) for cell in cells]
+    seen = zip(releases, keys, strict=True)
+    tried = [(torch, key) for torch, key in seen if key not in ("not_run", "undecided")]
     if not tried:
         return ""
     same = [torch for torch, _ in takewhile(lambda one: one[1] == tried[0][1], tried)]

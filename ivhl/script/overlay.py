@@ -300,6 +300,7 @@ def lay_over(cell: Path, lock: LockState, text: str, folder: Path) -> dict[str, 
         "--require-hashes", "--only-binary", ":all:",
         *index_options(lock.cell, of_next=lock.of_next), "-r", str(folder / LOCK),
     )  # fmt: skip
+    (folder / LOCK).write_text(text, encoding="utf-8")  # a wheel may have a file of this name
     ours, theirs = _packages(folder), _packages(cell)
     added = {str(canonicalize_name(one.name)): one.version for one in _installed(ours)}
     _join(ours, theirs, added)

@@ -60,6 +60,8 @@ def first_line(tried: TargetTried) -> str:
     eager, compiled = tried.found["eager_s"], tried.found["compiled_s"]
     again = int(tried.found.get("again", 0))  # e.g. for each value of a counter
     more = f", {counted(again, 'recompile')} in equal calls" if again else ""
+    if breaks := _breaks(tried.found):
+        more = f", {counted(breaks, 'graph break')}{more}"
     return (
         f"works, {eager / compiled:.2f}x as fast as eager (indicative: {seconds(eager)} to "
         f"{seconds(compiled)} a call){more}"
@@ -73,6 +75,10 @@ def _likeness(second: dict[str, Any]) -> str:
     if second["unlike"]:
         return str(second["unlike"])
     return "like eager" if second["off"] <= OFF else f"off by {second['off']:.2g}"
+
+
+def _breaks(found: Mapping[str, Any]) -> int:
+    return sum(one["count"] for one in found.get("compile", {}).get("graph_breaks", ()))
 
 
 def recompiles(found: Mapping[str, Any]) -> int:
@@ -91,10 +97,9 @@ def details(tried: TargetTried) -> list[str]:
         lines += failure["message"].splitlines()[1:9]
     if facts := found.get("compile"):
         compile_s = facts.get("cold_s") or facts.get("warm_s") or 0.0
-        breaks = sum(one["count"] for one in facts["graph_breaks"])
         lines.append(
             f"compiled in {compile_s:.1f} s: {counted(facts['graphs'], 'graph')}, "
-            f"{counted(breaks, 'graph break')}, {counted(recompiles(found), 'recompile')}"
+            f"{counted(_breaks(found), 'graph break')}, {counted(recompiles(found), 'recompile')}"
         )
         texts = (one["text"].splitlines()[0] for one in facts["graph_breaks"][:5])
         lines += [f"graph break: {text}" for text in texts]

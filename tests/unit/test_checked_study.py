@@ -62,6 +62,12 @@ def test_a_script_imports_what_its_target_names(target: str, line: str) -> None:
     assert "ivhl" not in text.replace("without ivhl", "")
 
 
+def test_a_script_names_what_its_row_needs() -> None:
+    record = made(library="keras", version="3.1")
+    text = script_of(record, needs=("keras[torch]>=3", "numpy<3"))
+    assert "--with 'keras[torch]==3.1' --with 'numpy<3' keras-" in text.replace('"', "'")
+
+
 def test_no_text_of_a_record_is_code_of_the_script() -> None:
     said = '"""\nimport os; os.system("x")\n"""\\'
     record = made(why=f"failed: {said}", library=said, case=said, version=said)
@@ -79,6 +85,7 @@ def test_no_text_of_a_record_is_code_of_the_script() -> None:
 def test_the_newest_record_is_written_and_a_name_without_record_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (tmp_path / "libraries.toml").write_text('[liba.cases]\nsmall = "liba:f"\n')
     (tmp_path / "records").mkdir()
     append(tmp_path / "records", made(status="works", at="2026-11-27T00:00:00+00:00"))
     append(tmp_path / "records", made(status="wrong"))

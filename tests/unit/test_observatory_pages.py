@@ -166,6 +166,23 @@ def test_a_line_says_since_which_release_its_newest_verdict_holds() -> None:
     assert table.newest == "2 of 2 work, 1 not run"
 
 
+def test_slower_is_no_other_verdict_and_undecided_is_none() -> None:
+    kinds = {"2.8.0": "failed", "2.9.1": "works", "2.10.0": "undecided", "2.11.0": "slow"}
+    kinds |= {"2.12.1": "works"}
+    records = [make_observed(torch=t, **VERDICTS[kind]) for t, kind in kinds.items()]
+    (timm,) = table_view(libraries_of(records, ("timm",)), source(), "3.12").lines
+    assert timm.since == "works in all 3 tried since 2.9.1"
+    early = [one for one in records if one.torch not in ("2.8.0", "2.9.1")]
+    (timm,) = table_view(libraries_of(early, ("timm",)), source(), "3.12").lines
+    assert timm.since == "works in all 2 tried"
+
+
+def test_a_cell_says_how_many_of_its_cases_ran() -> None:
+    assert verdict_of(many(small_forward="works"), asked=2).text == "1.50x (1 of 2)"
+    assert verdict_of(many(small_forward="failed"), asked=2).text == "failed"
+    assert verdict_of(many(small_forward="works", small_step="works"), asked=2).text == "1.50x"
+
+
 def test_a_library_below_the_list_of_downloads_has_no_rank() -> None:
     libraries = Libraries([make_row("timm", 1227), make_row("auraloss")], [make_observed()])
     assert [line.note for line in table_view(libraries, source(), "3.12").lines] == ["1,227", ""]
@@ -711,7 +728,7 @@ def test_a_table_that_cannot_be_read_is_named_on_the_first_page(tmp_path: Path) 
     done = publish(tmp_path, tmp_path / "site", asv=False)
     assert any("libraries.toml" in text for text in done.problems)
     first = (tmp_path / "site" / "index.html").read_text()
-    assert "No records yet" in first
+    assert "No library with records" in first
     assert "libraries.toml" in first
     assert "Which to take" in (tmp_path / "site" / "suite.html").read_text()
 

@@ -98,6 +98,14 @@ def test_a_row_that_breaks_a_rule_is_refused_with_table_key_and_rule(
     assert refused.value.hint
 
 
+def test_a_row_that_breaks_a_rule_leaves_the_others(tmp_path: Path) -> None:
+    folder = write(tmp_path, TABLE.replace("rank = 880", "rank = 0"))
+    told: list[str] = []
+    assert [one.name for one in read_rows(folder, told.append)] == ["timm", "rare"]
+    (line,) = told
+    assert line.startswith("left out: libraries.toml: [einops]: rank: ")
+
+
 def test_a_file_that_is_a_link_is_refused(tmp_path: Path) -> None:
     folder = write(tmp_path)
     (folder / "functions" / "einops_cases.py").unlink()

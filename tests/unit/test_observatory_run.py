@@ -258,33 +258,44 @@ def test_time_and_memory_of_a_case_have_limits(
 
 
 @pytest.mark.parametrize(
-    ("kind", "exception", "load", "decided"),
+    ("kind", "exception", "load", "cpu_s", "decided"),
     [
-        ("timeout", "", 1000.0, False),
-        ("timeout", "", 1.0, False),  # of each CPU: another process may have the same core
-        ("timeout", "", 0.5, True),
-        ("crash", "SIGKILL", 0.0, False),
-        ("crash", "SIGSEGV", 1000.0, True),
+        ("timeout", "", 1000.0, 30.0, False),
+        ("timeout", "", 1.0, 30.0, False),  # of each CPU: another process may have the same core
+        ("timeout", "", 0.5, 30.0, True),
+        ("timeout", "", 1000.0, 3.0, True),  # it waits for something else than a CPU
+        ("crash", "SIGKILL", 0.0, 30.0, False),
+        ("crash", "SIGSEGV", 1000.0, 30.0, True),
     ],
 )
-def test_a_case_that_others_ended_or_slowed_has_no_verdict(
+def test_a_case_that_others_ended_or_slowed_has_no_verdict(  # noqa: PLR0917
     observatory: Path,
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
     exception: str,
     load: float,
+    cpu_s: float,
     *,
     decided: bool,
 ) -> None:
     table(observatory, slow=of_file("good"))
+    spent = {"cpu_s": cpu_s, "wall_s": 100.0}
+    monkeypatch.setattr(observing._Took, "since", lambda _: spent)
     failure = {
         "phase": "compile", "failure_class": kind, "exception": exception, "message": "ended",
         "where": "",
     }  # fmt: skip
-    monkeypatch.setattr(Trials, "run", lambda *_, **__: TargetTried({"failure": failure}, ""))
+    limits: list[float] = []
+
+    def run(_: object, __: object, deadline_s: float, **___: object) -> TargetTried:
+        limits.append(deadline_s)
+        return TargetTried({"failure": failure}, "")
+
+    monkeypatch.setattr(Trials, "run", run)
     monkeypatch.setattr("os.getloadavg", lambda: (load * 2, 0.0, 0.0))
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     found, told = ask(observatory)
+    assert limits == [60.0 * min(max(load, 1.0), 4.0)]
     assert bool(found) == decided
     if not decided:
         assert f"not run: ended, at a load of {load * 2} on 2 CPUs" in told[-1]
@@ -494,6 +505,11 @@ def test_the_command_asks_what_is_named_and_prints_each_verdict(
     assert lines[1].startswith("1/4 py3.12-torch2.15.0 demo a forward: works, 2.00x as fast")
     assert lines[4] == "4/4 py3.12-torch2.6.0 demo b forward: wrong in phase compile: off"
     assert lines[5] == "works 2, wrong 2"
+    table(observatory, a=of_file("a"), b='{ inputs = ["3"] }')
+    wrong = run.invoke(app, [*words, "--dry-run"])
+    assert "left out: libraries.toml: [demo.cases] b: target: must be there" in wrong.output
+    assert isinstance(run.invoke(app, [*words, "demo"]).exception, UnknownNameError)
+    table(observatory, a=of_file("a"), b=of_file("b"))
     assert run.invoke(app, words).output.endswith("--force runs all again\n")
     assert "works 2" in run.invoke(app, [*words, "--force"]).output
     assert (observatory.parent / "overlay").read_text() == "newest"

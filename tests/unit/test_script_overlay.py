@@ -157,6 +157,14 @@ def test_an_overlay_holds_what_is_added_and_its_packages_come_first(registry: Re
         assert not list(place.glob("lib/python3*/site-packages/torch*"))
 
 
+def test_a_wheel_does_not_write_the_lock_of_its_overlay(registry: Registry) -> None:
+    files = {f"library-1.0.data/data/{LOCK}": "hostile==1\n"}
+    library = make_wheel(registry.folder, "library", "1.0", files=files)
+    with cell_in_use(CELL, ["library"]) as place:
+        line = f"library==1.0 --hash=sha256:{sha256(library)}\n"
+        assert (place / LOCK).read_text() == line
+
+
 def test_child_processes_and_entry_points_of_the_cell_see_the_overlay(registry: Registry) -> None:
     make_wheel(registry.folder, "library", "1.2", requires=["torch"])
     spawned = (

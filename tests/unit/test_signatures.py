@@ -163,6 +163,10 @@ def test_a_crash_while_a_library_is_imported_is_the_environments() -> None:
         "where": "", "frame": "",
     }  # fmt: skip
     assert fault_of(Failed.model_validate(crash)) == "environment"
+    # Or while eager code runs, which compiles nothing.
+    assert fault_of(Failed.model_validate(crash | {"phase": "eager"})) == "environment"
+    effect = crash | {"phase": "eager", "class": "side_effect", "message": "random state changed"}
+    assert fault_of(Failed.model_validate(effect)) == "not known"
     compiled = crash | {"phase": "compile"}
     assert fault_of(Failed.model_validate(compiled)) == "PyTorch"
     killed = compiled | {"message": "ended by SIGKILL"}
