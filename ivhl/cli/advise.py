@@ -65,8 +65,8 @@ def advise_command(asked: options.Asked) -> None:
         return
     with screen(every=asked.every, soft_wrap=False) as console:
         every = max(map(cases_run, by_cell(rows).values()))
-        uses = f"{over} of {counted(every, 'case')} {'uses' if over == 1 else 'use'} it"
-        console.print(Text(f"torch.compile on {place.machine}, {place.device}: {uses}", "bold"))
+        uses = f"{over} of {counted(every, 'case')} {'uses' if over == 1 else 'use'} torch.compile"
+        console.print(Text(f"On {place.machine}, {place.device}, {uses}:", "bold"))
         lines = Columns("", "")
         for python, spans in support.items():
             lines.add_row(f"  Python {python}:", spans_sentence(spans))

@@ -259,10 +259,10 @@ def spread(root: Path) -> list[str]:
     labels = (
         "records",
         "load average",
-        "standard deviation between runs, beyond that within",
-        "second run in the first's interval for another run",
-        "in the interval of the first's own rounds",
-        "second called slower than the first",
+        "standard deviation between runs, beyond that within runs",
+        "second run in the interval of another run",
+        "second run in the interval within this run",
+        "second run judged slower",
         "A/A",
     )
     return markdown(
