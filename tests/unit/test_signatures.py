@@ -253,6 +253,21 @@ def test_the_function_of_an_assertion_with_words_may_move_to_another_file() -> N
     assert {one.cause.place for one in found} == {"create_load_const", "EQUALS_MATCH"}
 
 
+def test_a_record_lacks_advice_for_projects_and_files_that_inductor_wrote() -> None:
+    said = SHOWN["unpackaged-bitsandbytes-2.2.2"]["failure"]
+    assert "`requires` in envs/matrix.toml" in said["message"]
+    assert Failed.model_validate(said).message == "No module named 'packaging'"
+    said = SHOWN["undeclared-ultralytics-2.12.1"]["failure"]
+    record = observed(
+        "undeclared-ultralytics-2.12.1", why=f"failed in phase compile at {said['where']}"
+    )
+    assert said["where"].startswith("2i/c2i4j")
+    assert record.failure is not None
+    assert (record.failure.where, record.why) == ("", "failed in phase compile")
+    own = Failed.model_validate(said | {"where": "nn/cabs.py:12"})
+    assert own.where == "nn/cabs.py:12"
+
+
 @pytest.mark.parametrize(("name", "fault"), FAULTS.items())
 def test_it_is_said_whose_fault_a_failure_is(name: str, fault: str) -> None:
     assert fault_of(Failed.model_validate(SHOWN[name]["failure"])) == fault
