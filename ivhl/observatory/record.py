@@ -7,6 +7,7 @@ counts. ``None`` means unknown.
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, Self
@@ -45,6 +46,9 @@ _Count = Annotated[int, Field(ge=0, le=2**40)]
 _Seconds = Annotated[float, Field(ge=0, le=LARGEST, strict=False, allow_inf_nan=False)]
 _Name = Annotated[str, Field(max_length=LONGEST_NAME)]
 _Text = Annotated[str, Field(max_length=LONGEST_MESSAGE)]
+# A hint for projects, which have no rows; in older records a file that Inductor wrote, as a place.
+_NOT_SAID: Final = r"; `requires` in \S+ names .*|(?:^| at )[a-z2-7]{2}/c[a-z2-7]{40,}\.py:\d+"
+_SAID: Final = AfterValidator(lambda text: re.sub(_NOT_SAID, "", text))
 # They are parts of addresses.
 Python = Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]{1,3}t?$")]
 Release = Annotated[
@@ -83,8 +87,8 @@ class Failed(_RecordModel):
     phase: Phase
     failure_class: FailureClass = Field(alias="class")
     exception: _Name
-    message: _Text
-    where: _Name
+    message: Annotated[_Text, _SAID]
+    where: Annotated[_Name, _SAID]
     frame: _Name
 
 
@@ -159,7 +163,7 @@ class Observed(_RecordModel):
     cpu_s: _Seconds
     wall_s: _Seconds
     status: Status
-    why: _Text
+    why: Annotated[_Text, _SAID]
     unavailable: Unavailable = ""
     failure: Failed | None = None
     graphs: _Count | None = None

@@ -1,6 +1,6 @@
 """Failures, wrong results and graph breaks by their cause, across libraries and releases.
 
-Two records have the same signature if their status, phase, failure class and message are the same
+Two records have the same signature if their status, phase and message are the same
 (``tracker.support.messages``), and Dynamo's number of the break, where it is printed. A message of
 Python's own, such as an ``AssertionError`` without words, says too little: there the innermost
 function counts, too. A wrong result has no message: each case of a library is its own.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 from packaging.version import Version
 
 from ivhl.tracker.support.known import KnownCause, causes_in
-from ivhl.tracker.support.messages import cause_of, dynamo_id
+from ivhl.tracker.support.messages import cause_of, dynamo_id, has_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -32,8 +32,8 @@ Fault = Literal["PyTorch", "library", "environment", "not known"]
 # Packages that do not fit each other, or are not there.
 _UNFIT: Final = re.compile(
     r"No module named|undefined symbol|cannot open shared object file|Could not load this library"
-    r"|Numpy is not available"
-    r"|compiled using NumPy|numpy\.\w+ size changed|numpy\.core\.multiarray|in the NumPy 2\.0 rel"
+    r"|Numpy is not available|infer dtype of numpy\.(?:float|int)|in the NumPy 2\.0 rel"
+    r"|compiled using NumPy|numpy\.\w+ size changed|numpy\.core\.multiarray"
     r"|operator torchvision::|compiled with different .* versions|was built (?:for|against|with) "
 )
 # Nothing is known of the code: memory and time ran out, or the cell is not there.
@@ -73,16 +73,14 @@ class Cause(NamedTuple):
     Attributes:
         kind: Status, or ``graph break``.
         phase: Phase of the failure; empty of a graph break, and of a call with a larger batch.
-        failure_class: Class of the failure, or empty.
-        text: Its message, without what varies.
-        place: Innermost function where the message is Python's own; library and case of a wrong
-            result.
+        text: Its message, without what varies; the library, too, where Dynamo names no exception.
+        place: Innermost function or file where the message is Python's own; library and case of a
+            wrong result.
         number: Dynamo's number, such as ``GB0124``, or empty.
     """
 
     kind: CauseKind
     phase: str
-    failure_class: str
     text: str
     place: str
     number: str
@@ -158,10 +156,9 @@ def signatures_of(records: Iterable[Observed]) -> tuple[Signature, ...]:
     for group in groups.values():
         group.sort(key=lambda one: (Version(one.record.torch), one.record.at))
     names = _names({cause: min(one.record.at for one in group) for cause, group in groups.items()})
-    found = (_signature(names[cause], cause, group) for cause, group in groups.items())
-    ranks = {kind: number for number, kind in enumerate(CAUSE_KINDS)}
-    order = sorted(found, key=lambda one: (-len(one.libraries), -len(one.records), one.name))
-    return tuple(sorted(order, key=lambda one: ranks[one.cause.kind]))
+    found = [_signature(names[cause], cause, group) for cause, group in groups.items()]
+    found.sort(key=lambda one: (-len(one.libraries), -len(one.records), one.name))
+    return tuple(sorted(found, key=lambda one: CAUSE_KINDS.index(one.cause.kind)))
 
 
 def with_same_cause(
@@ -222,7 +219,8 @@ def _shown_by(record: Observed) -> Iterator[_Occurrence]:
     for one in record.graph_breaks:
         text = cause_of(one.text)
         fault: Fault = "library" if _OWN_BREAK.search(text) else "PyTorch"
-        cause = Cause("graph break", "", "", text, "", dynamo_id(one.text))
+        text = f"{text} in {record.library}" if text == "Observed exception" else text
+        cause = Cause("graph break", "", text, "", dynamo_id(one.text))
         yield _Occurrence(record, cause, one.text, fault)
     if record.status not in CAUSE_KINDS:
         return
@@ -230,24 +228,16 @@ def _shown_by(record: Observed) -> Iterator[_Occurrence]:
     if failure is None:  # of a larger batch
         said = _LARGER.sub("", record.why)
         place = f"{record.library}: {record.case}" if record.status == "wrong" else ""
-        cause = Cause(record.status, "", "", cause_of(said), place, dynamo_id(said))
+        cause = Cause(record.status, "", cause_of(said), place, dynamo_id(said))
         yield _Occurrence(record, cause, record.why, "PyTorch")
         return
     fault = fault_of(failure)
     text = text_of(failure)
-    if record.status == "wrong" and not _PYTHONS.match(failure.exception):
-        found = _OUTPUT.search(text)
-        text = (
-            f"{found[0]} is wrong" if found else text
-        )  # how far off: other words in each release
-    cause = Cause(
-        record.status,
-        failure.phase,
-        failure.failure_class,
-        text,
-        _place(record, failure, text, fault),
-        dynamo_id(failure.message),
-    )
+    found = _OUTPUT.search(text) if record.status == "wrong" else None
+    if found and not _PYTHONS.match(failure.exception):
+        text = f"{found[0]} is wrong"  # how far off: other words in each release
+    place = _place(record, failure, text, fault)
+    cause = Cause(record.status, failure.phase, text, place, dynamo_id(failure.message))
     yield _Occurrence(record, cause, failure.message, fault)
 
 
@@ -255,13 +245,17 @@ def _place(record: Observed, failure: Failed, text: str, fault: Fault) -> str:
     """Return what tells two causes apart whose text is the same."""
     if record.status == "wrong":
         return f"{record.library}: {record.case}"
-    own = f"{record.library}: {failure.where.partition(':')[0]}".rstrip(": ")
+    file = failure.where.partition(":")[0]  # of the library, or of a package that it requires
+    has_more = has_words(text.partition("Error: ")[2])
+    own = file if file and has_more else f"{record.library}: {file}".rstrip(": ")
     if fault == "library":  # a name that torch lacks is missing for every library
         return "" if failure.exception in ("ImportError", "ModuleNotFoundError") else own
     if fault == "environment" or "target: " in failure.message:
         return ""
     if _CALLS.match(failure.frame):
         return own
+    if has_more and text.startswith("AssertionError"):  # PyTorch's words: it moves the function
+        return failure.frame.rpartition(":")[2]
     return failure.frame if _PYTHONS.match(text.partition(":")[0]) else ""
 
 
@@ -282,18 +276,18 @@ def _signature(name: str, cause: Cause, group: list[_Occurrence]) -> Signature:
 
 def _causes(one: _Occurrence) -> tuple[KnownCause, ...]:
     record = one.record
-    failure_class = "wrong" if one.cause.kind == "wrong" else one.cause.failure_class
-    return causes_in(record, failure_class, one.message, (record.library, record.case, record.ask))
+    failure = record.failure if one.cause.phase else None  # a graph break is none
+    name = "wrong" if one.cause.kind == "wrong" else failure.failure_class if failure else ""
+    return causes_in(record, name, one.message, (record.library, record.case, record.ask))
 
 
 def _names(first_at: dict[Cause, str]) -> dict[Cause, str]:
     """Return a name for each cause; of two with the same words, the later one gets a number."""
     found: dict[str, Cause] = {}
     for cause in sorted(first_at, key=lambda one: (first_at[one], one)):
-        text = cause.place if cause.kind == "wrong" else f"{cause.text} {cause.place}"
+        text = f"{'wrong' if cause.kind == 'wrong' else cause.text} {cause.place}"
         words = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])", " ", text.replace("'", "")).lower()
-        name = "-".join(re.findall(r"[a-z0-9]+", words))
-        name = f"wrong-{name}" if cause.kind == "wrong" else name or "without-message"
+        name = "-".join(re.findall(r"[a-z0-9]+", words)) or "without-message"
         if len(name) > _LONGEST_NAME:
             name = name[:_LONGEST_NAME].rpartition("-")[0]
         free = (f"{name}-{n}" if n > 1 else name for n in count(1))

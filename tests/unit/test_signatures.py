@@ -2,7 +2,8 @@
 
 ``signatures.json`` holds messages as PyTorch 2.5.1, 2.6.0 and 2.15.0 printed them in cells of
 Python 3.12 (``*-torchdiffeq-*``: of torchdiffeq 0.2.5), of functions of two modules that
-differ in names, lines and shapes; the folders of the machine are replaced.
+differ in names, lines and shapes; the folders of the machine are replaced. Entries with the name of
+another library are messages of ``observatory/records``.
 """
 
 from __future__ import annotations
@@ -50,6 +51,54 @@ TOGETHER = [
     ("names2-liba-2.5.1", "names2-liba-2.15.0"),
     ("extension-libtorch_python.so-liba-2.5.1", "extension-libtorch_python.so-liba-2.6.0"),
     ("numpy-liba-2.5.1", "numpy-libb-2.6.0"),
+    # Of another failure class, in a file that PyTorch split, or with the name of another class.
+    ("byte-pytorch-crf-2.13.0", "byte-pytorch-crf-2.15.0"),
+    ("constant-gpytorch-2.5.1", "constant-gpytorch-2.6.0"),
+    ("bert-transformers-2.5.1", "t5-transformers-2.2.2"),
+    # In a package that both libraries require.
+    ("capturing-transformers-2.6.0", "capturing-peft-2.6.0"),
+    ("pipeline-peft-2.5.1", "pipeline-sentence-transformers-2.4.1"),
+    ("exporting-transformers-2.6.0", "exporting-sentence-transformers-2.6.0"),
+    # An extension for another PyTorch.
+    ("unloaded-torchaudio-2.12.1", "unloaded-torchaudio-2.10.0"),
+    ("unloaded-torchaudio-2.12.1", "unloaded-speechbrain-2.9.1"),
+    ("symbol-torchaudio-2.6.0", "symbol-speechbrain-2.8.0"),
+    ("symbol-speechbrain-2.8.0", "unloaded-speechbrain-2.9.1"),
+    # The same line of the same version, in the words of the next release.
+    ("dynamic-torchsde-2.6.0", "dynamic-torchsde-2.7.1"),
+    ("sorted-gpytorch-2.5.1", "sorted-gpytorch-2.6.0"),
+    ("handler-x-transformers-2.7.1", "handler-x-transformers-2.8.0"),
+    ("super-torchsde-2.7.1", "super-torchsde-2.8.0"),
+    ("bytecode-linear-operator-2.6.0", "bytecode-linear-operator-2.7.1"),
+    ("bound-captum-2.6.0", "bound-captum-2.7.1"),
+    ("moved-julius-2.6.0", "moved-julius-2.7.1"),
+    ("unready-monai-2.6.0", "unready-monai-2.7.1"),
+    ("unready-torchsde-2.6.0", "unready-monai-2.7.1"),
+    ("device-julius-2.7.1", "device-julius-2.8.0"),
+    ("grouped-pytorch-optimizer-2.7.1", "grouped-pytorch-optimizer-2.8.0"),
+    ("gcd-julius-2.15.0", "lcm-snac-2.15.0"),
+    ("typed-pyro-ppl-2.8.0", "typed-pyro-ppl-2.9.1"),
+    ("limit-zuko-2.6.0", "limit-zuko-2.7.1"),
+    ("limit-zuko-2.7.1", "limit-schedulefree-2.15.0"),
+    ("backend-monai-2.6.0", "backend-monai-2.7.1"),
+    ("integer-monai-2.4.1", "integer-monai-2.5.1"),
+    ("call-pyro-ppl-2.6.0", "call-pyro-ppl-2.7.1"),
+    ("method-monai-2.7.1", "method-monai-2.8.0"),
+    # A function that Dynamo skips.
+    ("group-lion-pytorch-2.6.0", "group-lion-pytorch-2.7.1"),
+    ("seed-torchsde-2.6.0", "seed-torchsde-2.7.1"),
+    ("leggauss-captum-2.6.0", "leggauss-captum-2.7.1"),
+    ("grad-captum-2.6.0", "grad-captum-2.10.0"),
+    ("grad-captum-2.10.0", "grad-captum-2.11.0"),
+    ("new-pyro-ppl-2.6.0", "new-pyro-ppl-2.7.1"),
+    ("manual-torchsde-2.6.0", "manual-torchsde-2.7.1"),
+    # The reason below the instruction that Dynamo traces.
+    ("group-lion-pytorch-2.7.1", "group1-schedulefree-2.15.0"),
+    ("group1-schedulefree-2.15.0", "group2-schedulefree-2.15.0"),
+    ("get-captum-2.11.0", "get1-captum-2.11.0"),
+    ("descriptor-captum-2.11.0", "descriptor1-captum-2.11.0"),
+    ("new-pyro-ppl-2.7.1", "new1-pyro-ppl-2.12.1"),
+    ("raised-torchsde-2.7.1", "raised-torchsde-2.11.0"),
 ]
 APART = [
     # The same exception class, another lowering; the same message at another stage.
@@ -79,6 +128,34 @@ APART = [
     ("numpy-float-liba-2.15.0", "import-torch-name-liba-2.15.0"),
     ("own-version-liba-2.15.0", "import-torch-name-liba-2.15.0"),
     ("numpy-liba-2.5.1", "extension-libtorch_python.so-liba-2.5.1"),
+    ("unloaded-torchaudio-2.10.0", "import-missing-liba-2.15.0"),
+    ("bert-transformers-2.5.1", "own-version-liba-2.5.1"),
+    # In other functions, files or packages.
+    ("constant-gpytorch-2.6.0", "guard-gpytorch-2.7.1"),
+    ("capturing-peft-2.6.0", "names-liba-2.6.0"),
+    ("pipeline-peft-2.5.1", "capturing-peft-2.6.0"),
+    ("lost-lion-pytorch-2.15.0", "lost-pytorch-optimizer-2.15.0"),
+    # What Dynamo skips, or cannot trace: each function, type and instruction is its own.
+    ("leggauss-captum-2.7.1", "grad-captum-2.10.0"),
+    ("leggauss-captum-2.6.0", "grad-captum-2.6.0"),
+    ("leggauss-captum-2.7.1", "dependent-pyro-ppl-2.15.0"),
+    ("isinstance-torchaudio-2.15.0", "dependent-pyro-ppl-2.15.0"),
+    ("isinstance-torchaudio-2.15.0", "grad-captum-2.10.0"),
+    ("get-captum-2.11.0", "new-pyro-ppl-2.7.1"),
+    ("manual-torchsde-2.7.1", "new-pyro-ppl-2.7.1"),
+    ("group-lion-pytorch-2.7.1", "seed-torchsde-2.7.1"),
+    ("group-lion-pytorch-2.6.0", "seed-torchsde-2.6.0"),
+    ("handler-x-transformers-2.7.1", "handler-keras-2.4.1"),
+    ("super-torchsde-2.7.1", "super-keras-2.6.0"),
+    ("sorted-gpytorch-2.5.1", "printing-liba-2.5.1"),
+    ("device-julius-2.8.0", "gcd-julius-2.15.0"),
+    ("device-julius-2.8.0", "grouped-pytorch-optimizer-2.8.0"),
+    ("device-julius-2.7.1", "grouped-pytorch-optimizer-2.7.1"),
+    ("descriptor-captum-2.11.0", "method-monai-2.8.0"),
+    ("call-captum-2.10.0", "call-pyro-ppl-2.7.1"),
+    ("get1-captum-2.11.0", "subclass-pypose-2.15.0"),
+    ("get1-captum-2.11.0", "group1-schedulefree-2.15.0"),
+    ("raised-torchsde-2.11.0", "raised-entmax-2.15.0"),
 ]
 FAULTS = {
     "cpp-liba-2.5.1": "PyTorch",
@@ -97,6 +174,10 @@ FAULTS = {
     "numpy-float-liba-2.15.0": "environment",
     "extension-libtorch_python.so-liba-2.5.1": "environment",
     "extension-libtorch_python.so-liba-2.15.0": "environment",
+    "unloaded-torchaudio-2.12.1": "environment",
+    "dtype-nnaudio-2.2.2": "environment",
+    "bert-transformers-2.5.1": "library",
+    "pipeline-peft-2.5.1": "library",
 }
 
 
@@ -138,6 +219,53 @@ def test_other_causes_stay_apart(one: str, other: str) -> None:
     found = signatures_of([observed(one), observed(other, case="large")])
     assert len(found) == 2
     assert len({signature.name for signature in found}) == 2
+
+
+def test_a_message_without_words_of_its_own_is_told_apart_by_file_and_library() -> None:
+    bare = SHOWN["bare-compile-liba-2.15.0"]["failure"]
+    raised = bare | {"exception": "AssertionError", "frame": "torch/_inductor/ir.py:create"}
+    moved = raised | {"frame": "torch/_inductor/lowering.py:create"}
+    found = signatures_of(
+        [
+            observed("bare-compile-liba-2.15.0"),
+            observed("bare-compile-liba-2.15.0", library="libb"),
+            observed("bare-compile-liba-2.15.0", failure=raised, library="libc"),
+            observed("bare-compile-liba-2.15.0", failure=moved, library="libd"),
+        ]
+    )
+    assert [one.libraries for one in found] == [("liba",), ("libb",), ("libc",), ("libd",)]
+
+
+def test_an_exception_that_dynamo_does_not_name_is_one_cause_in_each_library() -> None:
+    found = signatures_of([observed("raised-torchsde-2.11.0"), observed("raised-entmax-2.15.0")])
+    titles = {one.cause.text for one in found}
+    assert titles == {"Observed exception in torchsde", "Observed exception in entmax"}
+
+
+def test_the_function_of_an_assertion_with_words_may_move_to_another_file() -> None:
+    older, newer = SHOWN["constant-gpytorch-2.5.1"], SHOWN["constant-gpytorch-2.6.0"]
+    assert older["failure"]["frame"] == "torch/_dynamo/codegen.py:create_load_const"
+    assert newer["failure"]["frame"] != older["failure"]["frame"]
+    other = newer["failure"] | {"frame": "torch/_dynamo/guards.py:EQUALS_MATCH"}
+    found = signatures_of(
+        [observed(older["name"]), observed(newer["name"], failure=other, case="large")]
+    )
+    assert {one.cause.place for one in found} == {"create_load_const", "EQUALS_MATCH"}
+
+
+def test_a_record_lacks_advice_for_projects_and_files_that_inductor_wrote() -> None:
+    said = SHOWN["unpackaged-bitsandbytes-2.2.2"]["failure"]
+    assert "`requires` in envs/matrix.toml" in said["message"]
+    assert Failed.model_validate(said).message == "No module named 'packaging'"
+    said = SHOWN["undeclared-ultralytics-2.12.1"]["failure"]
+    record = observed(
+        "undeclared-ultralytics-2.12.1", why=f"failed in phase compile at {said['where']}"
+    )
+    assert said["where"].startswith("2i/c2i4j")
+    assert record.failure is not None
+    assert (record.failure.where, record.why) == ("", "failed in phase compile")
+    own = Failed.model_validate(said | {"where": "nn/cabs.py:12"})
+    assert own.where == "nn/cabs.py:12"
 
 
 @pytest.mark.parametrize(("name", "fault"), FAULTS.items())
@@ -292,6 +420,15 @@ def test_a_failure_of_a_larger_batch_has_the_cause_of_a_first_call() -> None:
     )
     (before,) = signatures_of([made(status="failed", why=why, second=None)])
     assert before.cause.text == "unsupported: fill_diagonal_"
+    # pytorch-metric-learning 2.9.0 on 2.4.1, and on 2.9.1, whose words a record cuts.
+    call = "call_method fill_diagonal_(*(FakeTensor(..., size=(33, 33)), 0), **{}):"
+    off = "Cannot call storage_offset() on tensor with symbolic sizes/strides"
+    cut = f"Dynamo failed to run FX node with fake tensors: {call} got RuntimeError('{off}\\nExcep"
+    shown = signatures_of(
+        made(status="failed", why=f"failed with inputs 33,32: {said}", second=None, case=case)
+        for case, said in (("older", f"Failed running {call} {off}"), ("newer", cut))
+    )
+    assert [one.cause.text for one in shown] == [off]
     off = "wrong with inputs 3,64: off by 0.31"
     (wrong,) = signatures_of([made(status="wrong", why=off)])
     assert (wrong.cause.text, wrong.name) == ("off by #", "wrong-liba-small")

@@ -41,9 +41,10 @@ _ABOUT: Final = tuple(
         r"(?m)^ *target: (?P<about>[\w.]+)",
         r"Explanation: Operator `(?P<about>[\w.:]+)`",
         r"unsupported operator: (?P<about>(?:aten|prims)\.[\w.]+)",
-        r"builtin (?:operator )?`(?P<about>[\w.]*\w)\.?`",
-        rf"function `(?P<name>[\w.]+)` in file `(?P<about>{_KNOWN}\w*)\.py`",
-        r"trace method `(?P<about>\w+)` of class",
+        r"(?:builtin (?:operator )?|instruction )`(?:<unknown module>\.)?(?P<about>[\w.]*\w)",
+        rf"that the function `(?P<name>[\w.]+)`(?: in file `(?P<about>{_KNOWN}\w*)\.py)?",
+        r"(?:trace method `|handle op |wrap <class '|: call_function (?=\w+Var))(?P<about>[\w.]+)",
+        r"example_value type: (?P<about>\w+); op: call_function; target: <built-in ",
     )
 )
 # The exception that Dynamo's message has in its own words: of an operation that raises when it is
@@ -51,10 +52,10 @@ _ABOUT: Final = tuple(
 _CARRIED: Final = re.compile(
     r"(?:with fake tensors: .{0,9999}?: got|raised exception) (?P<type>\w+)"
     r"(?:\((?:\[ConstantVariable\(str: )?(?P<quote>['\"])"
-    r"(?P<text>(?:\\.|(?!(?P=quote)).)*)(?P=quote)|\(\[?\]?)\)",
+    r"(?P<text>(?:\\.|(?!(?P=quote)).)*)(?:(?P=quote)\)|$)|\(\[?\]?\))",  # or cut off
     re.DOTALL,
 )
-# How PyTorch 2.5 and 2.6 word what later releases word otherwise.
+# How earlier releases of PyTorch word what later ones word otherwise.
 _EARLIER: Final = tuple(
     (re.compile(pattern.replace("{known}", _KNOWN)), words)
     for pattern, words in tomllib.loads(
@@ -67,10 +68,11 @@ _VARYING: Final = tuple(
     for pattern, words in (
         (r"\x1b\[[0-9;]*m", ""),
         (r"; `requires` in \S+ names .*", ""),  # a hint of ours
+        (r"^\w+(?= requires PyTorch)", "…"),
         (r"(?<='s )(grad|output|model|optimizer)[.\[]\S*", r"\1"),
         (r"\w+://\S+", "…"),
         (r"(?<![\w/.…])(?:~|\.{1,2})?/[\w.+@/-]*\w(?::\d+)*", "…"),
-        (r"(?<![\w/.…])(?:[\w+@-][\w.+@-]*/)*[\w+@-]+\.(?:py|so|cpp|h)\b(?::\d+)*", "…"),
+        (r"(?<![\w/.…])(?:[\w+@-][\w.+@-]*/)*[\w.+@-]+\.(?:py|so|cpp|h)\b(?::\d+)*", "…"),
         (r"\b0x(?:[0-9a-fA-F]+|…)", "#"),
         (r"<function \S+ at", "<function … at"),
         (r"\b(?:cpp|triton)_\w*fused_\w+", "…"),
@@ -118,7 +120,8 @@ def cause_of(message: str) -> str:
     """
     kind, message = carried(message)
     lines = lines_of(message)
-    while len(lines) > 1 and _AROUND.fullmatch(lines[0]):
+    # Dynamo prints the instruction above the reason.
+    while len(lines) > 1 and (_AROUND.fullmatch(lines[0]) or "Encountered graph" in lines[0]):
         del lines[0]
     text = _PLACE.sub("", lines[0]) if lines else ""
     below = "\n".join(lines[1:])
