@@ -3,7 +3,8 @@
 Two are alike if they have the same exit status, exception and printed text. Exceptions of torch are
 compared by their type, and those of the compiler by their class, since releases rename and reword
 them; others by type and message. In a text, addresses, folders and the versions of torch are left
-out. Numbers with a point are compared with a tolerance, integers exactly. A number that differs
+out, and blanks count no further than that there are some: the width of a number pads it. Numbers
+with a point are compared with a tolerance, integers exactly, units as texts. A number that differs
 between two runs in the same cell, such as a duration, is not compared.
 """
 
@@ -21,7 +22,17 @@ if TYPE_CHECKING:
 TOLERANCE: Final = 1e-3
 # Differences of numbers below it do not count: an error of 1e-9 is as good as none.
 SMALL: Final = 1e-6
-_NUMBER: Final = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?(?![\w.]*\w)")
+# Letters may follow: a unit, or the j of a complex number, whose sign may follow a digit. Words stay
+# words: versions, shapes such as 2x3, and hashes, which have only digits and the letters a to f.
+# The quantifiers are possessive because a word may have a million characters.
+_NUMBER: Final = re.compile(
+    r"""
+    (?: (?<![\w.])[-+]? | (?<=[\d.])[-+](?=\d[\d.]*+(?:[eE][-+]?\d++)?j\b) )
+    \d++ (?: \.\d*+ (?:[eE][-+]?\d++)? | [eE][-+]\d++ )?
+    (?= (?: (?<=\d) (?![a-f]++\b) [^\W\d_]++ )? (?![\w.]*\w) )
+    """,
+    re.VERBOSE,
+)
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 # As Python writes the place of an object; a checksum in hexadecimal stays.
 _ADDRESS: Final = re.compile(r"(?<=\bat )0x[0-9a-fA-F]+")
@@ -104,8 +115,8 @@ def ending(outcome: ScriptOutcome) -> str:
     return f"{outcome.exception.rpartition('.')[2]}: {outcome.first_line}".rstrip(": ")
 
 
-def signature(outcome: ScriptOutcome, releases: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return what has to be equal: ending, exception, and the texts without their numbers.
+def signature(outcome: ScriptOutcome, releases: Sequence[str] = ()) -> tuple[object, ...]:
+    """Return what has to be equal: ending, exception, and the texts between their numbers.
 
     Args:
         outcome: Its cell's outcome.
@@ -115,7 +126,11 @@ def signature(outcome: ScriptOutcome, releases: Sequence[str] = ()) -> tuple[str
     return (
         "crash" if outcome.ending in CRASHES else outcome.ending,
         BY_TYPE.get(kind, kind),
-        *(_NUMBER.sub("#", text) for text in _texts(outcome, releases)),
+        # A number as wide as its column has no blank beside it.
+        *(
+            tuple(part.strip(" ") for part in _NUMBER.split(text))
+            for text in _texts(outcome, releases)
+        ),
         outcome.left_out,
     )
 
@@ -200,4 +215,4 @@ def _comparable(text: str, releases: Sequence[str]) -> str:
     for release in releases:
         pattern = rf"(?<![\w.]){re.escape(release)}(?:\+\w+)?(?![\w.]*\w)"
         found = re.sub(pattern, "TORCH", found)
-    return found.strip()
+    return re.sub(r"[ \t]+", " ", found).strip()

@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 import venv
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -100,6 +101,8 @@ def test_every_lock_of_the_matrix_ships_with_the_package() -> None:
         (replace(GOOD, ending="SIGSEGV"), False),
         (replace(GOOD, seconds=9.0, recompiles=3), True),
         (replace(GOOD, output="\x1b[31mloss\x1b[0m 0.125 of 10\n"), True),
+        (replace(GOOD, output="loss    0.125 of\t10   \n"), True),
+        (replace(GOOD, output="loss # of 10\n"), False),
     ],
 )
 def test_outcomes_are_alike_if_a_reader_would_say_so(other: ScriptOutcome, alike: bool) -> None:  # noqa: FBT001
@@ -145,6 +148,71 @@ def test_an_outcome_is_like_itself_and_its_noise_is_symmetric(
     assert are_alike(one, one)
     assert are_alike(one, other) == are_alike(other, one)
     assert noisy_numbers(one, other) == noisy_numbers(other, one)
+
+
+UNITS = st.sampled_from(["s", "ms", "µs", "x", "GB", "GB/s", "it/s", "%", "j", " s"])
+COLUMNS_OF = st.sampled_from(["{:.4f}{}", "{:9.3f}{}", "{:<9.3f}{}|", "({:+9.3f}{})", "{:.3e}{}"])
+
+
+@given(st.lists(st.floats(0.01, 9e4), min_size=2, max_size=2), UNITS, COLUMNS_OF)
+def test_a_number_varies_with_a_unit_and_in_a_column_as_without(
+    values: list[float], unit: str, column: str
+) -> None:
+    texts = [f"took {column.format(value, unit)} of 3" for value in values]
+    one, other = (replace(GOOD, output=text) for text in texts)
+    assert not one.again(other).flaky
+    assert are_alike(one, other, noisy_numbers(one, other))
+    by = abs(values[0] - values[1]) / max(values)
+    if by > 3e-3:  # what is printed has three figures or more
+        assert not are_alike(one, other)
+    assert not are_alike(one, replace(one, output=f"took {column.format(values[0], 'ps')} of 3"))
+
+
+@given(
+    st.complex_numbers(max_magnitude=1e3, allow_nan=False),
+    st.complex_numbers(max_magnitude=1e3, allow_nan=False),
+)
+def test_complex_numbers_are_two_numbers(one: complex, step: complex) -> None:
+    def printed(value: complex) -> ScriptOutcome:
+        return replace(GOOD, output=f"tensor([{value:.8f}, 1.0000-0.0000j])")
+
+    near = complex(one.real * (1 + 1e-4), one.imag * (1 - 1e-4) + 1e-8)
+    assert are_alike(printed(one), printed(near))
+    parts = [(one.real, step.real), (one.imag, step.imag)]
+    if any(abs(a - b) > max(1e-5, 2e-3 * abs(a), 2e-3 * abs(b)) for a, b in parts):
+        assert not are_alike(printed(one), printed(step))
+
+
+WORDS = st.one_of(
+    st.text("0123456789abcdef", min_size=7, max_size=12).filter(lambda text: not text.isdigit()),
+    st.from_regex("[0-9]{1,6}[a-f]{1,6}", fullmatch=True),
+    st.integers(1, 1 << 64).map(hex),
+    st.builds(
+        "{}.{}.{}{}".format, *[st.integers(0, 99)] * 3, st.sampled_from(["", "rc1", "+cpu"])
+    ),
+    st.builds(
+        "{}{}".format, st.sampled_from(["v", "float", "sm_", "x", "gpt2-v"]), st.integers(0)
+    ),
+    st.builds("{}x{}".format, st.integers(0), st.integers(0)),
+    st.builds("{}.{}".format, st.integers(0), st.sampled_from(["cpp", "pt", "so.1"])),
+)
+
+
+@given(WORDS, WORDS)
+@example("12ab", "13ab")
+@example("12345678e1", "12345679e1")
+def test_hashes_addresses_versions_and_shapes_are_words(one: str, other: str) -> None:
+    a, b = (replace(GOOD, output=f"made {text} 0.5") for text in (one, other))
+    assert are_alike(a, b) == (one == other)
+    assert a.again(b).flaky == (one != other)
+
+
+def test_a_word_of_a_million_characters_is_compared_at_once() -> None:
+    long = 1_000_000
+    for word in ("1" * long + "a", "1" + "z" * long, "1-" * (long // 2), "1." * (long // 2)):
+        began = time.process_time()
+        assert are_alike(replace(GOOD, output=word), replace(GOOD, output=word))
+        assert time.process_time() - began < 20  # quadratic: an hour
 
 
 def _runs(
