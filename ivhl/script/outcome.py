@@ -1,6 +1,7 @@
 """How a script ended in a cell, and whether two endings are alike.
 
-Two are alike if they have the same exit status, exception and printed text. Exceptions of torch are
+Two are alike if they have the same exit status, exception and printed text; of an exit status other
+than 0 without an exception, also the same last line of standard error. Exceptions of torch are
 compared by their type, and those of the compiler by their class, since releases rename and reword
 them; others by type and message. In a text, addresses, folders and the versions of torch are left
 out, and blanks count no further than that there are some: the width of a number pads it. Numbers
@@ -37,6 +38,9 @@ _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 # As Python writes the place of an object; a checksum in hexadecimal stays.
 _ADDRESS: Final = re.compile(r"(?<=\bat )0x[0-9a-fA-F]+")
 _FOLDERS: Final = re.compile(r"(?<![\w./])/(?:[^\s/:'\"]+/)+(?=[^\s/:'\"]+)")
+# What PyTorch logs; what Python warns of, and the line of code below it.
+_LOGGED: Final = re.compile(r"^(?:\[rank\d+\]:)?\[?[VIWE]\d{4} [\d:.]+ .*\n?", re.MULTILINE)
+_WARNED: Final = re.compile(r"^\S+:\d+: \w*Warning: .*\n?(?:[ \t].*\n?)?", re.MULTILINE)
 # Where memory is corrupt, chance says when a process ends, by which signal, and what it has printed.
 CRASHES: Final = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV"})
 
@@ -49,7 +53,8 @@ class ScriptOutcome:
         ending: ``exit N``, the name of a signal, or ``did not end within N s``; why the cell cannot
             exist if it cannot.
         exception: Type of the exception that ended it, with its module; empty without one.
-        message: Its message.
+        message: Its message; of an exit status without an exception the last line of standard
+            error, without logs and warnings.
         inner: Type and message of the first exception, from which it was raised; empty without one.
         frames: File, line and function of its traceback, outermost first.
         output: What it printed; of more than 2 MiB the beginning and the end.
@@ -109,10 +114,14 @@ def not_run(why: str) -> ScriptOutcome:
 
 
 def ending(outcome: ScriptOutcome) -> str:
-    """Return the exception of a script, its signal or its exit status."""
-    if not outcome.exception:
-        return outcome.ending
-    return f"{outcome.exception.rpartition('.')[2]}: {outcome.first_line}".rstrip(": ")
+    """Return the exception of a script, its signal or its exit status, with the message."""
+    kind = outcome.exception.rpartition(".")[2] or outcome.ending
+    return f"{kind}: {outcome.first_line}".rstrip(": ")
+
+
+def without_logs(errors: str) -> str:
+    """Return standard error without what PyTorch logs and what Python warns of."""
+    return _WARNED.sub("", _LOGGED.sub("", errors))
 
 
 def signature(outcome: ScriptOutcome, releases: Sequence[str] = ()) -> tuple[object, ...]:

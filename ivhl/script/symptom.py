@@ -98,8 +98,8 @@ class Symptom:
         is_unlike = self.is_wrong and outcome.graphs == 0 and bool(self.seen.graphs)
         if _manner(outcome) != _manner(self.seen) or is_unlike:
             return "other"
-        is_same = _manner(outcome) != "raises" or _are_same(self.seen, outcome)
-        return "shows" if is_same else "other"
+        has_message = _manner(outcome) in ("raises", outcome.ending)
+        return "shows" if not has_message or _are_same(self.seen, outcome) else "other"
 
     @property
     def reasons(self) -> tuple[str, ...]:

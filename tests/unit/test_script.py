@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ivhl.cli import app
-from ivhl.cli.run import _show, cells_of, expected_of
+from ivhl.cli.run import _show, cells_of, expected_of, outcome_text
 from ivhl.errors import SpecError
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX
@@ -38,14 +38,13 @@ from ivhl.script.matrix import ScriptRuns, Wanted
 from ivhl.script.outcome import ScriptOutcome, are_alike, noisy_numbers, not_run
 from ivhl.script.overlay import UnavailableError
 from ivhl.script.requirements import Needs, needs_of
+from ivhl.script.running import Script
 from ivhl.script.symptom import OFF, ScriptBlame, Symptom, blame_script
 from studies.house import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
-
-    from ivhl.script.running import Script
 
 GOOD = ScriptOutcome(ending="exit 0", output="loss 0.125 of 10\n")
 DISABLED = {"module": "torch._dynamo.config", "field": "disable", "value": True}
@@ -424,6 +423,73 @@ def test_the_observer_sees_the_exception_and_leaves_no_trace(tmp_path: Path) -> 
     assert seen is not None
     assert (seen["exception"]["type"], seen["exception"]["message"]) == ("KeyError", "3")
     assert seen["graph_breaks"] == 0
+
+
+def test_the_observer_sees_the_exception_whatever_hook_prints_it(tmp_path: Path) -> None:
+    own = "import sys; sys.excepthook = lambda *_: sys.exit('own'); "
+    seen = _observed(tmp_path, own + "raise ValueError('the loss is nan')")
+    assert seen is not None
+    assert (seen["exception"]["type"], seen["exception"]["message"]) == (
+        "ValueError",
+        "the loss is nan",
+    )
+    assert seen["exception"]["frames"] == [["<string>", 2, "<module>"]]
+    # The script sees Python's own hook.
+    seen = _observed(tmp_path, "import sys; assert sys.excepthook is sys.__excepthook__")
+    assert seen is not None
+    assert "exception" not in seen
+    # An exception without a text costs no counts.
+    no_text = "class E(Exception):\n    def __str__(self): raise self\nraise E"
+    assert _observed(tmp_path, no_text) == {
+        "graphs": 0,
+        "graph_breaks": 0,
+        "recompiles": 0,
+        "captured": 0,
+    }
+
+
+def _ended(tmp_path: Path, code: str) -> ScriptOutcome:
+    """Return how a script ends in a cell without torch."""
+    if not (tmp_path / "cell").exists():
+        venv.create(tmp_path / "cell", with_pip=False)
+        (packages,) = tmp_path.glob("cell/lib/python3*/site-packages")
+        (packages / f"{observer.MODULE}.py").write_bytes((SHIPPED / "observer.py").read_bytes())
+        (packages / f"{observer.MODULE}.pth").write_text(observer.PTH)
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(code))
+    return Script(path=script, network=True).run_in(tmp_path / "cell")
+
+
+def test_an_exit_status_without_an_exception_has_the_words_of_the_script(tmp_path: Path) -> None:
+    loss = _ended(tmp_path, "import sys; sys.exit('wrong: the loss is nan')")
+    file = _ended(tmp_path, "import sys; sys.exit('wrong: the file is missing')")
+    assert (loss.ending, loss.exception, loss.message) == ("exit 1", "", "wrong: the loss is nan")
+    assert outcome_text(loss) == "exit 1, wrong: the loss is nan"
+    assert not are_alike(loss, file)
+    assert not loss.again(loss).flaky
+    assert Symptom(seen=loss, without=GOOD).of(replace(file, message="no such file")) == "other"
+    assert Symptom(seen=loss, without=GOOD).of(loss) == "shows"
+    # What torch logs and Python warns of is no word of the script.
+    warned = "import sys, warnings; warnings.warn('old'); print('[W1129 22:43:33.7 x.cpp:9] b', "
+    silent = _ended(tmp_path, warned + "file=sys.stderr); sys.exit(3)")
+    assert "UserWarning" in silent.errors
+    assert (silent.ending, silent.message) == ("exit 3", "")
+    # Of a script that ends well, or by a signal, the end of standard error says nothing.
+    printed = "import os, sys; print('late', file=sys.stderr, flush=True); "
+    assert _ended(tmp_path, printed).message == ""
+    assert _ended(tmp_path, printed + "os.kill(os.getpid(), 9)").message == ""
+
+
+def test_an_exception_under_a_hook_of_the_script_is_compared(tmp_path: Path) -> None:
+    own = "import sys\nsys.excepthook = lambda *_: print('it failed', file=sys.stderr)\n"
+    one, other = (
+        _ended(tmp_path, f"{own}raise {kind}('a')") for kind in ("ValueError", "KeyError")
+    )
+    assert outcome_text(one) == "exit 1, ValueError: a"
+    assert not are_alike(one, other)
+    # As PyErr_Print of code in C leaves it.
+    printed = _ended(tmp_path, "import sys; sys.last_exc = ValueError(3)")
+    assert (printed.ending, printed.exception) == ("exit 0", "")
 
 
 def _innermost(tmp_path: Path, code: str) -> list[str]:
