@@ -366,6 +366,9 @@ def test_what_a_script_needs_is_in_its_block_and_in_the_command(tmp_path: Path) 
     script.write_text("# /// script\n# dependencies = [\n# ///\n")
     with pytest.raises(SpecError, match="not valid TOML"):
         needs_of(script)
+    script.write_text("# /// script\n# dependencies = [3]\n# ///\n")
+    with pytest.raises(SpecError, match=r"script\.py: a requirement must be a string \(got 3\)"):
+        needs_of(script)
     script.write_bytes(b"\xef\xbb\xbf# /// script\r\n# dependencies = ['Torch<2.9']\r\n# ///\r\n")
     assert "torch<2.9" in needs_of(script).forbids(CellSpec("3.12", "2.9.1"))
     for requirement in ("torch[x]>=2", "torch @ https://example.org/t.whl", "-r foo"):
@@ -373,6 +376,26 @@ def test_what_a_script_needs_is_in_its_block_and_in_the_command(tmp_path: Path) 
             needs_of(script, [requirement])
     with pytest.raises(SpecError, match="No such file"):
         needs_of(tmp_path / "missing.py")
+
+
+@pytest.mark.parametrize(
+    ("requirement", "allowed"),
+    [
+        ("torch==2.15.0+cpu", ["2.15.0"]),
+        ("torch===2.15.0+cu126", ["2.15.0"]),
+        ("torch==2.15.0+cpu,!=2.6.0+cu124", ["2.15.0"]),
+        ("torch!=2.15.0+cpu", ["2.6.0", "2.15.0"]),
+        ("torch!=2.15.0", ["2.6.0"]),
+        ("torch>=2.6,<2.15", ["2.6.0"]),
+    ],
+)
+def test_a_build_of_a_release_is_a_wish_for_the_release(
+    tmp_path: Path, requirement: str, allowed: list[str]
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(f'# /// script\n# dependencies = ["{requirement}"]\n# ///\n')
+    needs = needs_of(script)
+    assert [r for r in ("2.6.0", "2.15.0") if not needs.forbids(CellSpec("3.12", r))] == allowed
 
 
 def test_releases_are_named_alone_by_range_and_by_tier() -> None:
