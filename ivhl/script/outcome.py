@@ -163,9 +163,8 @@ def are_alike(
         noisy: Places of numbers that are not compared; see ``noisy_numbers``.
         releases: Release of each.
     """
-    if signature(one, releases) != signature(other, releases):
-        return False
-    return not _differing(numbers(one, releases), numbers(other, releases)) - set(noisy)
+    found = differing_numbers(one, other, releases)
+    return found is not None and not found.keys() - set(noisy)
 
 
 def noisy_numbers(
@@ -175,36 +174,26 @@ def noisy_numbers(
 
     Empty if their texts differ otherwise: then the script is flaky.
     """
-    if signature(one, releases) != signature(other, releases):
-        return frozenset()
-    return frozenset(_differing(numbers(one, releases), numbers(other, releases)))
+    return frozenset(differing_numbers(one, other, releases) or ())
 
 
 def differing_numbers(
     one: ScriptOutcome, other: ScriptOutcome, releases: Sequence[str] = ()
-) -> dict[int, tuple[float, float]]:
-    """Return the numbers that differ in two texts that are alike otherwise, by their places.
-
-    Raises:
-        ValueError: If the texts differ otherwise.
-    """
+) -> dict[int, tuple[float, float]] | None:
+    """Return the numbers that differ, by their places; ``None`` if the texts differ otherwise."""
     if signature(one, releases) != signature(other, releases):
-        raise ValueError("the texts differ in more than numbers")
-    pairs = list(zip(numbers(one, releases), numbers(other, releases), strict=True))
-    places = _differing(numbers(one, releases), numbers(other, releases))
-    return {i: (float(pairs[i][0]), float(pairs[i][1])) for i in places}
+        return None
+    pairs = enumerate(zip(numbers(one, releases), numbers(other, releases), strict=True))
+    return {i: (float(a), float(b)) for i, (a, b) in pairs if not _is_near(a, b)}
 
 
-def _differing(one: Sequence[str], other: Sequence[str]) -> set[int]:
-    def is_near(a: str, b: str) -> bool:
-        if a == b:
-            return True
-        if not (set(a) | set(b)) & set(".eE"):  # integers count something
-            return False
-        x, y = float(a), float(b)
-        return abs(x - y) <= max(TOLERANCE * max(abs(x), abs(y)), SMALL)
-
-    return {i for i, (a, b) in enumerate(zip(one, other, strict=True)) if not is_near(a, b)}
+def _is_near(a: str, b: str) -> bool:
+    if a == b:
+        return True
+    if not (set(a) | set(b)) & set(".eE"):  # integers count something
+        return False
+    x, y = float(a), float(b)
+    return abs(x - y) <= max(TOLERANCE * max(abs(x), abs(y)), SMALL)
 
 
 def _texts(outcome: ScriptOutcome, releases: Sequence[str]) -> tuple[str, str]:

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from ivhl.script.matrix import Wanted
 
     RunIn = Callable[[CellSpec, Mapping[str, Any] | None], ScriptOutcome]
-    from ivhl.script.outcome import ScriptOutcome
-
     Run = Callable[[Mapping[str, Any] | None], ScriptOutcome]
     Setting = tuple[str, str, Any]
 
@@ -114,12 +112,11 @@ class Symptom:
 
     def _is_rounding(self, outcome: ScriptOutcome, releases: Sequence[str]) -> bool:
         """Return whether an outcome is off by a hundredth of what the symptom is, or less."""
-        try:
-            seen = differing_numbers(self.without, self.seen, releases)
-            found = differing_numbers(self.without, outcome, releases)
-        except ValueError:
+        seen = differing_numbers(self.without, self.seen, releases)
+        found = differing_numbers(self.without, outcome, releases)
+        if seen is None or found is None or self.expected is not None:
             return False
-        return self.expected is None and all(
+        return all(
             place in self.noisy
             or (place in seen and abs(x - right) <= _NEGLIGIBLE * abs(seen[place][1] - right))
             for place, (right, x) in found.items()
