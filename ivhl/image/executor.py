@@ -198,8 +198,7 @@ class DockerExecutor(Executor):
             fresh: Whether to build even if there is one.
 
         Raises:
-            BuildError: If it cannot be built.
-            EngineError: If the engine goes away.
+            EngineError: If it cannot be built, or the engine goes away.
             SpecError: If the Dockerfile, ``bases.toml`` or the certificates cannot be read.
         """
         commit = find_commit(self.root, "HEAD")
