@@ -18,14 +18,7 @@ from ivhl.bench.progress import Display, RunState
 from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.check import first_mistake, not_locked
 from ivhl.git import find_commit
-from ivhl.image.build import (
-    Client,
-    EngineError,
-    build_image,
-    connect,
-    list_images,
-    machine_of,
-)
+from ivhl.image.build import Client, EngineError, build_image, connect, list_images, machine_of
 from ivhl.image.container import (
     Order,
     choose_cpus,
