@@ -105,10 +105,7 @@ def repeat(
         console.print(f"{cell.id}: {known}")
         found = folder / "results"
         found.mkdir(parents=True)
-        effort = Effort(
-            device=device_type(recorded),
-            threads=recorded.conditions.threads,
-        )
+        effort = Effort(device=device_type(recorded), threads=recorded.conditions.threads)
         arm = Treatment(cell.python, cell.torch, commit)
         request = Request(root=tree, python=cell.python, machine=here.name, results=found)
         runs = Runs(request, console, bench_in_clone)

@@ -12,20 +12,8 @@ from ivhl.cli.declared import matrix_beside_records, no_records, stored_state
 from ivhl.cli.names import all_named, narrow, nothing_left
 from ivhl.cli.screen import give, screen
 from ivhl.tracker.store.records import grouped_by
-from ivhl.tracker.support.compat import (
-    COMPAT_SCHEMA,
-    PASSING,
-    headline,
-    python_key,
-    release_key,
-)
-from ivhl.tracker.support.spans import (
-    by_place,
-    grid_cell,
-    matched_cases,
-    spans_of,
-    spans_sentence,
-)
+from ivhl.tracker.support.compat import COMPAT_SCHEMA, PASSING, headline, python_key, release_key
+from ivhl.tracker.support.spans import by_place, grid_cell, matched_cases, spans_of, spans_sentence
 from ivhl.tracker.support.table import ResultsTable
 from ivhl.tracker.terminal import Columns, Terminal
 from ivhl.tracker.views.project import retired_cases, rows_of
@@ -44,11 +32,7 @@ _FEW_CASES = 12
 
 @app.command("compat")
 @options.choosing()
-def compat_command(
-    status: options.Status = None,
-    *,
-    asked: options.Asked,
-) -> None:
+def compat_command(status: options.Status = None, *, asked: options.Asked) -> None:
     """Show which cases work in which cell, from the newest record of each case.
 
     --output writes .csv or .json.

@@ -89,10 +89,7 @@ def _of_project(
         return None, ()
     _, matrix = load(root)
     folder = folder_to_write(results or root / "results")
-    return root, (
-        *observe_tools(root, matrix.pythons_of("default")),
-        *observe_names(folder, here),
-    )
+    return root, (*observe_tools(root, matrix.pythons_of("default")), *observe_names(folder, here))
 
 
 def _print(console: Terminal, observations: tuple[Observation, ...]) -> None:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ivhl.bench.request import Selection
 from ivhl.cli import app, options
-from ivhl.cli.declared import declared
+from ivhl.cli.declared import declared, interpreter_of
 from ivhl.cli.names import all_named
 from ivhl.cli.run import cells_of
 from ivhl.cli.screen import check_suffix, print_json, screen
@@ -32,7 +32,6 @@ from ivhl.machine.gpu import has_nvidia_driver
 from ivhl.machine.identity import checked_name
 from ivhl.machine.memory import GIB, memory_limit
 from ivhl.machine.system import System
-from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import find_root, load
 from ivhl.observatory.observing import EFFORT, Observatory
@@ -260,11 +259,11 @@ def work_command(python: options.Pythons = None, key: options.Key = None) -> Non
 
 def _served(python: Sequence[str] | None) -> list[CellSpec]:
     """Return the cells whose Python is here, and those that cannot exist."""
-    matrix = shipped_matrix()
+    matrix, home = shipped_matrix(), Path.home()
     cells = [
         cell
         for cell in cells_of(matrix, ["all"], python or matrix.pythons_of("extended"))
-        if lock_state(SHIPPED, cell).kind == "unavailable" or _has_python(cell.python)
+        if lock_state(SHIPPED, cell).kind == "unavailable" or interpreter_of(home, cell.python)
     ]
     if not cells:
         raise InterpreterError("no Python of the matrix is here", hint="ivhl doctor names them")
@@ -289,14 +288,6 @@ def _address() -> str:
             "no queue is given", hint="IVHL_QUEUE=postgresql://MACHINE:TOKEN@HOST/DATABASE"
         )
     return address
-
-
-def _has_python(python: str) -> bool:
-    try:
-        find_interpreter(Path.home(), python, install=False)
-    except InterpreterError:
-        return False
-    return True
 
 
 def _busy(folder: Path) -> str:

@@ -11,7 +11,7 @@ from ivhl.cli.declared import locked
 from ivhl.cli.names import find_cell
 from ivhl.image.build import list_images
 from ivhl.image.executor import DockerExecutor
-from ivhl.matrix.project import find_root, load
+from ivhl.matrix.project import load
 from ivhl.tracker.terminal import Terminal
 
 _GIB = 2**30
@@ -19,16 +19,13 @@ _GIB = 2**30
 
 @app.command("image")
 def image_command(
-    image: Annotated[
-        str,
-        typer.Argument(metavar="CELL", help="E.g. py3.12-torch2.6.0."),
-    ],
+    image: Annotated[str, typer.Argument(metavar="CELL", help="E.g. py3.12-torch2.6.0.")],
     device: options.Device = "cpu",
     *,
     force: options.Force = False,
 ) -> None:
     """Build the Docker image of a cell. Needs a Docker engine."""
-    root, matrix = load(find_root())
+    root, matrix = load()
     cell = find_cell(matrix, image)
     engine = DockerExecutor(root)
     before = {one.id for one in list_images(engine.client, cell.id)}

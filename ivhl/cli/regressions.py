@@ -30,11 +30,7 @@ _SCREEN = 8
 
 @app.command("regressions")
 @options.choosing()
-def regressions_command(
-    along: options.Along = None,
-    *,
-    asked: options.Asked,
-) -> None:
+def regressions_command(along: options.Along = None, *, asked: options.Asked) -> None:
     """List what newly failed, broke more graphs or got slower in the history.
 
     Looks along commits, PyTorch releases and Pythons. Changes at one place are one incident. --all

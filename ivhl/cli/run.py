@@ -17,6 +17,7 @@ from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.locks import lock_state
 from ivhl.script.cells import SHIPPED, shipped_matrix
 from ivhl.script.matrix import ScriptRuns, Wanted
+from ivhl.script.outcome import ending
 from ivhl.script.overlay import UnavailableError
 from ivhl.script.requirements import needs_of
 from ivhl.script.running import Script, network_can_be_left
@@ -245,8 +246,9 @@ def outcome_text(outcome: ScriptOutcome) -> str:
     """Return how a script ended, in a few words."""
     text = outcome.ending
     if outcome.exception:
-        kind = outcome.exception.rpartition(".")[2]
-        text += f", {kind}: {outcome.first_line}".rstrip(": ")
+        text += f", {ending(outcome)}"
+    elif outcome.message:
+        text += f", {outcome.first_line}"
     number = dynamo_id(outcome.message)
     return text + (f" [{number}]" if number else "") + ", flaky" * outcome.flaky
 
@@ -265,7 +267,9 @@ def _show(runs: ScriptRuns, *, as_json: bool) -> None:
         numbers = (*("-" if n is None else str(n) for n in found), f"{outcome.seconds:.1f}")
         letter = chr(ord("A") + groups[cell]) if cell in groups else ""
         text = outcome_text(outcome)
-        if outcome.exception:  # in one line where there is room: all of it is printed below
+        if (
+            outcome.exception or outcome.message
+        ):  # in one line where there is room: all of it is printed below
             text = shortened(text, max(console.width - _BESIDE, _NARROWEST))
         table.add_row(cell.id, letter, text, *(numbers if letter else ()))
     console.print(table)

@@ -151,18 +151,6 @@ _SHOWN_LINES = 15
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-class BuildError(EngineError):
-    """An image could not be built.
-
-    Attributes:
-        output: The last lines of the build's output.
-    """
-
-    def __init__(self, message: str, *, hint: str, output: str) -> None:
-        super().__init__(message, hint=hint)
-        self.output = output
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
     """An image that was built here.
@@ -214,8 +202,7 @@ def build_image(
         show: Called with each line of the build.
 
     Raises:
-        BuildError: If the build fails, with its last lines; earlier images stay.
-        EngineError: If the engine goes away.
+        EngineError: If the build fails, or the engine goes away; earlier images stay.
         SpecError: If the certificates cannot be read.
     """
     printed: list[str] = []
@@ -345,7 +332,7 @@ def _arguments(recipe: Recipe) -> dict[str, str]:
     return {"BASE": recipe.base, "PYTHON": recipe.lock.cell.python}
 
 
-def _failed(recipe: Recipe, printed: Iterable[str]) -> BuildError:
+def _failed(recipe: Recipe, printed: Iterable[str]) -> EngineError:
     lines = [line for line in printed if line]
     output = "\n".join(lines[-_SHOWN_LINES:])
     if "no space left" in output.lower():
@@ -358,10 +345,9 @@ def _failed(recipe: Recipe, printed: Iterable[str]) -> BuildError:
             "(docs/docker.md), then run the same command again"
         )
     reasons = [line for line in lines if "error" in line.lower()][-2:] or lines[-1:]
-    return BuildError(
+    return EngineError(
         f"the image of {recipe.lock.cell.id} cannot be built: {' | '.join(reasons)[-600:]}",
         hint=hint,
-        output=output,
     )
 
 

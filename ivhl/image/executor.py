@@ -18,14 +18,7 @@ from ivhl.bench.progress import Display, RunState
 from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.check import first_mistake, not_locked
 from ivhl.git import find_commit
-from ivhl.image.build import (
-    Client,
-    EngineError,
-    build_image,
-    connect,
-    list_images,
-    machine_of,
-)
+from ivhl.image.build import Client, EngineError, build_image, connect, list_images, machine_of
 from ivhl.image.container import (
     Order,
     choose_cpus,
@@ -198,8 +191,7 @@ class DockerExecutor(Executor):
             fresh: Whether to build even if there is one.
 
         Raises:
-            BuildError: If it cannot be built.
-            EngineError: If the engine goes away.
+            EngineError: If it cannot be built, or the engine goes away.
             SpecError: If the Dockerfile, ``bases.toml`` or the certificates cannot be read.
         """
         commit = find_commit(self.root, "HEAD")

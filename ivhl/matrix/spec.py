@@ -290,9 +290,7 @@ class Matrix(StrictModel):
     def releases(self, tier: Tier = "default") -> tuple[str, ...]:
         """Return the releases of the tier, oldest first; ``extended`` includes ``default``."""
         tiers = {"extended": ("default", "extended")}.get(tier, (tier,))
-        return tuple(
-            sorted((r.release for r in self.torch_rows if r.tier in tiers), key=Version),
-        )
+        return tuple(sorted((r.release for r in self.torch_rows if r.tier in tiers), key=Version))
 
     @property
     def every_release(self) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ class ScriptRuns:
         self._script, self._needs, self._expected = script, needs, expected
         self._tell = tell
         # By the signature of a text: another one has other numbers in these places.
-        self._noisy: dict[tuple[str, ...], frozenset[int]] = {}
+        self._noisy: dict[tuple[object, ...], frozenset[int]] = {}
         self.outcomes: dict[CellSpec, ScriptOutcome] = {}
 
     def run(self, cells: Sequence[CellSpec]) -> None:

@@ -1,9 +1,9 @@
 """Write down how a script ended and what the compiler did: runs in the script's own process.
 
 A cell holds this file as ``_ivhl_observer``; a ``.pth`` file imports it if ``IVHL_OBSERVE`` names a
-file. It needs the standard library only, changes nothing that the script sees but
-``sys.excepthook``, and reads the counters of Dynamo when the interpreter ends. A process that ends
-otherwise (``os._exit``, a signal) leaves no file. ``IVHL_CHANGE`` (``ivhl blame SCRIPT``) holds a
+file. It needs the standard library only, changes nothing that the script sees, and reads the last
+exception and the counters of Dynamo when the interpreter ends. A process that ends otherwise
+(``os._exit``, a signal) leaves no file. ``IVHL_CHANGE`` (``ivhl blame SCRIPT``) holds a
 backend to use in place of Inductor, or settings of the compiler, as JSON; torch is imported first.
 
 The ``.pth`` file also shortens Inductor's check of vector instructions: up to 2.12 a script that
@@ -21,10 +21,7 @@ import traceback
 from contextlib import suppress
 from functools import reduce
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from typing import Any
 
 VARIABLE = "IVHL_OBSERVE"
 # Each has more of the compiler than the one before.
@@ -49,34 +46,39 @@ def observe() -> None:
     change = json.loads(os.environ.pop(CHANGE, "null"))
     main = os.getpid()
     seen: dict[str, Any] = {}
-    shown = sys.excepthook
-
-    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        seen["exception"] = {
-            "type": name_of(error),
-            "message": str(error),
-            "frames": [[f.filename, f.lineno, f.name] for f in traceback.extract_tb(trace)],
-        }
-        inner = source_of(error)
-        if inner is not error:
-            seen["exception"]["inner"] = [name_of(inner), str(inner)]
-        shown(kind, error, trace)
 
     def write() -> None:
         if os.getpid() != main:  # a fork that ended by itself
             return
+        for read in (last_exception, counts):
+            # An exception whose text raises another, or a release without these counters.
+            with suppress(Exception):
+                seen.update(read())
         with open(f"{path}.part", "w", encoding="utf-8") as file:  # noqa: PTH123
-            try:
-                counted = counts()
-            except Exception:  # noqa: BLE001  (a release without these counters: not counted)
-                counted = {}
-            json.dump(seen | counted, file)
+            json.dump(seen, file)
         os.replace(f"{path}.part", path)  # noqa: PTH105
 
-    sys.excepthook = hook
     atexit.register(write)
     if change is not None:
         change_compiler(change, seen)
+
+
+def last_exception() -> dict[str, Any]:
+    """Return the exception that Python passed to ``sys.excepthook``, whoever had replaced that."""
+    error = getattr(sys, "last_exc", None)  # since Python 3.12, the oldest of the cells
+    if error is None:
+        return {}
+    found = {
+        "type": name_of(error),
+        "message": str(error),
+        "frames": [
+            [f.filename, f.lineno, f.name] for f in traceback.extract_tb(error.__traceback__)
+        ],
+    }
+    inner = source_of(error)
+    if inner is not error:
+        found["inner"] = [name_of(inner), str(inner)]
+    return {"exception": found}
 
 
 def name_of(error: BaseException) -> str:

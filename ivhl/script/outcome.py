@@ -1,9 +1,11 @@
 """How a script ended in a cell, and whether two endings are alike.
 
-Two are alike if they have the same exit status, exception and printed text. Exceptions of torch are
+Two are alike if they have the same exit status, exception and printed text; of an exit status other
+than 0 without an exception, also the same last line of standard error. Exceptions of torch are
 compared by their type, and those of the compiler by their class, since releases rename and reword
 them; others by type and message. In a text, addresses, folders and the versions of torch are left
-out. Numbers with a point are compared with a tolerance, integers exactly. A number that differs
+out, and blanks count no further than that there are some: the width of a number pads it. Numbers
+with a point are compared with a tolerance, integers exactly, units as texts. A number that differs
 between two runs in the same cell, such as a duration, is not compared.
 """
 
@@ -21,11 +23,24 @@ if TYPE_CHECKING:
 TOLERANCE: Final = 1e-3
 # Differences of numbers below it do not count: an error of 1e-9 is as good as none.
 SMALL: Final = 1e-6
-_NUMBER: Final = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?(?![\w.]*\w)")
+# Letters may follow: a unit, or the j of a complex number, whose sign may follow a digit. Words stay
+# words: versions, shapes such as 2x3, and hashes, which have only digits and the letters a to f.
+# The quantifiers are possessive because a word may have a million characters.
+_NUMBER: Final = re.compile(
+    r"""
+    (?: (?<![\w.])[-+]? | (?<=[\d.])[-+](?=\d[\d.]*+(?:[eE][-+]?\d++)?j\b) )
+    \d++ (?: \.\d*+ (?:[eE][-+]?\d++)? | [eE][-+]\d++ )?
+    (?= (?: (?<=\d) (?![a-f]++\b) [^\W\d_]++ )? (?![\w.]*\w) )
+    """,
+    re.VERBOSE,
+)
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 # As Python writes the place of an object; a checksum in hexadecimal stays.
 _ADDRESS: Final = re.compile(r"(?<=\bat )0x[0-9a-fA-F]+")
 _FOLDERS: Final = re.compile(r"(?<![\w./])/(?:[^\s/:'\"]+/)+(?=[^\s/:'\"]+)")
+# What PyTorch logs; what Python warns of, and the line of code below it.
+_LOGGED: Final = re.compile(r"^(?:\[rank\d+\]:)?\[?[VIWE]\d{4} [\d:.]+ .*\n?", re.MULTILINE)
+_WARNED: Final = re.compile(r"^\S+:\d+: \w*Warning: .*\n?(?:[ \t].*\n?)?", re.MULTILINE)
 # Where memory is corrupt, chance says when a process ends, by which signal, and what it has printed.
 CRASHES: Final = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV"})
 
@@ -38,7 +53,8 @@ class ScriptOutcome:
         ending: ``exit N``, the name of a signal, or ``did not end within N s``; why the cell cannot
             exist if it cannot.
         exception: Type of the exception that ended it, with its module; empty without one.
-        message: Its message.
+        message: Its message; of an exit status without an exception the last line of standard
+            error, without logs and warnings.
         inner: Type and message of the first exception, from which it was raised; empty without one.
         frames: File, line and function of its traceback, outermost first.
         output: What it printed; of more than 2 MiB the beginning and the end.
@@ -98,14 +114,18 @@ def not_run(why: str) -> ScriptOutcome:
 
 
 def ending(outcome: ScriptOutcome) -> str:
-    """Return the exception of a script, its signal or its exit status."""
-    if not outcome.exception:
-        return outcome.ending
-    return f"{outcome.exception.rpartition('.')[2]}: {outcome.first_line}".rstrip(": ")
+    """Return the exception of a script, its signal or its exit status, with the message."""
+    kind = outcome.exception.rpartition(".")[2] or outcome.ending
+    return f"{kind}: {outcome.first_line}".rstrip(": ")
 
 
-def signature(outcome: ScriptOutcome, releases: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return what has to be equal: ending, exception, and the texts without their numbers.
+def without_logs(errors: str) -> str:
+    """Return standard error without what PyTorch logs and what Python warns of."""
+    return _WARNED.sub("", _LOGGED.sub("", errors))
+
+
+def signature(outcome: ScriptOutcome, releases: Sequence[str] = ()) -> tuple[object, ...]:
+    """Return what has to be equal: ending, exception, and the texts between their numbers.
 
     Args:
         outcome: Its cell's outcome.
@@ -115,7 +135,11 @@ def signature(outcome: ScriptOutcome, releases: Sequence[str] = ()) -> tuple[str
     return (
         "crash" if outcome.ending in CRASHES else outcome.ending,
         BY_TYPE.get(kind, kind),
-        *(_NUMBER.sub("#", text) for text in _texts(outcome, releases)),
+        # A number as wide as its column has no blank beside it.
+        *(
+            tuple(part.strip(" ") for part in _NUMBER.split(text))
+            for text in _texts(outcome, releases)
+        ),
         outcome.left_out,
     )
 
@@ -139,9 +163,8 @@ def are_alike(
         noisy: Places of numbers that are not compared; see ``noisy_numbers``.
         releases: Release of each.
     """
-    if signature(one, releases) != signature(other, releases):
-        return False
-    return not _differing(numbers(one, releases), numbers(other, releases)) - set(noisy)
+    found = differing_numbers(one, other, releases)
+    return found is not None and not found.keys() - set(noisy)
 
 
 def noisy_numbers(
@@ -151,36 +174,26 @@ def noisy_numbers(
 
     Empty if their texts differ otherwise: then the script is flaky.
     """
-    if signature(one, releases) != signature(other, releases):
-        return frozenset()
-    return frozenset(_differing(numbers(one, releases), numbers(other, releases)))
+    return frozenset(differing_numbers(one, other, releases) or ())
 
 
 def differing_numbers(
     one: ScriptOutcome, other: ScriptOutcome, releases: Sequence[str] = ()
-) -> dict[int, tuple[float, float]]:
-    """Return the numbers that differ in two texts that are alike otherwise, by their places.
-
-    Raises:
-        ValueError: If the texts differ otherwise.
-    """
+) -> dict[int, tuple[float, float]] | None:
+    """Return the numbers that differ, by their places; ``None`` if the texts differ otherwise."""
     if signature(one, releases) != signature(other, releases):
-        raise ValueError("the texts differ in more than numbers")
-    pairs = list(zip(numbers(one, releases), numbers(other, releases), strict=True))
-    places = _differing(numbers(one, releases), numbers(other, releases))
-    return {i: (float(pairs[i][0]), float(pairs[i][1])) for i in places}
+        return None
+    pairs = enumerate(zip(numbers(one, releases), numbers(other, releases), strict=True))
+    return {i: (float(a), float(b)) for i, (a, b) in pairs if not _is_near(a, b)}
 
 
-def _differing(one: Sequence[str], other: Sequence[str]) -> set[int]:
-    def is_near(a: str, b: str) -> bool:
-        if a == b:
-            return True
-        if not (set(a) | set(b)) & set(".eE"):  # integers count something
-            return False
-        x, y = float(a), float(b)
-        return abs(x - y) <= max(TOLERANCE * max(abs(x), abs(y)), SMALL)
-
-    return {i for i, (a, b) in enumerate(zip(one, other, strict=True)) if not is_near(a, b)}
+def _is_near(a: str, b: str) -> bool:
+    if a == b:
+        return True
+    if not (set(a) | set(b)) & set(".eE"):  # integers count something
+        return False
+    x, y = float(a), float(b)
+    return abs(x - y) <= max(TOLERANCE * max(abs(x), abs(y)), SMALL)
 
 
 def _texts(outcome: ScriptOutcome, releases: Sequence[str]) -> tuple[str, str]:
@@ -200,4 +213,4 @@ def _comparable(text: str, releases: Sequence[str]) -> str:
     for release in releases:
         pattern = rf"(?<![\w.]){re.escape(release)}(?:\+\w+)?(?![\w.]*\w)"
         found = re.sub(pattern, "TORCH", found)
-    return found.strip()
+    return re.sub(r"[ \t]+", " ", found).strip()

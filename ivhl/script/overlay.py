@@ -77,10 +77,14 @@ def read_requirement(place: str, text: object) -> Requirement:
     """Read the requirement of a package, which is no option and no file of them.
 
     Raises:
-        SpecError: If it is none; names the place.
+        SpecError: If it is none, or no text; names the place.
     """
+    if not isinstance(text, str):
+        raise SpecError(
+            f"{place}: a requirement must be a string (got {text!r})", hint='e.g. "timm>=1.0"'
+        )
     try:
-        return Requirement(str(text))
+        return Requirement(text)
     except InvalidRequirement as error:
         raise SpecError(
             f"{place}: must name a package (got {text!r}): {str(error).splitlines()[0]}",

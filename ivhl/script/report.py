@@ -18,7 +18,7 @@ from ivhl.machine.compiler import compiler_version
 from ivhl.machine.identity import this_machine
 from ivhl.measure.failures import COMPILER_ERROR, SUPPORT_GATE
 from ivhl.records.text import printable, visible
-from ivhl.script.outcome import ending
+from ivhl.script.outcome import ending, without_logs
 from ivhl.tracker.causes.blame import STAGES
 from ivhl.tracker.wording import counted, lines_of, shortened
 
@@ -53,9 +53,7 @@ _WORDS: Final[dict[SymptomWord, str]] = {
     "eager": "fails without the compiler, too",
 }
 
-# What PyTorch logs; what Python warns of, and the line of code below it; and a traceback's frames.
-_LOGGED: Final = re.compile(r"^(?:\[rank\d+\]:)?[VIWE]\d{4} [\d:.]+ \d+ .*\n?", re.MULTILINE)
-_WARNED: Final = re.compile(r"^\S+:\d+: \w*Warning: .*\n?(?:[ \t].*\n?)?", re.MULTILINE)
+# The frames of a traceback.
 _TRACEBACK: Final = re.compile(
     r"(?P<title>^Traceback \(most recent call last\):\n)(?P<frames>(?:[ \t].*\n)+)", re.MULTILINE
 )
@@ -428,7 +426,7 @@ def _without_noise(errors: str) -> str:
         frames = found["frames"].splitlines(keepends=True)
         return "".join([found["title"], *frames[-2 * _BESIDE :]])
 
-    return _TRACEBACK.sub(end_of, _WARNED.sub("", _LOGGED.sub("", errors)))
+    return _TRACEBACK.sub(end_of, without_logs(errors))
 
 
 def _frames(outcome: ScriptOutcome) -> Iterator[str]:

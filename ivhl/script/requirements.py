@@ -99,7 +99,11 @@ def needs_of(script: Path, more: Sequence[str] = ()) -> Needs:
                 hint="name releases by --torch; torch>=2.6 alone may stand in a block",
             )
         else:
-            torch &= parsed.specifier
+            # The cell decides which build it has: ==2.15.0+cpu asks for 2.15.0. And !=2.15.0+cpu
+            # forbids no release.
+            asks = (str(one) for one in parsed.specifier)
+            allowed = (one if one.startswith("!=") else one.partition("+")[0] for one in asks)
+            torch &= SpecifierSet(",".join(allowed))
     try:
         python = SpecifierSet(str(about.get("requires-python", "")))
     except InvalidSpecifier as error:

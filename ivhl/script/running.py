@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from ivhl.measure.process import ProcessTree
 from ivhl.script import no_network, observer
-from ivhl.script.outcome import ScriptOutcome, not_run
+from ivhl.script.outcome import ScriptOutcome, not_run, without_logs
 from ivhl.tracker.store.kept import read_object
 
 if TYPE_CHECKING:
@@ -123,10 +123,13 @@ def _outcome(
         return not_run(why)
     if found.get("captured") and found.get("changed") is False:
         return not_run("the script chooses another backend than Inductor")
-    exception = found.get("exception") or {}
+    # Code in C may print an exception, which Python keeps also where the script ends well.
+    exception = found.get("exception", {}) if ending != "exit 0" else {}
     kind, message = exception.get("type", ""), exception.get("message", "")
     if not exception and ending != "exit 0":
         kind, message = _last_error(texts[1])
+    if not kind and ending.startswith("exit ") and ending != "exit 0":
+        message = "".join(without_logs(texts[1]).rstrip().splitlines()[-1:])  # of sys.exit("...")
     counts: dict[str, Any] = {n: found.get(n) for n in ("graphs", "graph_breaks", "recompiles")}
     counts |= {name: tuple(found.get(name, ())) for name in ("reasons", "failed_guards")}
     return ScriptOutcome(

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from ivhl.script.matrix import Wanted
 
     RunIn = Callable[[CellSpec, Mapping[str, Any] | None], ScriptOutcome]
-    from ivhl.script.outcome import ScriptOutcome
-
     Run = Callable[[Mapping[str, Any] | None], ScriptOutcome]
     Setting = tuple[str, str, Any]
 
@@ -98,8 +96,8 @@ class Symptom:
         is_unlike = self.is_wrong and outcome.graphs == 0 and bool(self.seen.graphs)
         if _manner(outcome) != _manner(self.seen) or is_unlike:
             return "other"
-        is_same = _manner(outcome) != "raises" or _are_same(self.seen, outcome)
-        return "shows" if is_same else "other"
+        has_message = _manner(outcome) in ("raises", outcome.ending)
+        return "shows" if not has_message or _are_same(self.seen, outcome) else "other"
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -114,12 +112,11 @@ class Symptom:
 
     def _is_rounding(self, outcome: ScriptOutcome, releases: Sequence[str]) -> bool:
         """Return whether an outcome is off by a hundredth of what the symptom is, or less."""
-        try:
-            seen = differing_numbers(self.without, self.seen, releases)
-            found = differing_numbers(self.without, outcome, releases)
-        except ValueError:
+        seen = differing_numbers(self.without, self.seen, releases)
+        found = differing_numbers(self.without, outcome, releases)
+        if seen is None or found is None or self.expected is not None:
             return False
-        return self.expected is None and all(
+        return all(
             place in self.noisy
             or (place in seen and abs(x - right) <= _NEGLIGIBLE * abs(seen[place][1] - right))
             for place, (right, x) in found.items()

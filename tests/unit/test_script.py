@@ -7,18 +7,19 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 import venv
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ivhl.cli import app
-from ivhl.cli.run import _show, cells_of, expected_of
+from ivhl.cli.run import _show, cells_of, expected_of, outcome_text
 from ivhl.errors import SpecError
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX
@@ -37,14 +38,13 @@ from ivhl.script.matrix import ScriptRuns, Wanted
 from ivhl.script.outcome import ScriptOutcome, are_alike, noisy_numbers, not_run
 from ivhl.script.overlay import UnavailableError
 from ivhl.script.requirements import Needs, needs_of
+from ivhl.script.running import Script
 from ivhl.script.symptom import OFF, ScriptBlame, Symptom, blame_script
 from studies.house import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
-
-    from ivhl.script.running import Script
 
 GOOD = ScriptOutcome(ending="exit 0", output="loss 0.125 of 10\n")
 DISABLED = {"module": "torch._dynamo.config", "field": "disable", "value": True}
@@ -100,6 +100,8 @@ def test_every_lock_of_the_matrix_ships_with_the_package() -> None:
         (replace(GOOD, ending="SIGSEGV"), False),
         (replace(GOOD, seconds=9.0, recompiles=3), True),
         (replace(GOOD, output="\x1b[31mloss\x1b[0m 0.125 of 10\n"), True),
+        (replace(GOOD, output="loss    0.125 of\t10   \n"), True),
+        (replace(GOOD, output="loss # of 10\n"), False),
     ],
 )
 def test_outcomes_are_alike_if_a_reader_would_say_so(other: ScriptOutcome, alike: bool) -> None:  # noqa: FBT001
@@ -145,6 +147,71 @@ def test_an_outcome_is_like_itself_and_its_noise_is_symmetric(
     assert are_alike(one, one)
     assert are_alike(one, other) == are_alike(other, one)
     assert noisy_numbers(one, other) == noisy_numbers(other, one)
+
+
+UNITS = st.sampled_from(["s", "ms", "µs", "x", "GB", "GB/s", "it/s", "%", "j", " s"])
+COLUMNS_OF = st.sampled_from(["{:.4f}{}", "{:9.3f}{}", "{:<9.3f}{}|", "({:+9.3f}{})", "{:.3e}{}"])
+
+
+@given(st.lists(st.floats(0.01, 9e4), min_size=2, max_size=2), UNITS, COLUMNS_OF)
+def test_a_number_varies_with_a_unit_and_in_a_column_as_without(
+    values: list[float], unit: str, column: str
+) -> None:
+    texts = [f"took {column.format(value, unit)} of 3" for value in values]
+    one, other = (replace(GOOD, output=text) for text in texts)
+    assert not one.again(other).flaky
+    assert are_alike(one, other, noisy_numbers(one, other))
+    by = abs(values[0] - values[1]) / max(values)
+    if by > 3e-3:  # what is printed has three figures or more
+        assert not are_alike(one, other)
+    assert not are_alike(one, replace(one, output=f"took {column.format(values[0], 'ps')} of 3"))
+
+
+@given(
+    st.complex_numbers(max_magnitude=1e3, allow_nan=False),
+    st.complex_numbers(max_magnitude=1e3, allow_nan=False),
+)
+def test_complex_numbers_are_two_numbers(one: complex, step: complex) -> None:
+    def printed(value: complex) -> ScriptOutcome:
+        return replace(GOOD, output=f"tensor([{value:.8f}, 1.0000-0.0000j])")
+
+    near = complex(one.real * (1 + 1e-4), one.imag * (1 - 1e-4) + 1e-8)
+    assert are_alike(printed(one), printed(near))
+    parts = [(one.real, step.real), (one.imag, step.imag)]
+    if any(abs(a - b) > max(1e-5, 2e-3 * abs(a), 2e-3 * abs(b)) for a, b in parts):
+        assert not are_alike(printed(one), printed(step))
+
+
+WORDS = st.one_of(
+    st.text("0123456789abcdef", min_size=7, max_size=12).filter(lambda text: not text.isdigit()),
+    st.from_regex("[0-9]{1,6}[a-f]{1,6}", fullmatch=True),
+    st.integers(1, 1 << 64).map(hex),
+    st.builds(
+        "{}.{}.{}{}".format, *[st.integers(0, 99)] * 3, st.sampled_from(["", "rc1", "+cpu"])
+    ),
+    st.builds(
+        "{}{}".format, st.sampled_from(["v", "float", "sm_", "x", "gpt2-v"]), st.integers(0)
+    ),
+    st.builds("{}x{}".format, st.integers(0), st.integers(0)),
+    st.builds("{}.{}".format, st.integers(0), st.sampled_from(["cpp", "pt", "so.1"])),
+)
+
+
+@given(WORDS, WORDS)
+@example("12ab", "13ab")
+@example("12345678e1", "12345679e1")
+def test_hashes_addresses_versions_and_shapes_are_words(one: str, other: str) -> None:
+    a, b = (replace(GOOD, output=f"made {text} 0.5") for text in (one, other))
+    assert are_alike(a, b) == (one == other)
+    assert a.again(b).flaky == (one != other)
+
+
+def test_a_word_of_a_million_characters_is_compared_at_once() -> None:
+    long = 1_000_000
+    for word in ("1" * long + "a", "1" + "z" * long, "1-" * (long // 2), "1." * (long // 2)):
+        began = time.process_time()
+        assert are_alike(replace(GOOD, output=word), replace(GOOD, output=word))
+        assert time.process_time() - began < 20  # quadratic: an hour
 
 
 def _runs(
@@ -299,6 +366,9 @@ def test_what_a_script_needs_is_in_its_block_and_in_the_command(tmp_path: Path) 
     script.write_text("# /// script\n# dependencies = [\n# ///\n")
     with pytest.raises(SpecError, match="not valid TOML"):
         needs_of(script)
+    script.write_text("# /// script\n# dependencies = [3]\n# ///\n")
+    with pytest.raises(SpecError, match=r"script\.py: a requirement must be a string \(got 3\)"):
+        needs_of(script)
     script.write_bytes(b"\xef\xbb\xbf# /// script\r\n# dependencies = ['Torch<2.9']\r\n# ///\r\n")
     assert "torch<2.9" in needs_of(script).forbids(CellSpec("3.12", "2.9.1"))
     for requirement in ("torch[x]>=2", "torch @ https://example.org/t.whl", "-r foo"):
@@ -306,6 +376,26 @@ def test_what_a_script_needs_is_in_its_block_and_in_the_command(tmp_path: Path) 
             needs_of(script, [requirement])
     with pytest.raises(SpecError, match="No such file"):
         needs_of(tmp_path / "missing.py")
+
+
+@pytest.mark.parametrize(
+    ("requirement", "allowed"),
+    [
+        ("torch==2.15.0+cpu", ["2.15.0"]),
+        ("torch===2.15.0+cu126", ["2.15.0"]),
+        ("torch==2.15.0+cpu,!=2.6.0+cu124", ["2.15.0"]),
+        ("torch!=2.15.0+cpu", ["2.6.0", "2.15.0"]),
+        ("torch!=2.15.0", ["2.6.0"]),
+        ("torch>=2.6,<2.15", ["2.6.0"]),
+    ],
+)
+def test_a_build_of_a_release_is_a_wish_for_the_release(
+    tmp_path: Path, requirement: str, allowed: list[str]
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(f'# /// script\n# dependencies = ["{requirement}"]\n# ///\n')
+    needs = needs_of(script)
+    assert [r for r in ("2.6.0", "2.15.0") if not needs.forbids(CellSpec("3.12", r))] == allowed
 
 
 def test_releases_are_named_alone_by_range_and_by_tier() -> None:
@@ -356,6 +446,73 @@ def test_the_observer_sees_the_exception_and_leaves_no_trace(tmp_path: Path) -> 
     assert seen is not None
     assert (seen["exception"]["type"], seen["exception"]["message"]) == ("KeyError", "3")
     assert seen["graph_breaks"] == 0
+
+
+def test_the_observer_sees_the_exception_whatever_hook_prints_it(tmp_path: Path) -> None:
+    own = "import sys; sys.excepthook = lambda *_: sys.exit('own'); "
+    seen = _observed(tmp_path, own + "raise ValueError('the loss is nan')")
+    assert seen is not None
+    assert (seen["exception"]["type"], seen["exception"]["message"]) == (
+        "ValueError",
+        "the loss is nan",
+    )
+    assert seen["exception"]["frames"] == [["<string>", 2, "<module>"]]
+    # The script sees Python's own hook.
+    seen = _observed(tmp_path, "import sys; assert sys.excepthook is sys.__excepthook__")
+    assert seen is not None
+    assert "exception" not in seen
+    # An exception without a text costs no counts.
+    no_text = "class E(Exception):\n    def __str__(self): raise self\nraise E"
+    assert _observed(tmp_path, no_text) == {
+        "graphs": 0,
+        "graph_breaks": 0,
+        "recompiles": 0,
+        "captured": 0,
+    }
+
+
+def _ended(tmp_path: Path, code: str) -> ScriptOutcome:
+    """Return how a script ends in a cell without torch."""
+    if not (tmp_path / "cell").exists():
+        venv.create(tmp_path / "cell", with_pip=False)
+        (packages,) = tmp_path.glob("cell/lib/python3*/site-packages")
+        (packages / f"{observer.MODULE}.py").write_bytes((SHIPPED / "observer.py").read_bytes())
+        (packages / f"{observer.MODULE}.pth").write_text(observer.PTH)
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(code))
+    return Script(path=script, network=True).run_in(tmp_path / "cell")
+
+
+def test_an_exit_status_without_an_exception_has_the_words_of_the_script(tmp_path: Path) -> None:
+    loss = _ended(tmp_path, "import sys; sys.exit('wrong: the loss is nan')")
+    file = _ended(tmp_path, "import sys; sys.exit('wrong: the file is missing')")
+    assert (loss.ending, loss.exception, loss.message) == ("exit 1", "", "wrong: the loss is nan")
+    assert outcome_text(loss) == "exit 1, wrong: the loss is nan"
+    assert not are_alike(loss, file)
+    assert not loss.again(loss).flaky
+    assert Symptom(seen=loss, without=GOOD).of(replace(file, message="no such file")) == "other"
+    assert Symptom(seen=loss, without=GOOD).of(loss) == "shows"
+    # What torch logs and Python warns of is no word of the script.
+    warned = "import sys, warnings; warnings.warn('old'); print('[W1129 22:43:33.7 x.cpp:9] b', "
+    silent = _ended(tmp_path, warned + "file=sys.stderr); sys.exit(3)")
+    assert "UserWarning" in silent.errors
+    assert (silent.ending, silent.message) == ("exit 3", "")
+    # Of a script that ends well, or by a signal, the end of standard error says nothing.
+    printed = "import os, sys; print('late', file=sys.stderr, flush=True); "
+    assert _ended(tmp_path, printed).message == ""
+    assert _ended(tmp_path, printed + "os.kill(os.getpid(), 9)").message == ""
+
+
+def test_an_exception_under_a_hook_of_the_script_is_compared(tmp_path: Path) -> None:
+    own = "import sys\nsys.excepthook = lambda *_: print('it failed', file=sys.stderr)\n"
+    one, other = (
+        _ended(tmp_path, f"{own}raise {kind}('a')") for kind in ("ValueError", "KeyError")
+    )
+    assert outcome_text(one) == "exit 1, ValueError: a"
+    assert not are_alike(one, other)
+    # As PyErr_Print of code in C leaves it.
+    printed = _ended(tmp_path, "import sys; sys.last_exc = ValueError(3)")
+    assert (printed.ending, printed.exception) == ("exit 0", "")
 
 
 def _innermost(tmp_path: Path, code: str) -> list[str]:

@@ -226,13 +226,7 @@ _STORED_LIMIT: Final = 4.0
 _NEVER_RAN: Final = frozenset({"environment", "build", "unavailable"})
 
 
-def bisect(
-    question: Question,
-    request: Request,
-    *,
-    results: Path,
-    console: Console,
-) -> Culprit:
+def bisect(question: Question, request: Request, *, results: Path, console: Console) -> Culprit:
     """Search, measure and return where the behaviour changed.
 
     Args:

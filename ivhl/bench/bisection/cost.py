@@ -63,7 +63,13 @@ def announce(question: Question, request: Request, results: Path, console: Conso
     """
     n = len(question.positions) - 1
     runs, most_runs = _expected_runs(question)
-    found = estimate_of(question, request, results)
+    found = estimate(
+        results,
+        request.machine,
+        request.effort.device,
+        [question.case],
+        lambda record: _duration(record, question, request),
+    )
     cost = told("expected", runs, found, most=most_runs)
     console.print(f"{counted(n, question.word)}, Python {question.python}; {cost}")
     clear_runs: int | None = None
@@ -106,17 +112,6 @@ def _expected_runs(question: Question) -> tuple[float, int]:
     if question.in_turns:
         return runs + min(mean, 1), most_runs + most
     return 2 * runs, 2 * most_runs
-
-
-def estimate_of(question: Question, request: Request, results: Path) -> Estimate | None:
-    """Return what a run of the search takes, by records; ``None`` without any."""
-    return estimate(
-        results,
-        request.machine,
-        request.effort.device,
-        [question.case],
-        lambda record: _duration(record, question, request),
-    )
 
 
 def _rounds_that_tell(question: Question) -> int:
