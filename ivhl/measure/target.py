@@ -813,8 +813,6 @@ def _rounds_to_16_bits() -> bool:
     import torch  # noqa: PLC0415
     from torch.utils._python_dispatch import TorchDispatchMode  # noqa: PLC0415
 
-    from ivhl.measure.models import precisions_of  # noqa: PLC0415  (imports torch)
-
     seen: set[Any] = set()
 
     class Seen(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
@@ -832,9 +830,7 @@ def _rounds_to_16_bits() -> bool:
     if dtype() == "float64":
         return False
     try:
-        model = _made()
-        seen |= precisions_of(model) if is_model() and dtype() == "float32" else set()
-        call = _exactly(model, guess_of())
+        call = _exactly(_made(), guess_of())
         with Seen():
             _call_quietly(call.func, call.args, call.keywords)
     except Exception:  # noqa: BLE001  (it has no float64 form)
