@@ -295,8 +295,10 @@ def _save(root: Path, text: str, tried: Sequence[TargetTried], *, step: bool) ->
             "docs/workloads.md",
         )
     folder = load_project(root).workloads
-    forward = ', passes="forward"' if found["is_model"] and not step else ""
-    change = declaration(root, folder, text, arguments, keywords=keywords, fields=forward)
+    more = ', passes="forward"' if found["is_model"] and not step else ""
+    if (dtype := found.get("dtype", "float32")) != "float32":
+        more += f', dtype="{dtype}"'
+    change = declaration(root, folder, text, arguments, keywords=keywords, fields=more)
     write_changes(root, [change])
     return change.path
 

@@ -85,22 +85,27 @@ class Anchors:
     def _refuse_what_is_not_finite(
         self, names: Sequence[str], tensors: list[Any], references: list[Any]
     ) -> None:
-        """Refuse a reference that is not finite where eager is, or nowhere.
+        """Refuse a reference that is not finite where eager is, or in no output.
 
-        An infinity that both have, such as that of a mask, is as good as a number.
+        An infinity or NaN that both have, such as that of a mask, is as good as a number.
         """
+        isfinite, level, seen = self._setup.torch.isfinite, self._setup.case.level, False
         for name, tensor, reference in zip(names, tensors, references, strict=True):
-            finite = self._setup.torch.isfinite(reference).cpu()
-            if bool(finite.all()) or tensor.shape != reference.shape:
-                continue
-            held = name.startswith("model.")  # it may be all of a mask
-            if bool((self._setup.torch.isfinite(tensor).cpu() & ~finite).any()) or not (
-                held or bool(finite.any())
-            ):
-                which = "" if self._setup.case.level == "independent" else f": {name}"
+            finite = isfinite(reference).cpu()
+            held = name.startswith(("model.", "grad.", "optimizer."))
+            seen |= not held and (bool(finite.any()) or not finite.numel())
+            same_shape = tensor.shape == reference.shape
+            if same_shape and bool((isfinite(tensor).cpu() & ~finite).any()):
+                which = "" if level == "independent" else f": {name}"
                 raise CaseError(
                     "reference", f"the float64 reference is not finite on these inputs{which}"
                 )
+        if not seen:
+            raise CaseError(
+                "reference",
+                "all outputs are infinite or NaN: give the inputs another range (ivhl try: "
+                "--input '8,64 <1' draws from 0 to 1)",
+            )
 
     def anchor_of(
         self, outputs: Leaves, inputs: tuple[Any, ...], references: dict[str, Any]

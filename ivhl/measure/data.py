@@ -18,6 +18,7 @@ from ivhl.measure.draws import (
 from ivhl.measure.failures import CaseError, warn
 from ivhl.measure.imports import SEED
 from ivhl.measure.leaves import Leaves, leaves_of
+from ivhl.measure.subject import seed_beside_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -128,6 +129,7 @@ class Data:
         fill(self.variant_inputs, self.variant_draws[number])
         # Every block uses the same random numbers, whatever ran before it.
         self._setup.torch.set_rng_state(self._setup.random_state)
+        seed_beside_torch(SEED)
         return number
 
     def refuse_changed_eager_inputs(self, number: int) -> None:

@@ -129,7 +129,8 @@ def _hint(setup: Setup, first: Sequence[Tensor], call: Callable[[], Any]) -> str
         if not all(setup.torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs):
             return (
                 "; eager's next call on the same inputs has another result: the code keeps what "
-                "a call changes (a counter, a cache): take that from the inputs, or set it each time"
+                "a call changes (a counter, a cache, a random generator): take that from the "
+                "inputs, or set it each time"
             )
     return ""
 

@@ -171,7 +171,7 @@ def held_copy(
     model: nn.Module,
     make_optimizer: Callable[[nn.Module], torch.optim.Optimizer] | None,
     *,
-    dtype: torch.dtype,
+    dtype: torch.dtype | None,
     device: torch.device,
     like: Held | None = None,
 ) -> Held:
@@ -180,7 +180,7 @@ def held_copy(
     Args:
         model: The original.
         make_optimizer: Returns the optimizer of a model; ``None`` if nothing steps.
-        dtype: Precision of all floating and complex tensors of the copy.
+        dtype: Precision of all floating and complex tensors of the copy; ``None`` for their own.
         device: Where the copy lives.
         like: Gives the state of its optimizer to the copy's.
     """
@@ -194,14 +194,21 @@ def held_copy(
     return held
 
 
-def cast_model(model: nn.Module, dtype: torch.dtype, device: torch.device) -> nn.Module:
+def precisions_of(model: nn.Module) -> set[torch.dtype]:
+    """Return the dtypes of floating parameters and buffers."""
+    tensors = (*model.parameters(), *model.buffers())
+    return {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
+
+
+def cast_model(model: nn.Module, dtype: torch.dtype | None, device: torch.device) -> nn.Module:
     """Return the model, with all floating and complex tensors in this precision; ties are kept."""
     done: dict[int, tuple[Tensor, Tensor]] = {}
 
     def convert(tensor: Tensor) -> Tensor:
         if id(tensor) not in done:
+            precision = precision_of(tensor, dtype) if dtype else tensor.dtype
             # The original is held, so that no other tensor can get its id.
-            done[id(tensor)] = tensor, tensor.to(device=device, dtype=precision_of(tensor, dtype))
+            done[id(tensor)] = tensor, tensor.to(device=device, dtype=precision)
         return done[id(tensor)][1]
 
     model._apply(convert)  # noqa: SLF001  (`to` would leave complex tensors as they are)

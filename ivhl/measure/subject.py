@@ -6,6 +6,8 @@ the phases of a case.
 
 from __future__ import annotations
 
+import random
+import sys
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ from ivhl.measure.models import (
     default_optimizer,
     held_copy,
     is_trained,
+    precisions_of,
 )
 from ivhl.measure.randomness import Drawing
 from ivhl.measure.timing import Restored
@@ -44,12 +47,12 @@ class Subject:
         dtype: Precision of eager.
         variant_dtype: Precision of the variant.
         device: Where all arms run.
-        seed: Seed of PyTorch's random numbers for ``make_model`` and at each call.
+        seed: Seed of random numbers for ``make_model`` and at each call.
 
     Attributes:
         held: The eager arm's model, if there is one.
         reference: The formula by which outputs are judged, if it is not eager's own code.
-        draws_random_numbers: Whether eager draws from PyTorch's generator.
+        draws_random_numbers: Whether eager draws from the generator of PyTorch, Python or NumPy.
         draws_by_itself: Whether it draws from a generator that it makes.
     """
 
@@ -79,6 +82,7 @@ class Subject:
         self.passes: Passes | None = None
         self.draws_random_numbers = False
         self.draws_by_itself = False
+        self._seeded: list[Any] = []
 
     @property
     def has_model(self) -> bool:
@@ -135,10 +139,11 @@ class Subject:
         self.held = self._copy(model, self.dtype, self.device)
 
     def _copy(self, model: torch.nn.Module, dtype: torch.dtype, device: torch.device) -> Held:
+        # Cast to one precision, a model that mixes them is another one: its float64 form alone is.
+        mixed = len(precisions_of(model)) > 1 and dtype == self.dtype != torch.float64
+        own = None if mixed else dtype
         try:
-            return held_copy(
-                model, self._make_optimizer, dtype=dtype, device=device, like=self.held
-            )
+            return held_copy(model, self._make_optimizer, dtype=own, device=device, like=self.held)
         except Exception as error:
             raise CaseError(
                 "inputs",
@@ -239,6 +244,7 @@ class Subject:
     def reset_random_numbers(self) -> None:
         """Let each call draw the same random numbers."""
         torch.manual_seed(self.seed)
+        seed_beside_torch(self.seed)
 
     @contextmanager
     def drawing_others(self, seed: int) -> Iterator[None]:
@@ -252,24 +258,25 @@ class Subject:
     def note_random_numbers(self, call: Function) -> None:
         """Call eager, and take note of whether it draws random numbers, and from which generator."""
         self.reset_random_numbers()
-        before = torch.get_rng_state()
+        self._seeded = _random_states()
         call()
-        self.draws_random_numbers = not torch.equal(before, torch.get_rng_state())
+        self.draws_random_numbers = self._has_drawn()
         if not self.draws_random_numbers:
             drawing = Drawing()
             with suppress(Exception), drawing:  # eager that no mode can follow has run above
                 call()
             self.draws_by_itself = drawing.drew
 
+    def _has_drawn(self) -> bool:
+        # A call may import NumPy.
+        return any(a != b for a, b in zip(self._seeded, _random_states(), strict=False))
+
     def note_eager(self, found: Leaves) -> None:
         """Take note of what a call of eager did: it may draw random numbers, or change nothing.
 
         Where nothing changes, blocks of calls need no pauses.
         """
-        drew = not torch.equal(
-            torch.get_rng_state(), torch.Generator().manual_seed(self.seed).get_state()
-        )
-        self.draws_random_numbers = self.draws_random_numbers or drew
+        self.draws_random_numbers = self.draws_random_numbers or self._has_drawn()
         if self.held is None:
             return
         start = self.held.started()
@@ -282,6 +289,20 @@ class Subject:
         ) and all(found.others.get(path) == value for path, value in before.others.items())
         for arm in self._arms:
             arm.each = arm.each and not (same and not self.draws_random_numbers)
+
+
+def seed_beside_torch(seed: int) -> None:
+    """Seed the generators of Python and, if it is imported, of NumPy."""
+    random.seed(seed)
+    if (numpy := sys.modules.get("numpy.random")) is not None:
+        numpy.seed(seed)
+
+
+def _random_states() -> list[Any]:
+    """Return the states of the generators of PyTorch, Python and, if it is imported, NumPy."""
+    numpy = sys.modules.get("numpy.random")
+    keys = [] if numpy is None else [(one[1].tolist(), one[2]) for one in (numpy.get_state(),)]
+    return [torch.get_rng_state().tolist(), random.getstate(), *keys]
 
 
 def _observed(outputs: Any, held: Held) -> Leaves:  # noqa: ANN401

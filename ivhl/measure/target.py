@@ -21,7 +21,7 @@ import time
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from difflib import get_close_matches
-from functools import cache, partial
+from functools import cache, partial, wraps
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
@@ -43,6 +43,7 @@ from ivhl.measure.journal import Journal
 from ivhl.measure.rehearsal import print_traceback
 from ivhl.measure.supervisor import adopt_orphans
 from ivhl.measure.target_spec import (
+    FLOATS,
     FOLDER_VARIABLE,
     MODULE,
     NAME,
@@ -76,6 +77,9 @@ _SETTLES_S: Final = 20.0
 _LOOKS: Final = (5, 200)
 # Most C++ compilers at once: each takes 0.4 GB.
 _COMPILERS: Final = 4
+# Of eager and of compiled calls, and the present one: ``torch.compiler.set_stance``.
+_STANCES: Final = ("force_eager", "default")
+_stance = "default"
 # How many calls of a model that may keep state are compared.
 _CALLS: Final = 3
 # Compiled code may differ from float64 by so many times the difference of eager code; where both
@@ -163,16 +167,28 @@ def _module() -> Any:  # noqa: ANN401  (a module)
     top = importlib.util.find_spec(target().module.partition(".")[0])
     usual = sys.dont_write_bytecode
     sys.dont_write_bytecode = "site-packages" not in str(top and top.origin)
+    own = Path(folder or "", f"{target().module}.py")
     try:
+        if folder and own.is_file() and not own.stem.isidentifier():
+            return _load(own)
         module = importlib.import_module(target().module)
     finally:
         sys.dont_write_bytecode = usual
-    own = Path(folder or "", f"{target().module}.py")
     if folder and own.is_file() and own != Path(getattr(module, "__file__", None) or ""):
         raise TargetError(
             f"{own.name}: Python has imported {module.__name__} of its own in its place: rename the "
             f"file, e.g. to my_{own.name}"
         )
+    return module
+
+
+def _load(path: Path) -> Any:  # noqa: ANN401  (a module)
+    """Return the module of a file whose name is no name of a module, e.g. ``model.v2.py``."""
+    spec = importlib.util.spec_from_file_location(re.sub(r"\W|^(?=\d)", "_", path.stem), path)
+    assert spec is not None  # noqa: S101  (it ends with .py)
+    assert spec.loader is not None  # noqa: S101
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     return module
 
 
@@ -192,6 +208,8 @@ def make() -> Any:  # noqa: ANN401  (a function or a model)
         try:
             found = found()
         except TypeError as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+                raise  # in the code of the class
             raise TargetError(
                 f"{target().expression} needs arguments ({error}): write them, "
                 f"{target().expression}(...)"
@@ -233,7 +251,7 @@ def _is_lazy(model: Any) -> bool:  # noqa: ANN401
 def make_inputs(size: Any, generator: torch.Generator) -> Any:  # noqa: ANN401, ARG001
     """Draw the inputs; keyword arguments are the last one, a dict, or of a model all of them."""
     arguments, keywords = _arguments(guess_of(), generator)
-    if is_model() and keywords:  # the harness calls a model with a mapping by name
+    if is_model() and keywords and not arguments:  # the harness calls a model with these by name
         return keywords
     return (*arguments, keywords) if keywords else arguments
 
@@ -314,9 +332,8 @@ def parts(compiler: Callable[..., Any]) -> Callable[..., Any]:
     function = compiler(make())
 
     def call(*inputs: Any) -> Any:  # noqa: ANN401
-        if not guess_of().keywords:
-            return function(*inputs)
-        return function(*inputs[:-1], **inputs[-1])
+        arguments, keywords = _parted(inputs, {})
+        return function(*arguments, **keywords)
 
     if target().step:
         return with_gradients(call)
@@ -334,13 +351,21 @@ def with_changed_inputs(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def forward(model: Callable[..., Any], *inputs: Any, **named: Any) -> Any:  # noqa: ANN401
-    """Call a model that differentiates itself, or writes into its inputs, which are returned."""
+def _parted(inputs: Any, named: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    """Return positional and named inputs; the harness gives some of both as one tuple."""
+    split = guess_of().keywords and not named
+    return (inputs[:-1], inputs[-1]) if split else (inputs, named)
+
+
+def forward(model: Callable[..., Any], /, *inputs: Any, **named: Any) -> Any:  # noqa: ANN401
+    """Call a model; inputs that it changes are copies, and returned."""
     import torch  # noqa: PLC0415
 
     from ivhl.measure.draws import clone  # noqa: PLC0415  (imports torch)
 
-    own, by_name = clone((inputs, named)) if changes_inputs() else (inputs, named)
+    own, by_name = _parted(inputs, named)
+    if changes_inputs():
+        own, by_name = clone((own, by_name))
     with nullcontext() if needs_gradients() else torch.no_grad():
         outputs = model(*own, **by_name)
     return (outputs, own, by_name) if changes_inputs() else outputs
@@ -394,8 +419,8 @@ def model_step() -> Callable[..., Any]:
 
     loss = Loss()
 
-    def step(model: Callable[..., Any], *inputs: Any, **named: Any) -> Any:  # noqa: ANN401
-        leaves, (own, by_name) = _with_leaves((inputs, named))
+    def step(model: Callable[..., Any], /, *inputs: Any, **named: Any) -> Any:  # noqa: ANN401
+        leaves, (own, by_name) = _with_leaves(_parted(inputs, named))
         outputs = model(*own, **by_name)
         try:
             lost = loss(outputs)
@@ -434,7 +459,9 @@ def _workloads(reference: str) -> tuple[Workload, ...]:
     }
     if is_model():
         step = target().step
-        own = "step" if step else "forward" if needs_gradients() or changes_inputs() else ""
+        both = guess_of().arguments and guess_of().keywords
+        special = both or needs_gradients() or changes_inputs()
+        own = "step" if step else "forward" if special else ""
         common |= {"eager": f"{MODULE}:{own}"} if own else {"passes": "forward"}
         variant = Variant(name="compiled", compiles="model" if own else "whole")
         return (Workload(**common, variants=(variant,), make_model=f"{MODULE}:make_model"),)
@@ -444,11 +471,30 @@ def _workloads(reference: str) -> tuple[Workload, ...]:
 
 @cache
 def dtype() -> str:
-    """Return the precision of all floating parameters of a model; float32 where they differ."""
+    """Return the precision of floating inputs.
+
+    That is the precision of a model's floating tensors, if they have one; else that of an input
+    which names it, or the default.
+
+    Raises:
+        TargetError: If an input names another one.
+    """
+    import torch  # noqa: PLC0415
+
+    from ivhl.measure.models import precisions_of  # noqa: PLC0415  (imports torch)
+
     found = make()
-    tensors = (*found.parameters(), *found.buffers()) if _is_model(found) else ()
-    names = {str(one.dtype).removeprefix("torch.") for one in tensors if one.is_floating_point()}
-    (name,) = names if len(names) == 1 else ("float32",)
+    own = precisions_of(found) if _is_model(found) else set()
+    given = map(parse_input, target().inputs)
+    asked = {getattr(torch, one.dtype) for one in given if one.dtype in FLOATS}
+    if len(own) != 1:
+        own = asked or {torch.float32 if own else torch.get_default_dtype()}
+    name, *others = (str(one).removeprefix("torch.") for one in own | asked)
+    if others:
+        raise TargetError(
+            f"--input: {name} beside {others[0]}: all floating inputs have one precision, that of "
+            "the model if it has one; cast them in a function of a file"
+        )
     return name
 
 
@@ -476,8 +522,8 @@ def guess_of() -> Guess:
         else:
             return guess
     raise TargetError(
-        f"the inputs of {target().expression} cannot be guessed: give them, e.g. --input 8,64 (of "
-        "a row: `inputs`), or call it in a function of a file"
+        f"the inputs of {target().expression} cannot be guessed: give them, e.g. --input 8,64 or "
+        "--input 'double 8,64' (of a row: `inputs`), or call it in a function of a file"
         + "".join(f"\n  not {line}" for line in tried)
     )
 
@@ -669,10 +715,13 @@ def main(argv: Sequence[str]) -> NoReturn:
     journal = Journal(Path(job.journal))
     journal.enter("import")
     try:
+        named()  # what its module sets is read when the compiler is imported
+        _let_compile(_STANCES[0])
         guess = guess_of()
         journal.note(inputs=str(guess), inputs_from=guess.source)
         journal.note(
             is_model=is_model(),
+            dtype=dtype(),
             arguments=list(map(source_of, guess.arguments)),
             keywords={name: source_of(value) for name, value in guess.keywords.items()},
         )
@@ -730,18 +779,32 @@ def _arms(job: Job, journal: Journal, reference: str) -> tuple[Any, ...]:
     (case,) = select_cases((workload,), names=[NAME], device=job.effort.device)
     own = replace(job, references=f"{job.references}.{reference}")
     journal.note(reference=reference)
-    _let_compile("force_eager")
     measurement = _Tried(own, case, journal)
     measurement.run()
     return measurement.arms
 
 
 def _let_compile(stance: str) -> None:
-    """Let code that is decorated with ``torch.compile`` run eagerly, or no longer."""
+    """Let code of ``torch.compile`` run compiled (``default``) or as eager code (``force_eager``).
+
+    Eager code must not be compiled where the target calls ``torch.compile`` itself.
+    """
+    global _stance  # noqa: PLW0603  (as PyTorch's own is)
+    if stance == _stance:
+        return
+    _stance = stance
     import torch  # noqa: PLC0415
 
-    if hasattr(torch.compiler, "set_stance"):  # since 2.6
+    if hasattr(torch.compiler, "set_stance"):
         torch.compiler.set_stance(stance)
+        return
+    from torch._dynamo import eval_frame as place  # noqa: PLC0415
+
+    # Before 2.6. Its wrappers call this function by its name, which 2.5 has changed.
+    name = "_maybe_set_eval_frame" if hasattr(place, "_maybe_set_eval_frame") else "set_eval_frame"
+    usual = getattr(getattr(place, name), "__wrapped__", getattr(place, name))
+    never = wraps(usual)(lambda _: usual(None))
+    setattr(place, name, usual if stance == "default" else never)
 
 
 @cache
@@ -764,12 +827,14 @@ def _rounds_to_16_bits() -> bool:
             seen.add(getattr(found, "dtype", None))
             return found
 
-    if dtype() != "float32":
+    if dtype() == "float64":
         return False
-    with suppress(Exception):
+    try:
         call = _exactly(_made(), guess_of())
         with Seen():
             _call_quietly(call.func, call.args, call.keywords)
+    except Exception:  # noqa: BLE001  (it has no float64 form)
+        seen.add(getattr(torch, dtype()))
     return bool(seen & {torch.bfloat16, torch.float16})
 
 
@@ -788,7 +853,6 @@ class _Tried(Measurement):
         self.arms: tuple[Any, ...] = ()
 
     def _compiler(self, setup: Setup) -> Callable[..., Any]:
-        _let_compile("default")
         compiler = super()._compiler(setup)
         own_cache = str(Path(self.job.journal).with_name("inductor"))
         shared = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
@@ -799,9 +863,22 @@ class _Tried(Measurement):
                 _compile_kernels_side_by_side()
                 with suppress(Exception):  # it only saves time
                     precompile_kernel_header(shared)
-            compiled: Callable[..., Any] = compiler(function)
-            self.arms = function, compiled
-            return compiled
+            # What is compiled already keeps its own settings, which a second compiler would drop.
+            own = getattr(function, "forward", function)
+            is_compiled = hasattr(own, "_torchdynamo_orig_callable")
+            is_compiled = is_compiled and not hasattr(own, "_torchdynamo_disable")
+            compiled: Callable[..., Any] = function if is_compiled else compiler(function)
+
+            def compiled_alone(*arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401
+                before = _stance
+                _let_compile("default")
+                try:
+                    return compiled(*arguments, **keywords)
+                finally:
+                    _let_compile(before)
+
+            self.arms = function, compiled_alone
+            return compiled_alone
 
         return compile_and_keep
 
@@ -857,14 +934,17 @@ def _settled(call: Callable[[], Any]) -> int:
 
 
 def _medians(*calls: Callable[[], Any]) -> list[float]:
-    """Return the median seconds of each call, in turns for about half a second."""
+    """Return the median seconds of eager and compiled calls, in turns for half a second."""
     seen: list[list[float]] = [[] for _ in calls]
+    before = _stance
     ends = time.perf_counter() + _LOOK_S
     while len(seen[0]) < _LOOKS[0] or (time.perf_counter() < ends and len(seen[0]) < _LOOKS[1]):
-        for call, times in zip(calls, seen, strict=True):
+        for stance, call, times in zip(_STANCES, calls, seen, strict=True):
+            _let_compile(stance)  # here, where it takes no time of the call
             began = time.perf_counter()
             call()
             times.append(time.perf_counter() - began)
+    _let_compile(before)
     return [median(times) for times in seen]
 
 

@@ -18,8 +18,11 @@ NAME: Final = "target.call"
 SIZE: Final = "given"
 # Correct float32 code differs from eager code by less than this share of the largest value.
 OFF: Final = 1e-3
+# Precisions that an input can name; ``float`` is that of the target.
+FLOATS: Final = ("double", "bfloat16", "half")
 _INPUT: Final = re.compile(
-    r"\s*(?:(?P<dtype>float|long|bool)\s+)?(?P<shape>\d+(?:\s*,\s*\d+)*|scalar)(?:\s*<\s*(?P<below>\d+))?\s*"
+    rf"\s*(?:(?P<dtype>float|{'|'.join(FLOATS)}|long|bool)\s+)?"
+    r"(?P<shape>\d+(?:\s*,\s*\d+)*|scalar)(?:\s*<\s*(?P<below>\d+))?\s*"
 )
 
 
@@ -54,7 +57,7 @@ class TensorLike:
 
     Attributes:
         shape: Its shape.
-        dtype: ``float``, ``long`` or ``bool``.
+        dtype: ``float``, one of ``FLOATS``, ``long`` or ``bool``.
         low: Least value of integers; of floats, with ``high``, the
             range; ``None`` for normally distributed ones.
         high: Bound that is not reached.
@@ -81,7 +84,7 @@ def parse_input(text: str) -> TensorLike:
     found = _INPUT.fullmatch(text)
     if found is None:
         raise TargetError(
-            f"--input {text!r}: must be a shape, e.g. 8,64, or `long 2,32 <1000`, or `bool 4`"
+            f"--input {text!r}: must be a shape, e.g. 8,64, `long 2,32 <1000`, `bool 4`, `double 8`"
         )
     shape = () if found["shape"] == "scalar" else tuple(map(int, found["shape"].split(",")))
     below = float(found["below"]) if found["below"] else None

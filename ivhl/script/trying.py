@@ -67,21 +67,20 @@ def read_target(
         SpecError: If the text or an input has another form, or the file is not there.
     """
     module, _, expression = text.partition(":")
-    folder = None
-    if module.endswith(".py"):
+    folder, place = None, Path(*module.split("."))
+    if is_file := module.endswith(".py"):
         path = (beside or Path()) / module
         if not path.is_file():
             raise SpecError(
                 f"{module}: must be a Python file", hint="name one, e.g. model.py:forward"
             )
         folder, module = path.resolve().parent, path.stem
-    elif beside is None and (
-        Path(module.partition(".")[0]).is_dir() or Path(f"{module}.py").is_file()
-    ):
+    elif beside is None and (Path(f"{place}.py").is_file() or any(place.glob("*.py"))):
         folder = Path.cwd()
     try:
         compile(expression, "<target>", "eval")
-        compile(module, "<target>", "eval")
+        if not is_file:
+            compile(module, "<target>", "eval")
         for one in inputs:
             parse_input(one)
     except SyntaxError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import sys
 import textwrap
@@ -26,6 +27,7 @@ from ivhl.matrix.spec import CellSpec  # noqa: E402
 from ivhl.measure import target as target_module  # noqa: E402
 from ivhl.measure.effort import Effort  # noqa: E402
 from ivhl.measure.failures import CaseError  # noqa: E402
+from ivhl.measure.subject import Subject  # noqa: E402
 from ivhl.measure.target import (  # noqa: E402
     distance,
     draw,
@@ -35,6 +37,7 @@ from ivhl.measure.target import (  # noqa: E402
     make_inputs,
 )
 from ivhl.measure.target_spec import (  # noqa: E402
+    FLOATS,
     FOLDER_VARIABLE,
     VARIABLE,
     Target,
@@ -44,8 +47,8 @@ from ivhl.measure.target_spec import (  # noqa: E402
     source_of,
 )
 from ivhl.observatory.observing import EFFORT  # noqa: E402
-from ivhl.script.trying import TargetTried, Trials  # noqa: E402
-from ivhl.workload import load_workloads  # noqa: E402
+from ivhl.script.trying import TargetTried, Trials, packages_of, read_target  # noqa: E402
+from ivhl.workload import load_workloads, select_cases  # noqa: E402
 from tests.builders.fleet import make_fleet_project  # noqa: E402
 
 if TYPE_CHECKING:
@@ -196,6 +199,33 @@ def detached_mean(x):
 def overwrites(x):
     return x.mul_(2) + 1 if torch.compiler.is_compiling() else 2 * x + 1
 
+class Mixed(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(4)
+        self.inner = torch.nn.Linear(4, 4, dtype=torch.bfloat16)
+        self.register_buffer("shift", torch.ones(4, dtype=torch.float64))
+
+    def forward(self, x):
+        return self.inner(self.norm(x).bfloat16()).float() + self.shift.float()
+
+class Scaled(torch.nn.Module):
+    def forward(self, *xs, scale):
+        return xs[0] * scale
+
+def scaled(x, *, scale):
+    return x * scale
+
+class Broken(torch.nn.Module):
+    def __init__(self):
+        self.n = 1 + "a"
+
+def best(x):
+    return {"y": x.relu() * 2, "best": float("inf")}
+
+def all_nan(x):
+    return (-x.abs() - 1).log()
+
 class Patches(torch.nn.Module):
     def __init__(self, image_size, channels=3):
         super().__init__()
@@ -316,7 +346,9 @@ def test_an_input_of_another_form_is_refused(text: str) -> None:
 
 
 @given(
-    st.lists(st.integers(0, 4), max_size=3), st.sampled_from(["float", "long", "bool"]), st.data()
+    st.lists(st.integers(0, 4), max_size=3),
+    st.sampled_from(["float", "long", "bool", *FLOATS]),
+    st.data(),
 )
 def test_what_is_written_is_read_again(shape: list[int], dtype: str, data: st.DataObject) -> None:
     below = float(data.draw(st.integers(1, 9))) if dtype == "long" else None
@@ -423,6 +455,7 @@ def test_a_target_that_no_declaration_says_is_refused(
         (FOUND, False, {"eager": "torch:ones_like", "passes": None}),
         (FOUND | {"is_model": True}, False, {"passes": "forward"}),
         (FOUND | {"is_model": True}, True, {"passes": None}),
+        (FOUND | {"dtype": "float64"}, False, {"dtype": "float64"}),
     ],
 )
 def test_a_saved_target_is_declared_with_the_inputs_that_it_took(
@@ -754,3 +787,182 @@ def test_what_compiled_code_alone_does_is_wrong(
     failure = tried(target, folder)["failure"]
     assert (failure["phase"], failure["failure_class"]) == (phase, "wrong")
     assert says in failure["message"]
+
+
+def test_what_calls_the_compiler_itself_is_judged_by_eager_code(tmp_path: Path) -> None:
+    """It was compared with itself: the eager arm ran compiled code, too."""
+    (tmp_path / "compiles.py").write_text(
+        "import torch\n"
+        "C = torch.compiler.is_compiling\n"
+        "inner = torch.compile(lambda x: x.relu() + 1 if C() else x.relu())\n"
+        "def calls_compiled(x):\n    return inner(x) * 2\n"
+        "@torch.compile(fullgraph=True)\n"
+        "def breaks(x):\n    y = x.sin()\n    torch._dynamo.graph_break()\n    return y.cos()\n"
+    )
+    failure = tried(Target("compiles", "calls_compiled", ("2,4",)), tmp_path)["failure"]
+    assert (failure["phase"], failure["failure_class"]) == ("accuracy", "wrong")
+    # With inputs that are guessed by a call, and with the settings of its own compiler.
+    failure = tried(Target("compiles", "breaks"), tmp_path)["failure"]
+    assert (failure["phase"], failure["exception"]) == (
+        "compile",
+        "torch._dynamo.exc.Unsupported",
+    )
+
+
+def test_compiled_code_alone_runs_compiled() -> None:
+    """Before 2.6, where PyTorch has no stance, its wrappers are told to compile nothing."""
+    graphs: list[Any] = []
+
+    def backend(graph: Any, _: Any) -> Any:  # noqa: ANN401
+        graphs.append(graph)
+        return graph
+
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: x.sin() + 1, backend=backend)
+    try:
+        for stance, count in (("force_eager", 0), ("default", 1), ("force_eager", 1)):
+            target_module._let_compile(stance)
+            compiled(torch.ones(2))
+            assert len(graphs) == count
+        target_module._medians(lambda: compiled(torch.ones(3)), lambda: compiled(torch.ones(3)))
+        assert len(graphs) == 2
+        assert target_module._stance == "force_eager"
+    finally:
+        target_module._let_compile("default")
+
+
+def subject_of_target() -> Subject:
+    """Return the target as the harness holds it, its model made."""
+    (case,) = select_cases(target_module._workloads("float64"))
+    own = getattr(torch, target_module.dtype())
+    cpu = torch.device("cpu")
+    found = Subject(case, dtype=own, variant_dtype=own, device=cpu, seed=1)
+    found.make_models(0)
+    return found
+
+
+def test_a_model_of_two_precisions_keeps_them_but_for_its_float64_form(use: Any) -> None:  # noqa: ANN401
+    use("Mixed()", "2,4")
+    assert target_module.dtype() == "float32"
+    assert target_module._rounds_to_16_bits()
+    subject = subject_of_target()
+    assert subject.held is not None
+    exact = subject.copied(torch.float64, torch.device("cpu"))
+    for held, dtypes in (
+        (subject.held, {torch.float32, torch.bfloat16, torch.float64}),
+        (subject.variant_copy(), {torch.float32, torch.bfloat16, torch.float64}),
+        (exact, {torch.float64}),
+    ):
+        assert held is not None
+        tensors = (*held.model.parameters(), *held.model.buffers())
+        assert {one.dtype for one in tensors} == dtypes
+    assert subject.held.model(torch.ones(2, 4)).dtype == torch.float32
+    use("Mixed()", "bfloat16 2,4")
+    assert target_module.dtype() == "bfloat16"
+
+
+@pytest.mark.parametrize("expression", ["Scaled()", "scaled"])
+def test_inputs_by_position_and_by_name_reach_the_call(
+    use: Any,  # noqa: ANN401
+    expression: str,
+) -> None:
+    for step in (False, True):
+        use(expression, "2,3", "2,3", step=step)
+        subject = subject_of_target()
+        x, y = torch.full((2, 3), 2.0), torch.full((2, 3), 3.0)
+        drawn = subject.take_inputs(make_inputs(0, torch.Generator().manual_seed(0)))
+        assert [one.shape for one in (drawn[0], drawn[1]["scale"])] == [x.shape, y.shape]
+        arguments = () if subject.held is None else subject.held.arguments
+        found = subject.run(subject.eager, arguments, (x, {"scale": y}))
+        found = found.output if expression == "Scaled()" and step else found
+        assert torch.equal(found[0] if step else found, x * y)
+
+
+def test_a_function_gets_the_default_precision_or_that_of_an_input(
+    use: Any,  # noqa: ANN401
+) -> None:
+    use("looks_up", "2,4")
+    assert target_module.dtype() == "float32"
+    try:
+        torch.set_default_dtype(torch.float64)
+        target_module.dtype.cache_clear()
+        assert target_module.dtype() == "float64"
+    finally:
+        torch.set_default_dtype(torch.float32)
+    use("ratio", "bfloat16 4", "4")
+    assert [one.dtype for one in target_module._drawn(guess_of())[0]] == [torch.bfloat16] * 2
+    for expression, *inputs in (("ratio", "double 4", "half 4"), ("Net", "double 8,12")):
+        use(expression, *inputs)
+        with pytest.raises(TargetError, match="all floating inputs have one precision"):
+            target_module.dtype()
+
+
+def test_a_function_of_16_bits_without_a_float64_form_is_compared_as_such(use: Any) -> None:  # noqa: ANN401
+    for kind, narrow in (("bfloat16", True), ("double", False), ("float", False)):
+        use("looks_up", f"{kind} 2,4")
+        assert target_module._rounds_to_16_bits() == narrow
+
+
+def test_random_numbers_of_python_and_numpy_are_the_same_in_each_call(use: Any) -> None:  # noqa: ANN401
+    numpy = pytest.importorskip("numpy")
+    use("ratio", "4", "4")
+    for draws in (random.random, numpy.random.rand):
+        subject = subject_of_target()
+        subject.note_random_numbers(draws)
+        assert subject.draws_random_numbers
+        call = subject.with_same_numbers(draws)
+        assert call() == call()
+    subject = subject_of_target()
+    subject.note_random_numbers(lambda: torch.ones(2))
+    assert not subject.draws_random_numbers
+
+
+def test_an_error_in_the_code_of_a_class_asks_for_no_arguments(use: Any) -> None:  # noqa: ANN401
+    use("Broken")
+    with pytest.raises(TypeError, match="unsupported operand"):
+        target_module.make()
+
+
+@pytest.mark.parametrize("name", ["model.v2.py", "2d.py", "my model.py", "class.py"])
+def test_a_file_may_have_any_name(
+    name: str,
+    use: Any,  # noqa: ANN401
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / name).write_text("def f(x):\n    return x\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    target, folder = read_target(f"{name}:f", (), step=False)
+    monkeypatch.setenv(FOLDER_VARIABLE, str(folder))
+    use("f", module=target.module)
+    assert str(guess_of()) == "8,64"
+    assert target_module.make()(1) == 1
+
+
+def test_a_folder_without_the_module_is_no_place_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "timm" / "data").mkdir(parents=True)
+    target, folder = read_target('timm:create_model("resnet18")', (), step=False)
+    assert (folder, packages_of(target, folder)) == (None, ("timm",))
+    (tmp_path / "timm" / "models.py").write_text("")
+    for text in ("timm:f", "timm.models:f"):
+        assert read_target(text, (), step=False)[1] == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("best", ""), ("all_nan", "all outputs are infinite or NaN")]
+)
+def test_an_infinity_by_design_is_judged_and_nothing_but_nan_is_refused(
+    name: str,
+    says: str,
+    use: Any,  # noqa: ANN401
+    tmp_path: Path,
+) -> None:
+    use(name, "2,4")
+    found = tried(Target("targets_of_test", name, ("2,4",)), tmp_path)
+    assert says in found.get("failure", {"message": ""})["message"]
+    assert ("failure" in found) == bool(says)
+    assert found["reference"] == ("tolerance" if says else "float64")
