@@ -954,7 +954,7 @@ def _second_shape(
         twin = copy.deepcopy(function) if is_model() else function
         exact = _compared(_exactly(twin, guess)())
     looks = _looks(function, guess, lambda call, _: _compared(call()))
-    off, unlike = _beyond_rounding(eager, found, exact, looks)
+    off, unlike = _unexplained(eager, found, exact, looks)
     return seen | {"off": off, "unlike": unlike}
 
 
@@ -972,11 +972,7 @@ def _exactly(function: Callable[..., Any], guess: Guess) -> partial[Any]:
     return partial(call.func, *cast(call.args, exact, cpu), **cast(call.keywords, exact, cpu))
 
 
-def _looks(
-    function: Any,  # noqa: ANN401
-    guess: Guess,
-    run: Callable[[Callable[[], Any], Any], Any],
-) -> Iterator[Any]:
+def _looks(function: Any, guess: Guess, run: Callable[..., Any]) -> Iterator[Any]:  # noqa: ANN401
     """Yield what eager code returns where inputs and state are moved by 1 to 8 roundings.
 
     Args:
@@ -1008,12 +1004,7 @@ def _looks(
             return
 
 
-def _beyond_rounding(
-    eager: Any,  # noqa: ANN401
-    found: Any,  # noqa: ANN401
-    exact: Any,  # noqa: ANN401
-    looks: Iterator[Any],
-) -> tuple[float, str]:
+def _unexplained(eager: Any, found: Any, exact: Any, looks: Any) -> tuple[float, str]:  # noqa: ANN401
     """Return ``distance`` of compiled code from eager code, without what rounding explains.
 
     That is code as near to float64 as eager code is, and an element that eager code returns, too,
@@ -1023,7 +1014,7 @@ def _beyond_rounding(
         eager: What eager code returns.
         found: What compiled code returns.
         exact: What eager code returns in float64; if it cannot, what it returns.
-        looks: What it returns on other inputs; asked for only where something seems wrong.
+        looks: Yields what it returns on other inputs; read only where something seems wrong.
     """
     from ivhl.measure.accuracy import largest_of  # noqa: PLC0415  (imports torch)
     from ivhl.measure.jumps import Jumps  # noqa: PLC0415
@@ -1100,7 +1091,7 @@ def refuse_later_calls(function: Callable[..., Any], compiled: Callable[..., Any
             if distance(*outcomes[:2]) != (0.0, ""):
                 return
             looks = _looks(function, guess_of(), partial(_last_of, number))
-            off, unlike = _beyond_rounding(outcomes[0], outcomes[3], outcomes[2], looks)
+            off, unlike = _unexplained(outcomes[0], outcomes[3], outcomes[2], looks)
             if unlike or off > OFF:
                 twin = copy.deepcopy(function)
                 first = [_last_of(1, _bound(twin, guess_of()), twin) for _ in range(2)]
