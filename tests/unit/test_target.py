@@ -45,6 +45,7 @@ from ivhl.measure.target_spec import (  # noqa: E402
 )
 from ivhl.observatory.observing import EFFORT  # noqa: E402
 from ivhl.script.trying import TargetTried, Trials  # noqa: E402
+from ivhl.script.verdict import details  # noqa: E402
 from ivhl.workload import load_workloads  # noqa: E402
 from tests.builders.fleet import make_fleet_project  # noqa: E402
 
@@ -773,6 +774,14 @@ def test_an_element_at_a_tie_is_right_and_any_other_is_wrong(
     if name != "parity":
         with pytest.raises(CaseError, match="is not like eager code: off by 1"):
             target_module.refuse_later_calls(made, at("argmax"))
+
+
+def test_what_was_not_compared_by_value_is_printed() -> None:
+    found = {"accuracy": [], "not_compared": ["output[1] (generator)"]}
+    assert details(TargetTried(found, "")) == [
+        "not compared: output[1] (generator)",
+        "compared by statistics of many calls, not by value: random numbers differ",
+    ]
 
 
 @pytest.mark.parametrize(("name", "is_wrong"), [("Two", False), ("TwoWrong", True)])
