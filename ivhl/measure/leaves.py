@@ -113,7 +113,7 @@ def _parts(value: Any) -> list[tuple[str, Any]]:  # noqa: ANN401
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return [(f".{name}", part) for name, part in zip(value._fields, value, strict=True)]
     if isinstance(value, (list, tuple, deque, MappingView, set, frozenset)):
-        ordered = sorted(value, key=repr) if isinstance(value, (set, frozenset)) else value
+        ordered: Any = sorted(value, key=repr) if isinstance(value, (set, frozenset)) else value
         return [(f"[{n}]", part) for n, part in enumerate(ordered)]
     if is_dataclass(value):
         return [(f".{field.name}", getattr(value, field.name, None)) for field in fields(value)]

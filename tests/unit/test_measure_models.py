@@ -251,7 +251,7 @@ def test_tensors_are_found_in_containers_and_in_objects_with_slots_or_a_call(
 
 
 def test_what_cannot_be_taken_apart_is_marked() -> None:
-    outputs = (iter([1]), (n for n in "a"), len, [], set(), torch.nn.ReLU(), "text")
+    outputs: Any = (iter([1]), (n for n in "a"), len, [], set(), torch.nn.ReLU(), "text")
     others = leaves_of(outputs).others
     marked = [path for path, value in others.items() if isinstance(value, Opaque)]
     assert marked == ["output[0]", "output[1]", "output[2]"]
