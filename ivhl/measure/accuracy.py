@@ -554,11 +554,14 @@ def judge_by_eager(
     *,
     rule: Reference,
     tolerance: float,
+    scales: Sequence[Scales] | None = None,
+    typical: Mapping[int, Typical] | None = None,
 ) -> tuple[OutputError, ...]:
     """Return the errors of the variant against eager's own outputs, by a rule of PyTorch's.
 
-    ``tolerance``: ``torch.allclose`` with the tolerance as absolute and relative one. ``cosine``:
-    the cosine of the angle between both is at least ``LEAST_COSINE``; integers must be equal.
+    ``tolerance``: ``torch.allclose`` with the tolerance as relative one; the absolute one is the
+    tolerance, and a scale below 1 reduces it, at most to 16 roundings. ``cosine``: the cosine of the
+    angle between both is at least ``LEAST_COSINE``. Integers must be equal.
 
     Args:
         errors: Errors of eager, from ``judge_eager``.
@@ -566,26 +569,37 @@ def judge_by_eager(
         references: Eager's outputs, in float64.
         rule: ``tolerance`` or ``cosine``.
         tolerance: Tolerance of the workload.
+        scales: As in ``judge_compiled``; the one for roundings reduces the tolerance, so a gradient
+            that is noise beside the others may have any value of that size.
+        typical: As in ``judge_compiled``.
 
     Raises:
         ValueError: If the variant returns another number of tensors or other shapes.
     """
     _refuse_other_number(errors, outputs)
     judged = []
-    for error, output, reference in zip(errors, outputs, references, strict=True):
+    for number, (error, output, reference) in enumerate(
+        zip(errors, outputs, references, strict=True)
+    ):
         largest, rmse = distance(output, reference)
-        limit, cosine = tolerance + tolerance * error.scale, None
+        own = Scales(error.scale, error.scale) if scales is None else scales[number]
+        share = max(tolerance, ROUNDINGS_BESIDE * ROUNDOFF.get(error.dtype or "", 0.0))
+        scale = max(own.rounding, (typical or {}).get(number, UNKNOWN).scale)
+        absolute = min(tolerance, share * scale)
+        limit, cosine = absolute + tolerance * error.scale, None
+        limits = max(limit, own.free), max(limit, own.largest)
         a, b = as_real(output.detach().cpu()), as_real(reference.detach().cpu())
         if not is_rounded(output):
-            passed, limit = largest == 0.0, 0.0
+            passed, limits = largest == 0.0, (0.0, 0.0)
         elif rule == "tolerance":
-            passed = torch.allclose(a, b, atol=tolerance, rtol=tolerance, equal_nan=True)
+            passed = torch.allclose(a, b, atol=absolute, rtol=tolerance, equal_nan=True)
+            passed |= rmse <= own.free and largest <= own.largest
         else:
             finite_in_both = a.isfinite() & b.isfinite()
             cosine = cosine_of(a[finite_in_both], b[finite_in_both])
-            passed, limit = cosine >= LEAST_COSINE, math.inf
+            passed, limits = cosine >= LEAST_COSINE, (math.inf, math.inf)
         passed = bool(passed) and math.isfinite(rmse)
-        found = _with_variant(error, largest, rmse, (limit, limit), passed=passed)
+        found = _with_variant(error, largest, rmse, limits, passed=passed)
         judged.append(replace(found, cosine=cosine))
     return tuple(judged)
 

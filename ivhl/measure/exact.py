@@ -127,7 +127,7 @@ class Exact:
         unit = ROUNDOFF[subject.case.workload.dtype]
         if subject.held is not None and self._shaken is None:
             self._shaken = subject.copied(torch.float64, _CPU)
-            _Rounded(self._shaken).move(unit, subject.seed)
+            Rounded(self._shaken).move(unit, subject.seed)
         exact = rounded_again(cast(inputs, torch.float64, _CPU), unit, subject.seed + number)
         try:
             moved = self._in_float64(exact, self._shaken).tensors
@@ -138,26 +138,32 @@ class Exact:
     def with_jumps(
         self, scales: list[Scales], inputs: tuple[Any, ...], references: list[Tensor]
     ) -> list[Scales]:
-        """Return the scales of a backward pass with what is free because its gradients jump.
+        """Return the scales with what is free because gradients jump, or outputs are only rounding.
 
         A gradient jumps where a ReLU or a maximum changes its mind, and rounding may put compiled
         code on the other side of that from float64. So the exact pass is run on inputs that are
-        rounded as often as float32 code rounds them on its way.
+        rounded as often as float32 code rounds them on its way. Where eager itself judges, it is run
+        on inputs that are moved by a tenth of the tolerance at least, which may be that of 16 bits,
+        and nothing beyond the tolerance is free.
 
         Args:
             scales: Of each leaf, without jumps.
             inputs: The draw on which compiled code seems wrong.
-            references: What the same code in float64 returns for it.
+            references: What the same code in float64 returns for it, or eager.
         """
-        unit = ROUNDINGS * ROUNDOFF[self._subject.case.workload.dtype]
-        for moved in islice(self._moved(inputs, lambda _: unit, exact=True), _LOOKS_FOR_JUMPS):
+        workload, exact = self._subject.case.workload, self._subject.case.level == "float64"
+        unit = ROUNDINGS * ROUNDOFF[workload.dtype]
+        unit = unit if exact else max(unit, workload.tolerance / 10)
+        for moved in islice(self._moved(inputs, lambda _: unit, exact=exact), _LOOKS_FOR_JUMPS):
             tensors = moved.tensors.values()
+            if len(tensors) != len(references):
+                continue
             for number, (one, other) in enumerate(zip(tensors, references, strict=True)):
                 own = scales[number]
                 if own.exact or one.shape != other.shape:
                     continue
                 largest, rmse = (FREE_MOVES * move for move in distance(one, other))
-                most = EAGER_LIMIT * largest_of(other)
+                most = EAGER_LIMIT * largest_of(other) if exact else workload.tolerance
                 scales[number] = replace(
                     own, free=max(own.free, min(rmse, most)), largest=max(own.largest, largest)
                 )
@@ -199,7 +205,7 @@ class Exact:
         numbers = leaves_of(inputs).tensors.values()
         if subject.held is None and not any(map(is_rounded, numbers)):
             return  # nothing can be moved
-        rounded = None if subject.held is None else _Rounded(subject.copied(dtype, device))
+        rounded = None if subject.held is None else Rounded(subject.copied(dtype, device))
         for look in range(MOST_LOOKS):
             moved = rounded_again(cast(inputs, torch.float64, _CPU), far(look), look)
             held = None if rounded is None else rounded.move(far(look), look)
@@ -215,7 +221,7 @@ class Exact:
             yield found
 
 
-class _Rounded:
+class Rounded:
     """A copy of the model of which the parameters and buffers are rounded once more."""
 
     def __init__(self, held: Held) -> None:

@@ -7,7 +7,9 @@ own pytrees would treat a dataclass or the output class of a model library as on
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+import inspect
+from collections import deque
+from collections.abc import Mapping, MappingView, Sized
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
@@ -19,13 +21,20 @@ _PLAIN = (bool, int, str, bytes, type(None), enum.Enum, torch.dtype, torch.devic
 _DEEPEST = 12
 
 
+class Opaque(str):
+    """Name of the type of a value that is not compared but for its type."""
+
+    __slots__ = ()
+
+
 @dataclass(slots=True)
 class Leaves:
     """What outputs consist of, in order.
 
     Attributes:
         tensors: Path to tensor; a Python float or complex number counts as a tensor in float64.
-        others: Path to every other value, such as ``None``, an integer or a name.
+        others: Path to every other value, such as ``None``, an integer or a name; of what cannot be
+            taken apart, such as a generator, an ``Opaque``.
         types: Path to the class of each tensor that is a subclass of ``torch.Tensor``.
     """
 
@@ -54,8 +63,8 @@ def leaves_of(outputs: Any, root: str = "output") -> Leaves:  # noqa: ANN401  (w
     """Return the leaves of what a function returned.
 
     Lists, tuples, mappings, dataclasses, named tuples and the output classes of model libraries are
-    taken apart; so is an object of any other class, through its attributes. A tensor subclass that
-    wraps tensors is taken apart into these.
+    taken apart; so is an object of any other class, through its attributes, a module and what else
+    can be called among them. A tensor subclass that wraps tensors is taken apart into these.
     """
     found = Leaves({}, {}, {})
     _walk(outputs, root, found, ())
@@ -82,19 +91,17 @@ def _walk(value: Any, path: str, found: Leaves, above: tuple[int, ...]) -> None:
         found.others[path] = value
     elif type(value).__module__ == "numpy":
         _walk(value.item() if value.ndim == 0 else torch.as_tensor(value), path, found, above)
-    elif id(value) in above or len(above) > _DEEPEST or _is_function(value):
+    elif id(value) in above:
         found.others[path] = type(value).__qualname__
+    elif len(above) > _DEEPEST or isinstance(value, type) or inspect.isroutine(value):
+        found.others[path] = Opaque(type(value).__qualname__)
     else:
         parts = _parts(value)
         if not parts:
-            found.others[path] = type(value).__qualname__
+            kind = str if isinstance(value, Sized) and not len(value) else Opaque
+            found.others[path] = kind(type(value).__qualname__)
         for name, part in parts:
             _walk(part, path + name, found, (*above, id(value)))
-
-
-def _is_function(value: Any) -> bool:  # noqa: ANN401
-    # Dynamo of 2.6.0 gives the output classes of diffusers, which are dataclasses, a `__call__`.
-    return callable(value) and (isinstance(value, type) or not is_dataclass(value))
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:  # noqa: ANN401
@@ -103,15 +110,23 @@ def _parts(value: Any) -> list[tuple[str, Any]]:  # noqa: ANN401
         # A model library's output class is a mapping with attributes of the same names.
         named = is_dataclass(value)
         return [(f".{k}" if named else f"[{k!r}]", part) for k, part in value.items()]
-    if isinstance(value, (set, frozenset)):
-        return [(f"[{n}]", part) for n, part in enumerate(sorted(value, key=repr))]
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return [(f".{name}", part) for name, part in zip(value._fields, value, strict=True)]
-    if isinstance(value, (list, tuple)):
-        return [(f"[{n}]", part) for n, part in enumerate(value)]
+    if isinstance(value, (list, tuple, deque, MappingView, set, frozenset)):
+        ordered: Any = sorted(value, key=repr) if isinstance(value, (set, frozenset)) else value
+        return [(f"[{n}]", part) for n, part in enumerate(ordered)]
     if is_dataclass(value):
         return [(f".{field.name}", getattr(value, field.name, None)) for field in fields(value)]
-    return [(f".{name}", part) for name, part in getattr(value, "__dict__", {}).items()]
+    if isinstance(value, torch.nn.Module):
+        own = {name: part for name, part in vars(value).items() if not name.startswith("_")}
+        own |= dict(value.named_parameters(recurse=False)) | dict(value.named_children())
+        own |= dict(value.named_buffers(recurse=False))
+        return [(f".{name}", part) for name, part in own.items()]
+    slots = (vars(kind).get("__slots__", ()) for kind in type(value).__mro__)
+    names = [name for own in slots for name in ([own] if isinstance(own, str) else own)]
+    own = {n: getattr(value, n) for n in names if not n.startswith("__") and hasattr(value, n)}
+    own |= getattr(value, "__dict__", {})
+    return [(f".{name}", part) for name, part in own.items()]
 
 
 def _take_tensor(value: torch.Tensor, path: str, found: Leaves) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from ivhl.measure.accuracy import as_real, largest_of
+from ivhl.measure.accuracy import ROUNDINGS_BESIDE, ROUNDOFF, as_real, largest_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,29 +102,29 @@ def unlike(
     """Return the number of the first output whose law differs from eager's, and how.
 
     Compared are statistics that each call has one value of: the share of zeros (so the rate of a
-    dropout), the share of elements far outside of what eager returns there, the mean (so the factor
-    by which what is kept is scaled) and the root mean square.
+    dropout), the share of elements far outside of what eager returns there, the mean, the root mean
+    square, and the share outside at all (so the factor by which what is kept is scaled).
 
     Args:
         eager: Outputs of twice ``CALLS`` calls, each with random numbers of its own.
         other: Those of ``CALLS`` calls of compiled code.
-        tolerance: How far the last two may differ anyway, as a fraction of the largest value.
+        tolerance: How far mean and root mean square may differ anyway, as a fraction of the largest
+            value.
     """
     before, beside = eager[: len(eager) // 2], eager[len(eager) // 2 :]
     for number in range(len(other[0])):
         known = torch.stack([as_real(call[number].detach().cpu()) for call in before])
         low, high = known.amin(0), known.amax(0)
         slack = tolerance * largest_of(known)
-        room = high - low + slack
+        unit = ROUNDOFF.get(str(before[0][number].dtype).removeprefix("torch."), 0.0)
+        near = max(slack, ROUNDINGS_BESIDE * unit * largest_of(known))
         one, two = (
-            torch.stack(
-                [_statistics(call[number], low - room, high + room, known[0]) for call in calls]
-            )
+            torch.stack([_statistics(call[number], low, high, near, known[0]) for call in calls])
             for calls in (beside, other)
         )
         error = ((one.var(0) / len(one)) + (two.var(0) / len(two))).sqrt()
         apart = (one.mean(0) - two.mean(0)).abs()
-        allowed = SIGMAS * error + torch.tensor([0.0, 0.0, slack, slack], dtype=torch.float64)
+        allowed = SIGMAS * error + torch.tensor([0.0, 0.0, slack, slack, 0.0], dtype=torch.float64)
         for which, name in enumerate(_NAMES):
             if not bool(apart[which] <= allowed[which]):
                 mine, its = float(one[:, which].mean()), float(two[:, which].mean())
@@ -137,18 +137,20 @@ _NAMES: Final = (
     "the share of values far from all of eager's",
     "the mean",
     "the root mean square",
+    "the share of values outside of all of eager's",
 )
 
 
-def _statistics(output: Tensor, low: Tensor, high: Tensor, usual: Tensor) -> Tensor:
+def _statistics(output: Tensor, low: Tensor, high: Tensor, slack: float, usual: Tensor) -> Tensor:
     """Return the statistics of one call; an infinity that is usual there is like any number."""
     values = as_real(output.detach().cpu())
     if not values.numel():
         return torch.zeros(len(_NAMES), dtype=torch.float64)
     same = (values == usual) | (values.isnan() & usual.isnan())
-    outside = ~((values >= low) & (values <= high)) & ~same
+    far, outside = (
+        (~((values >= low - room) & (values <= high + room)) & ~same).double().mean()
+        for room in (high - low + slack, slack)
+    )
     values = values.masked_fill(~values.isfinite(), 0.0)
     zeros = (values == 0).double()
-    return torch.stack(
-        [zeros.mean(), outside.double().mean(), values.mean(), values.square().mean().sqrt()]
-    )
+    return torch.stack([zeros.mean(), far, values.mean(), values.square().mean().sqrt(), outside])

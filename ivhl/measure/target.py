@@ -22,6 +22,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache, partial, wraps
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from ivhl.measure.eager import Begun
     from ivhl.measure.imports import Setup
     from ivhl.measure.job import Job
     from ivhl.workload import Case
@@ -372,12 +374,15 @@ def forward(model: Callable[..., Any], /, *inputs: Any, **named: Any) -> Any:  #
 
 
 def with_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that also returns the gradients of its floating and complex inputs."""
+    """Return a function that also returns the gradients of its floating and complex inputs.
+
+    And the inputs, if it writes into them. An input that nothing depends on has zeros.
+    """
     import torch  # noqa: PLC0415
 
     from ivhl.measure.models import Loss  # noqa: PLC0415  (imports torch)
 
-    loss = Loss()
+    loss, changes = Loss(), changes_inputs()
 
     def step(*inputs: Any) -> Any:  # noqa: ANN401
         leaves, own = _with_leaves(inputs)
@@ -388,7 +393,8 @@ def with_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
             lost = loss(outputs)
         except ValueError:
             raise TargetError("--step: no output depends on an input, by its gradient") from None
-        return outputs, torch.autograd.grad(lost, leaves, allow_unused=True)
+        gradients = torch.autograd.grad(lost, leaves, materialize_grads=True)
+        return (outputs, gradients, own) if changes else (outputs, gradients)
 
     return step
 
@@ -404,8 +410,10 @@ def _with_leaves(inputs: Any) -> tuple[list[torch.Tensor], Any]:  # noqa: ANN401
     leaves: list[torch.Tensor] = []
 
     def own(x: Any) -> Any:  # noqa: ANN401
-        if not (isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex())):
+        if not isinstance(x, torch.Tensor):
             return x
+        if not (x.is_floating_point() or x.is_complex()):
+            return x.clone()
         leaves.append(x.detach().requires_grad_())
         return leaves[-1].clone()
 
@@ -414,10 +422,15 @@ def _with_leaves(inputs: Any) -> tuple[list[torch.Tensor], Any]:  # noqa: ANN401
 
 @cache
 def model_step() -> Callable[..., Any]:
-    """Return what differentiates a model by its parameters and by its floating inputs."""
+    """Return what differentiates a model by its parameters and by its floating inputs.
+
+    As ``with_gradients`` does, it also returns inputs that the model writes into.
+    """
+    import torch  # noqa: PLC0415
+
     from ivhl.measure.models import Loss, Passed  # noqa: PLC0415  (imports torch)
 
-    loss = Loss()
+    loss, changes = Loss(), changes_inputs()
 
     def step(model: Callable[..., Any], /, *inputs: Any, **named: Any) -> Any:  # noqa: ANN401
         leaves, (own, by_name) = _with_leaves(_parted(inputs, named))
@@ -429,7 +442,10 @@ def model_step() -> Callable[..., Any]:
                 "--step: no output depends on a parameter or an input, by its gradient"
             ) from None
         lost.backward()
-        return Passed((outputs, [leaf.grad for leaf in leaves]), lost)
+        # Where eager code has no gradient, compiled code may have zeros.
+        gradients = [torch.zeros_like(x) if x.grad is None else x.grad for x in leaves]
+        changed = (own, by_name) if changes else ()
+        return Passed((outputs, gradients, *changed), lost)
 
     return step
 
@@ -852,6 +868,15 @@ class _Tried(Measurement):
         super().__init__(job, case, journal)
         self.arms: tuple[Any, ...] = ()
 
+    def _begin(self, setup: Setup, *, warn: bool = False) -> Begun:
+        from ivhl.measure.leaves import Opaque  # noqa: PLC0415  (imports torch)
+
+        begun = super()._begin(setup, warn=warn)
+        others = begun.eager.anchors[0].eager.others.items()
+        opaque = [f"{path} ({name})" for path, name in others if isinstance(name, Opaque)]
+        self.journal.note(not_compared=opaque)
+        return begun
+
     def _compiler(self, setup: Setup) -> Callable[..., Any]:
         compiler = super()._compiler(setup)
         own_cache = str(Path(self.job.journal).with_name("inductor"))
@@ -967,10 +992,12 @@ def _second_shape(
     seen = {"inputs": str(guess), "recompiles": again, "varies": varies}
     if varies:
         return seen
-    off, unlike = distance(eager, found)
+    exact = eager
     with suppress(Exception):  # not all code runs in float64
         twin = copy.deepcopy(function) if is_model() else function
-        off = _beyond_rounding(off, eager, found, _compared(_exactly(twin, guess)()))
+        exact = _compared(_exactly(twin, guess)())
+    looks = _looks(function, guess, lambda call, _: _compared(call()))
+    off, unlike = _unexplained(eager, found, exact, looks)
     return seen | {"off": off, "unlike": unlike}
 
 
@@ -988,12 +1015,78 @@ def _exactly(function: Callable[..., Any], guess: Guess) -> partial[Any]:
     return partial(call.func, *cast(call.args, exact, cpu), **cast(call.keywords, exact, cpu))
 
 
-def _beyond_rounding(off: float, eager: Any, found: Any, exact: Any) -> float:  # noqa: ANN401
-    """Return how far compiled code is from eager code; 0 if it is about as near to float64."""
+def _looks(function: Any, guess: Guess, run: Callable[..., Any]) -> Iterator[Any]:  # noqa: ANN401
+    """Yield what eager code returns where inputs and state are moved by 1 to 8 roundings.
+
+    Args:
+        function: The function or the model.
+        guess: The inputs.
+        run: Gets the call and, of a model, the copy that it calls; returns the outcome.
+    """
+    import torch  # noqa: PLC0415
+
+    from ivhl.measure.accuracy import ROUNDOFF  # noqa: PLC0415  (imports torch)
+    from ivhl.measure.draws import cast, rounded_again  # noqa: PLC0415
+    from ivhl.measure.exact import Rounded  # noqa: PLC0415
+    from ivhl.measure.jumps import FURTHER, LOOKS_S, MOST_LOOKS  # noqa: PLC0415
+    from ivhl.measure.models import Held  # noqa: PLC0415
+
+    began, cpu = time.perf_counter(), torch.device("cpu")
+    for look in range(MOST_LOOKS):
+        far, twin = FURTHER[look % len(FURTHER)] * ROUNDOFF[dtype()], copy.deepcopy(function)
+        if is_model():
+            held = Held(twin, None)
+            held.keep()
+            Rounded(held).move(far, look)
+        call = _bound(twin, guess)
+        wide = cast((call.args, call.keywords), torch.float64, cpu)
+        args, named = cast(rounded_again(wide, far, look), getattr(torch, dtype()), cpu)
+        with suppress(Exception):  # it may refuse such inputs
+            yield run(partial(call.func, *args, **named), twin)
+        if time.perf_counter() - began > LOOKS_S:
+            return
+
+
+def _unexplained(eager: Any, found: Any, exact: Any, looks: Any) -> tuple[float, str]:  # noqa: ANN401
+    """Return ``distance`` of compiled code from eager code, without what rounding explains.
+
+    That is code as near to float64 as eager code is, and an element that eager code returns, too,
+    on inputs that are moved a little.
+
+    Args:
+        eager: What eager code returns.
+        found: What compiled code returns.
+        exact: What eager code returns in float64; if it cannot, what it returns.
+        looks: Yields what it returns on other inputs; read only where something seems wrong.
+    """
+    from ivhl.measure.accuracy import largest_of  # noqa: PLC0415  (imports torch)
+    from ivhl.measure.jumps import Jumps  # noqa: PLC0415
+
+    eager, found = _leaves(eager), _leaves(found)
+    off, unlike = distance(eager, found)
+    if unlike:
+        return off, unlike
     if _rounds_to_16_bits():
-        return off if off > _NARROW else 0.0
-    (own, unlike), (others, _) = (distance(exact, _widened(one)) for one in (eager, found))
-    return 0.0 if not unlike and others <= _ROUNDING * own else off
+        return off if off > _NARROW else 0.0, ""
+    exact = _widened(exact)
+    (own, other), (others, _) = (distance(exact, _widened(one)) for one in (eager, found))
+    off = 0.0 if not other and others <= _ROUNDING * own else off
+    if off > OFF:
+        references, tensors = ([*x.tensors.values()] for x in (eager, found))
+        jumps = Jumps(tensors, references, [OFF * largest_of(x) for x in references])
+        for look in looks:
+            jumps.look([*_leaves(look).tensors.values()])
+            if jumps.settled:
+                break
+        found = replace(found, tensors=dict(zip(found.tensors, jumps.without(), strict=True)))
+        off = distance(eager, found)[0]
+    return off, ""
+
+
+def _leaves(outcome: Any) -> Any:  # noqa: ANN401
+    from ivhl.measure.leaves import Leaves, leaves_of  # noqa: PLC0415  (imports torch)
+
+    return outcome if isinstance(outcome, Leaves) else leaves_of(outcome)
 
 
 def _widened(outcome: Any) -> Any:  # noqa: ANN401
@@ -1001,14 +1094,13 @@ def _widened(outcome: Any) -> Any:  # noqa: ANN401
     import torch  # noqa: PLC0415
 
     from ivhl.measure.draws import cast  # noqa: PLC0415  (imports torch)
-    from ivhl.measure.leaves import Leaves, leaves_of  # noqa: PLC0415
 
-    leaves = outcome if isinstance(outcome, Leaves) else leaves_of(outcome)
+    leaves = _leaves(outcome)
     return replace(leaves, tensors=cast(leaves.tensors, torch.float64, torch.device("cpu")))
 
 
 def refuse_later_calls(function: Callable[..., Any], compiled: Callable[..., Any]) -> None:
-    """Refuse compiled code of a model that keeps state and differs from eager code in a later call.
+    """Refuse compiled code of a model that differs from eager code in a later call.
 
     Raises:
         CaseError: If it does.
@@ -1030,14 +1122,21 @@ def refuse_later_calls(function: Callable[..., Any], compiled: Callable[..., Any
         for number, outcomes in enumerate(zip(eager, again, exact, found, strict=True), 1):
             if distance(*outcomes[:2]) != (0.0, ""):
                 return
-            off, unlike = distance(outcomes[0], outcomes[3])
-            off = _beyond_rounding(off, outcomes[0], outcomes[3], outcomes[2])
+            looks = _looks(function, guess_of(), partial(_last_of, number))
+            off, unlike = _unexplained(outcomes[0], outcomes[3], outcomes[2], looks)
             if unlike or off > OFF:
+                twin = copy.deepcopy(function)
+                first = [_last_of(1, _bound(twin, guess_of()), twin) for _ in range(2)]
+                state = ", which keeps state" if distance(*first) != (0.0, "") else ""
                 raise CaseError(
                     "wrong",
-                    f"call {number} of {_CALLS} on equal inputs is not like eager code, which keeps "
-                    f"state: {unlike or f'off by {off:.2g}'}",
+                    f"call {number} of {_CALLS} on equal inputs is not like eager code{state}: "
+                    + (unlike or f"off by {off:.2g}"),
                 )
+
+
+def _last_of(number: int, call: Callable[[], Any], model: Any) -> Any:  # noqa: ANN401
+    return [*islice(_in_turn(call, model), number)][-1]
 
 
 def _in_turn(call: Callable[[], Any], model: Any) -> Iterator[Any]:  # noqa: ANN401
@@ -1100,9 +1199,9 @@ def distance(one: Any, other: Any) -> tuple[float, str]:  # noqa: ANN401
     import torch  # noqa: PLC0415
 
     from ivhl.measure.accuracy import as_real  # noqa: PLC0415  (imports torch)
-    from ivhl.measure.leaves import Leaves, difference, leaves_of  # noqa: PLC0415
+    from ivhl.measure.leaves import difference  # noqa: PLC0415
 
-    a, b = (x if isinstance(x, Leaves) else leaves_of(x) for x in (one, other))
+    a, b = _leaves(one), _leaves(other)
     if unlike := difference(a, b):
         return 0.0, unlike
     found = 0.0

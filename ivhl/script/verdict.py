@@ -110,6 +110,10 @@ def details(tried: TargetTried) -> list[str]:
         if found.get("reference") == "tolerance":
             what = f"no float64 form; from eager code: {number(worst['compiled_max'])}"
         lines.append(f"{what}, in {worst['output']} of {counted(len(errors), 'output')}")
+    if names := found.get("not_compared"):
+        lines.append(f"not compared: {', '.join(names[:5])}")
+    if found.get("accuracy") == []:  # of random numbers of its own
+        lines.append("compared by statistics of many calls, not by value: random numbers differ")
     if second := found.get("second"):
         again = second.get("recompiles", 0)
         lines.append(

@@ -15,6 +15,7 @@ from ivhl.measure.accuracy import (
     EAGER_LIMIT,
     ROUNDINGS,
     ROUNDOFF,
+    Scales,
     apart,
     ceiling_for,
     count_numbers,
@@ -321,6 +322,32 @@ def test_other_infinities_and_nans_are_wrong(wrong: list[float], rule: Reference
     else:
         judged = judge_by_eager(errors, outputs, references, rule=rule, tolerance=1e-4)
     assert not judged[0].passed
+
+
+def by_eager(reference: torch.Tensor, output: torch.Tensor, *, beside: float = 0.0) -> bool | None:
+    """Return the verdict by eager; with the largest value of all gradients, of a gradient."""
+    exact = reference.double()
+    scales = [Scales(1.0, beside)] if beside else None
+    (judged,) = judge_by_eager(
+        judge_eager(["y"], [reference], [exact]), [output], [exact],
+        rule="tolerance", tolerance=1e-4, scales=scales,
+    )  # fmt: skip
+    return judged.passed
+
+
+def test_eager_alone_refuses_a_wrong_output_however_small_it_is() -> None:
+    small = torch.linspace(-6e-5, 6e-5, 9)
+    assert by_eager(small, small * (1 + 1e-5))
+    assert not by_eager(small, small * 0)
+    assert not by_eager(small, small / 2, beside=0.01)
+
+
+def test_eager_alone_allows_noise_beside_larger_gradients_and_roundings_of_16_bits() -> None:
+    noise = torch.linspace(-1e-9, 1e-9, 9)
+    assert by_eager(noise, -noise, beside=0.01)
+    assert not by_eager(noise, -noise)
+    short = torch.linspace(-1e-3, 1e-3, 9).bfloat16()
+    assert by_eager(short, (short.double() * (1 + 2**-7)).bfloat16())
 
 
 NUMBERS = st.sampled_from([0.0, -2.5, 1e308, -1e308, math.inf, -math.inf, math.nan])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from ivhl.measure.accuracy import (  # noqa: E402  (torch first)
     scales_of,
 )
 from ivhl.measure.exact import Exact  # noqa: E402
-from ivhl.measure.leaves import difference, leaves_of  # noqa: E402  (torch first)
+from ivhl.measure.leaves import Opaque, difference, leaves_of  # noqa: E402  (torch first)
 from ivhl.measure.models import Held, Loss, cast_model, default_call, held_copy  # noqa: E402
 from ivhl.measure.subject import Subject  # noqa: E402
 from ivhl.workload import Workload, load_workloads, select_cases  # noqa: E402
@@ -208,6 +208,54 @@ def test_an_object_is_taken_apart_by_its_attributes_even_if_it_holds_itself() ->
     found = leaves_of(Cache())
     assert list(found.tensors) == ["output.keys[0]"]
     assert found.others["output.n"] == 3
+
+
+class Slotted:
+    """Has no dictionary of attributes."""
+
+    __slots__ = ("y",)
+
+    def __init__(self, y: Any) -> None:  # noqa: ANN401
+        self.y = y
+
+
+class Called(Slotted):
+    """Can be called, and has an attribute beside its slot."""
+
+    def __init__(self, y: Any) -> None:  # noqa: ANN401
+        super().__init__(2)
+        self.more = y
+
+    def __call__(self) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize(
+    ("holds", "path"),
+    [
+        (lambda y: deque([y]), "output[0]"),
+        (lambda y: {"a": y}.values(), "output[0]"),
+        (lambda y: OrderedDict(a=y).items(), "output[0][1]"),
+        (Slotted, "output.y"),
+        (Called, "output.more"),
+        (lambda y: torch.nn.ParameterList([y]), "output.0"),
+        (lambda y: torch.nn.Sequential(torch.nn.ParameterDict({"a": y})), "output.0.a"),
+    ],
+)
+def test_tensors_are_found_in_containers_and_in_objects_with_slots_or_a_call(
+    holds: Any,  # noqa: ANN401
+    path: str,
+) -> None:
+    y = torch.nn.Parameter(torch.ones(2))
+    assert leaves_of(holds(y)).tensors[path] is y
+
+
+def test_what_cannot_be_taken_apart_is_marked() -> None:
+    outputs: Any = (iter([1]), (n for n in "a"), len, [], set(), torch.nn.ReLU(), "text")
+    others = leaves_of(outputs).others
+    marked = [path for path, value in others.items() if isinstance(value, Opaque)]
+    assert marked == ["output[0]", "output[1]", "output[2]"]
+    assert others["output[1]"] == "generator"
 
 
 def test_a_dataclass_is_taken_apart_even_if_it_can_be_called() -> None:

@@ -103,6 +103,7 @@ def test_the_same_law_is_accepted(name: str, seed: int) -> None:
         ("dropout", dropped(0.5, 1.9), "mean"),
         ("dropout", lambda x: dropped(0.5, 2.0)(x.flip(0)), "far from"),
         ("channels", lambda x: dropped(0.5, 2.0, channels=True)(x.T), "far from"),
+        ("dropout", dropped(0.5, 2.01), "outside of"),
         ("noise", lambda x: x + 1.1 * torch.randn_like(x), "square"),
         ("noise", lambda x: x + 0.1 + torch.randn_like(x), "mean"),
         ("nothing random", lambda x: x * 1.01, "far from"),

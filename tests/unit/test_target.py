@@ -48,6 +48,7 @@ from ivhl.measure.target_spec import (  # noqa: E402
 )
 from ivhl.observatory.observing import EFFORT  # noqa: E402
 from ivhl.script.trying import TargetTried, Trials, packages_of, read_target  # noqa: E402
+from ivhl.script.verdict import details  # noqa: E402
 from ivhl.workload import load_workloads, select_cases  # noqa: E402
 from tests.builders.fleet import make_fleet_project  # noqa: E402
 
@@ -177,6 +178,13 @@ TABLE = torch.arange(12.0).reshape(4, 3)
 def looks_up(x):
     return x @ TABLE
 
+def only_rounding(x):
+    return (x @ TABLE).softmax(-1).sum(-1) - 1
+
+def vanishes(x):
+    y = (x @ TABLE).softmax(-1) * 1e-5
+    return y * 0 if torch.compiler.is_compiling() else y
+
 class ByName(torch.nn.Module):
     def forward(self, x, *, other, scale=2.0):
         return x * other * scale
@@ -225,6 +233,40 @@ def best(x):
 
 def all_nan(x):
     return (-x.abs() - 1).log()
+
+def adds(x):
+    y = x * 3
+    x.add_(2)
+    return y
+
+class Adds(torch.nn.Linear):
+    def forward(self, x):
+        y = super().forward(x * 1)
+        return y, x.add_(2).detach()
+
+class Two(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = torch.nn.Linear(4, 4), torch.nn.Linear(4, 3)
+
+    def forward(self, x):
+        h = self.body(x)
+        loss, head = h.square().mean(), self.head(h)
+        if torch.compiler.is_compiling() and self.wrong:
+            loss = loss + (head - head.detach()).sum()
+        return {"loss": loss, "head": head}
+
+    wrong = False
+
+class TwoWrong(Two):
+    wrong = True
+
+def parity(x):
+    return (x * 1e4).round() % 2
+
+class Parity(torch.nn.Module):
+    def forward(self, x):
+        return parity(x)
 
 class Patches(torch.nn.Module):
     def __init__(self, image_size, channels=3):
@@ -666,9 +708,83 @@ def test_a_model_that_differs_from_its_second_call_on_is_refused(use: Any) -> No
         return model(x) + (len(calls) > 1)
 
     target_module.refuse_later_calls(model, model)
-    with pytest.raises(CaseError, match="call 2 of 3 on equal inputs") as caught:
+    with pytest.raises(CaseError, match=r"call 2 of 3 .*, which keeps state") as caught:
         target_module.refuse_later_calls(model, wrong)
     assert caught.value.failure_class == "wrong"
+
+
+def test_a_step_returns_the_inputs_that_it_writes_into(use: Any) -> None:  # noqa: ANN401
+    x = torch.ones(2, 4)
+    use("adds", "2,4", step=True)
+    outputs, (gradient,), (changed,) = target_module.parts(lambda function: function)(x)
+    assert (outputs[0, 0].item(), changed[0, 0].item()) == (3, 3)
+    assert gradient.abs().sum() > 0
+    use("Adds(4, 2)", "2,4", step=True)
+    _, _, (changed,), named = target_module.model_step()(target_module.make(), x).output
+    assert (changed[0, 0].item(), named) == (3, {})
+    assert torch.equal(x, torch.ones(2, 4))
+
+
+def test_a_step_takes_note_of_changed_inputs_before_it_runs(use: Any) -> None:  # noqa: ANN401
+    """Made in the first call, the model's parameters were taken for random numbers of the code."""
+    use("Net(4)", "2,4", step=True)
+    step, model = target_module.model_step(), target_module.make()
+    before = torch.get_rng_state()
+    step(model, torch.ones(2, 4))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_an_input_that_nothing_depends_on_has_zeros_as_gradient(use: Any) -> None:  # noqa: ANN401
+    use("ratio", "2", "2", step=True)
+    step = target_module.with_gradients(lambda x, _: 2 * x)
+    assert step(torch.ones(2), torch.ones(2))[1][1].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("name", ["parity", "Parity()"])
+def test_an_element_at_a_tie_is_right_and_any_other_is_wrong(
+    name: str,
+    use: Any,  # noqa: ANN401
+) -> None:
+    use(name, "64,8")
+    made = target_module.make()
+
+    def at(place: str) -> Any:  # noqa: ANN401
+        def call(x: Any) -> Any:  # noqa: ANN401
+            y = made(x)
+            number = getattr(((x * 1e4) % 1 - 0.5).abs(), place)()
+            y.view(-1)[number] = 1 - y.view(-1)[number]
+            return y
+
+        return call
+
+    assert indicative(made, at("argmin"))["second"]["off"] == 0
+    target_module.refuse_later_calls(made, at("argmin"))
+    assert indicative(made, at("argmax"))["second"]["off"] == 1
+    if name != "parity":
+        with pytest.raises(CaseError, match="is not like eager code: off by 1"):
+            target_module.refuse_later_calls(made, at("argmax"))
+
+
+def test_what_was_not_compared_by_value_is_printed() -> None:
+    found = {"accuracy": [], "not_compared": ["output[1] (generator)"]}
+    assert details(TargetTried(found, "")) == [
+        "not compared: output[1] (generator)",
+        "compared by statistics of many calls, not by value: random numbers differ",
+    ]
+
+
+@pytest.mark.parametrize(("name", "is_wrong"), [("Two", False), ("TwoWrong", True)])
+def test_zeros_count_as_the_gradient_that_eager_code_lacks(
+    name: str,
+    is_wrong: bool,  # noqa: FBT001
+    use: Any,  # noqa: ANN401
+    tmp_path: Path,
+) -> None:
+    use(name, "2,4", step=True)
+    found = tried(Target("targets_of_test", name, ("2,4",), step=True), tmp_path)
+    assert ("failure" in found) == is_wrong
+    if is_wrong:
+        assert "grad.head" in found["failure"]["message"]
 
 
 def tried(target: Target, folder: Path | None) -> dict[str, Any]:
@@ -678,16 +794,21 @@ def tried(target: Target, folder: Path | None) -> dict[str, Any]:
 
 
 @pytest.mark.full
+@pytest.mark.parametrize(
+    ("name", "passes"), [("looks_up", True), ("only_rounding", True), ("vanishes", False)]
+)
 def test_code_without_a_float64_form_is_judged_by_eager_code(
+    name: str,
+    passes: bool,  # noqa: FBT001
     use: Any,  # noqa: ANN401
     tmp_path: Path,
 ) -> None:
-    use("looks_up", "2,4")
-    target, folder = Target("targets_of_test", "looks_up", ("2,4",)), tmp_path
+    use(name, "16,4")
+    target, folder = Target("targets_of_test", name, ("16,4",)), tmp_path
     found = tried(target, folder)
     assert found["reference"] == "tolerance"
-    assert "failure" not in found
-    assert found["accuracy"][0]["passed"]
+    assert ("failure" not in found) == passes
+    assert found["accuracy"][0]["passed"] == passes
 
 
 @pytest.mark.full
