@@ -15,7 +15,6 @@ Both agree only if PyTorch logs as many graph breaks as were recorded.
 from __future__ import annotations
 
 import argparse
-import ast
 import csv
 import hashlib
 import json
@@ -60,7 +59,7 @@ Checks it without ivhl:
 """
 
 import dataclasses
-{standard}import sys
+import sys
 {pathlib}
 import torch
 {imports}
@@ -204,15 +203,15 @@ def script_of(
         SpecError: If an input of the record cannot be drawn again.
     """
     module, _, expression = record.target.partition(":")
-    standard = paths = ""
+    paths = place = ""
     if module.endswith(".py"):
-        standard, paths = "import runpy\n", "from pathlib import Path\n"
-        path = json.dumps(str(functions / Path(module).name))
-        imports = f"\nFILE = runpy.run_path(str(Path(__file__).parent / {path}))\n"
-        expression = _in_file(expression)
-    else:
-        check_module(record.library, module)
-        imports = f"from {module} import {', '.join(free_names(expression))}\n"
+        # Dynamo of 2.11.0 imports the module of what it resumes after a graph break.
+        folder = json.dumps(str(functions))
+        paths = "from pathlib import Path\n"
+        place = f"\nsys.path.insert(0, str(Path(__file__).parent / {folder}))\n"
+        module = Path(module).stem
+    check_module(record.library, module)
+    imports = f"{place}from {module} import {', '.join(free_names(expression))}\n"
     batches = [record.inputs or ""]
     if record.failure is None and record.status != "works" and record.second:
         batches.append(record.second.inputs)
@@ -221,7 +220,6 @@ def script_of(
         **{name: plain(str(getattr(record, name))) for name in about},
         name=plain(f"{record.library}-{record.case}-{record.ask}.py"),
         packages=plain(_packages(record, needs)),
-        standard=standard,
         pathlib=paths,
         imports=imports,
         step=record.ask == "step",
@@ -242,18 +240,6 @@ def _packages(record: Observed, needs: Sequence[str]) -> str:
 
 def _lines(values: Iterable[str]) -> str:
     return "\n" + "".join(f"    {value},\n" for value in values)
-
-
-def _in_file(expression: str) -> str:
-    """Return an expression with its names taken from the file that ran."""
-    tree = ast.parse(expression, mode="eval")
-    free = set(free_names(expression))
-
-    class Named(ast.NodeTransformer):
-        def visit_Name(self, node: ast.Name) -> ast.expr:
-            return ast.parse(f'FILE["{node.id}"]', mode="eval").body if node.id in free else node
-
-    return ast.unparse(ast.fix_missing_locations(Named().visit(tree)))
 
 
 _NAMES: Final = ("LIBRARY", "CASE", "ASK", "CELL")
