@@ -267,9 +267,7 @@ def _arguments(guess: Guess, generator: torch.Generator) -> tuple[tuple[Any, ...
 
 
 def _call_quietly(
-    found: Callable[..., Any],
-    arguments: Sequence[Any],
-    keywords: Mapping[str, Any],
+    found: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]
 ) -> bool:
     """Call without gradients; return whether that is not possible: the code differentiates."""
     import torch  # noqa: PLC0415

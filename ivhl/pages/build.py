@@ -262,8 +262,7 @@ def _details(source: Source, row: Row) -> Iterator[SiteFile]:
     spread = source.state.spreads.of(entry)
     signed = signed_by(row.record, source.provenance) if source.provenance and row.record else ()
     made_from = source.digest_of(
-        course,
-        *(code_digest(), entry.commit, repr(spread), repr(signed), repr(row.expectation)),
+        course, *(code_digest(), entry.commit, repr(spread), repr(signed), repr(row.expectation))
     )
 
     def content() -> bytes:
