@@ -24,7 +24,7 @@ from asv.util import ProcessError, UserError
 
 from ivhl.asv.configuration import HTML, SCRATCH, SUITE, load_configuration
 from ivhl.asv.files import OwnSuite, write_foreign, write_places
-from ivhl.asv.graphs import add_verdicts
+from ivhl.asv.graphs import Graphs, add_verdicts
 from ivhl.asv.site import check_replaceable, join_asv_site
 from ivhl.errors import IvhlError
 from ivhl.git import find_commit, published_branches
@@ -112,8 +112,6 @@ def _preview(conf: Any, run: Callable[[], Any]) -> Any:  # noqa: ANN401
 
 
 def _publish(conf: Any, run: Callable[[], Any]) -> Any:  # noqa: ANN401
-    from ivhl.asv.graphs import Graphs  # noqa: PLC0415  (only here)
-
     with _alone(root_of(conf)):
         conf.html_dir = html_dir(conf)
         check_replaceable(Path(conf.html_dir))

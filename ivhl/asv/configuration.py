@@ -167,12 +167,8 @@ _SUFFIXES: Final = (".json", ".jsonc")  # those that asv itself looks for
 _Text = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 # Each row: a rule, the type that checks the rule, and keys of asv 0.6.6.
 _RULES: Final[tuple[tuple[str, Any, str], ...]] = (
-    (
-        "a text",
-        _Text,
-        "project project_url repo repo_subdir show_commit_url benchmark_dir env_dir results_dir",
-    ),
-    ("a text", _Text, "html_dir"),
+    ("a text", _Text, "project project_url repo repo_subdir show_commit_url benchmark_dir"),
+    ("a text", _Text, "env_dir results_dir html_dir"),
     ("a text or null", _Text | None, "dvcs environment_type launch_method conda_environment_file"),
     ("a list of texts", list[_Text], "branches plugins conda_channels"),
     (

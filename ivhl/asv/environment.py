@@ -91,7 +91,7 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
             why = self._lock.message or f"its lock is {self._lock.kind} or stale: ivhl lock"
             raise EnvironmentUnavailable(f"{self._lock.cell.id}: {why}")
         self._root = root
-        self._failure: CellError | None = None
+        self.failure: CellError | None = None
         # Where two commits take turns: the folder of each that was built, and the commit of the run.
         self._laid: dict[str, Path] = {}
         self._unbuilt: dict[str, asv.util.ProcessError] = {}  # by commit
@@ -113,7 +113,7 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
 
     def create(self) -> None:
         """Create the environment; a failure is remembered, not raised."""
-        if self._is_setup or self._failure:
+        if self._is_setup or self.failure:
             return
         if self.check_presence():
             self._is_setup = True
@@ -125,23 +125,13 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
         except (CellError, OSError, IvhlError) as error:
             output = getattr(error, "output", "")
             hint = getattr(error, "hint", "")
-            self._failure = CellError(f"{error}\n{hint}".strip(), output)
+            self.failure = CellError(f"{error}\n{hint}".strip(), output)
         self._settings.report(
-            "cell-failed" if self._failure else "cell-created",
+            "cell-failed" if self.failure else "cell-created",
             cell=self.cell.id,
             seconds=time.monotonic() - began,
-            message=str(self._failure or ""),
+            message=str(self.failure or ""),
         )
-
-    def make(self) -> None:
-        """Create the environment if it is not there.
-
-        Raises:
-            CellError: If it cannot be made.
-        """
-        self.create()
-        if self._failure:
-            raise self._failure
 
     @property
     def folder(self) -> Path:
@@ -198,11 +188,11 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
             raise self._unbuilt[commit_hash]
         # After `asv run -j` the environment was created in another process.
         self.create()
-        self._failure = self._failure or self._altered()
-        if self._failure:
+        self.failure = self.failure or self._altered()
+        if self.failure:
             for commit in filter(None, (self._settings.base, commit_hash)):
-                self._record_failure("environment", self._failure, commit)
-            raise self._refusal("environment", self._failure)
+                self._record_failure("environment", self.failure, commit)
+            raise self._refusal("environment", self.failure)
         try:
             self._settings.report("cell-building", cell=self.cell.id, commit=commit_hash)
             if self._settings.base is None:
@@ -381,10 +371,11 @@ def make_cell(root: Path, cell: CellSpec) -> Path:
         LockError: If the environment cannot be made.
     """
     environment = _environment(root, cell)
-    try:
-        environment.make()
-    except CellError as error:
-        raise LockError(f"{cell.id}: {error}", hint="see what uv says, then try again") from error
+    environment.create()
+    if failure := environment.failure:
+        raise LockError(
+            f"{cell.id}: {failure}", hint="see what uv says, then try again"
+        ) from failure
     return environment.folder
 
 

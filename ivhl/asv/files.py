@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import shutil
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import cache
@@ -20,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from asv.benchmarks import Benchmarks
 from asv.machine import Machine
-from asv.machine import Machine as AsvMachine
 from asv.results import Results
 from asv.util import load_json
 
@@ -28,6 +25,7 @@ from ivhl.asv.machine import asv_machine, known_machine
 from ivhl.errors import SpecError
 from ivhl.git import commit_time_ms
 from ivhl.measure.suite import AsvOperation, is_absent, operation_of
+from ivhl.pages.folder import link_or_copy
 from ivhl.records.files import write_whole
 from ivhl.tracker.store.records import Problem, device_type, grouped_by, is_existing
 
@@ -82,7 +80,7 @@ def write_machine(results: Path, name: str, about: Mapping[str, Any]) -> None:
         ResultsError: If it cannot be written.
     """
     if not known_machine(results, name):
-        text = json.dumps({**about, "version": AsvMachine.api_version}, indent=4, sort_keys=True)
+        text = json.dumps({**about, "version": Machine.api_version}, indent=4, sort_keys=True)
         write_whole(results / name / "machine.json", text.encode(), results)
 
 
@@ -109,10 +107,7 @@ def write_foreign(results: Path, view: Path) -> tuple[Problem, ...]:
         if path.name == "machine.json" or theirs.keys() & results_in.keys():
             target = view / path.relative_to(results)
             target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(path, target)
-            except OSError:  # another file system
-                shutil.copy2(path, target)
+            link_or_copy(path, target)
     return problems
 
 

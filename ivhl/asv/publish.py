@@ -18,7 +18,7 @@ from ivhl.asv.site import check_replaceable, linked_to_ours
 from ivhl.errors import ResultsError, explained, system_error_in
 from ivhl.observatory.views import load_libraries
 from ivhl.pages.build import write_pages
-from ivhl.pages.folder import exchange, folder_beside, mark, replaceable
+from ivhl.pages.folder import exchange, folder_beside, link_or_copy, mark, replaceable
 from ivhl.tracker.changes.confirmations import load_confirmations
 from ivhl.tracker.store.index import collector_paused
 from ivhl.tracker.store.kept import load_provenance
@@ -127,20 +127,13 @@ def _take_asv(html: Path, target: Path) -> str:
     try:
         made = json.loads((html / "info.json").read_text(encoding="utf-8"))["timestamp"] / 1000
         index = linked_to_ours((html / "index.html").read_text(encoding="utf-8"))
-        shutil.copytree(html, target, copy_function=_link)
+        shutil.copytree(html, target, copy_function=link_or_copy)
     except (OSError, ValueError, KeyError):
         shutil.rmtree(target, ignore_errors=True)
         return ""
     (target / "index.html").unlink()  # a link: the page of `asv preview` has no others beside it
     (target / "index.html").write_text(index, encoding="utf-8")
     return f"{datetime.fromtimestamp(made, UTC):%Y-%m-%d %H:%M} UTC"
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # another file system, or one without links
-        shutil.copy2(source, target)
 
 
 def _write_ours(

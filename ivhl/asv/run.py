@@ -56,10 +56,7 @@ def run_asv(
     Path(settings.events).write_text("", encoding="utf-8")
     configuration = write_configuration(root, settings, locks)
     write_settings(home / "settings.json", settings)
-    environment = os.environ | {
-        VARIABLE: str(home / "settings.json"),
-        "NO_COLOR": "1",
-    }
+    environment = os.environ | {VARIABLE: str(home / "settings.json"), "NO_COLOR": "1"}
     command = [
         sys.executable, "-m", "asv", "run", "--config", str(configuration),
         "--machine", settings.machine.name,

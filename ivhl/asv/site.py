@@ -108,8 +108,7 @@ def _replace_once(html: str, place: re.Pattern[str], text: str) -> str:
 
 def _changed(name: str, what: str) -> ResultsError:
     return ResultsError(
-        f"asv's {name} {what}",
-        hint="install asv 0.6.6, for which ivhl.asv.site is written",
+        f"asv's {name} {what}", hint="install asv 0.6.6, for which ivhl.asv.site is written"
     )
 
 

@@ -78,10 +78,7 @@ def joined(outcomes: Iterable[Imported]) -> Imported:
 
 
 def import_records(
-    root: Path,
-    sources: Sequence[Path],
-    results: Path,
-    attested: Sequence[Attested] = (),
+    root: Path, sources: Sequence[Path], results: Path, attested: Sequence[Attested] = ()
 ) -> Imported:
     """Import the records of the sources into the results.
 

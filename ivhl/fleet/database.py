@@ -153,8 +153,7 @@ class FleetDatabase:
             self._connection = self._connect()
         except psycopg.Error as error:
             raise SpecError(
-                f"the queue cannot be reached: {_reason(error)}",
-                hint=_ADDRESS,
+                f"the queue cannot be reached: {_reason(error)}", hint=_ADDRESS
             ) from error
         self.machine = str(self.one("SELECT session_user AS name")["name"])
 

@@ -24,14 +24,7 @@ from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.spec import explain
 from ivhl.measure.alone import only_run_here, only_writer
-from ivhl.observatory.observing import (
-    LOCKS,
-    RECORDS,
-    LibraryInCell,
-    Observatory,
-    name_of,
-    repetition_of,
-)
+from ivhl.observatory import observing
 from ivhl.observatory.record import Observed, append, to_line
 from ivhl.observatory.rows import TABLE, read_rows
 from ivhl.records.age import is_in_future
@@ -56,7 +49,7 @@ _LARGEST: Final = 1 << 20  # bytes of the lock of what a library adds
 
 
 def jobs_of(
-    observatory: Observatory, libraries: Sequence[Library], cells: Sequence[CellSpec]
+    observatory: observing.Observatory, libraries: Sequence[Library], cells: Sequence[CellSpec]
 ) -> list[FleetJob]:
     """Return a job for each library in a cell that lacks a record; the newest release is first."""
     places = {library.name: number for number, library in enumerate(libraries)}
@@ -107,15 +100,15 @@ def measure(
     told: list[str] = []
     with TemporaryDirectory(prefix="ivhl-fleet-") as name:
         place = Path(name)
-        observatory = Observatory(place, told.append, machine)
-        work = LibraryInCell(cell=cell, lock=lock, library=row, questions=questions)
+        observatory = observing.Observatory(place, told.append, machine)
+        work = observing.LibraryInCell(cell=cell, lock=lock, library=row, questions=questions)
         records = []
         for record in observatory.run([work]):
             tell(f"{record.cell} {record.library} {record.case} {record.ask}: {record.why}")
             records.append(to_line(record))
         if len(records) != len(questions):
             raise ResultsError("; ".join(told) or "no record", hint="another machine tries")
-        locks = {path.stem: path.read_text() for path in (place / LOCKS).glob("*.txt")}
+        locks = {path.stem: path.read_text() for path in (place / observing.LOCKS).glob("*.txt")}
     return json.dumps({"attempt": attempt, "records": records, "locks": locks})
 
 
@@ -135,7 +128,7 @@ def control(
     """
     served = {one.id for one in cells}
     tell("control: repeating known records")
-    observatory = Observatory(folder, tell, machine)
+    observatory = observing.Observatory(folder, tell, machine)
     rows = {one.name: one for one in read_rows(folder)}
     known = [
         one
@@ -172,14 +165,14 @@ def control(
     return ""
 
 
-def _differs(observatory: Observatory, known: Observed, row: Library) -> str:
+def _differs(observatory: observing.Observatory, known: Observed, row: Library) -> str:
     """Return how two new runs differ from a record; a single one that differs is no difference."""
     differs = ""
     for _ in range(2):
         again = observatory.again(known, row)
         if again is None:
             raise LockError(f"{known.library} did not run", hint="see the line before")
-        judged = repetition_of(known, again)
+        judged = observing.repetition_of(known, again)
         if judged.kind == "unchanged":
             return ""
         differs = f"{known.cell} {known.library} {known.case} {known.ask}: {judged.because}"
@@ -214,7 +207,7 @@ def _import_results(root: Path, found: Rows, queue: FleetQueue) -> Imported:
         for one in (read_rows(folder) if (folder / TABLE).is_file() else ())
         for q in one.questions
     }
-    here = set(Observatory(folder, lambda _: None).known.values())
+    here = set(observing.Observatory(folder, lambda _: None).known.values())
     homes = []
     for result in found:
         place = f"result {result['id']} of {result['machine']}"
@@ -260,8 +253,8 @@ def _import_observed(
                 had[batch] += 1
                 continue
             if lock is not None:
-                write_whole(folder / LOCKS / f"{record.overlay}.txt", lock, folder)
-            append(folder / RECORDS, record)
+                write_whole(folder / observing.LOCKS / f"{record.overlay}.txt", lock, folder)
+            append(folder / observing.RECORDS, record)
             here.add(record)
             new[batch] += 1
     return Imported(new, had, ())
@@ -328,7 +321,7 @@ def _records_of(
             f"instrument: must be {INSTRUMENT}": record.instrument == str(INSTRUMENT),
             "at: must not be in the future": not is_in_future(record.at),
             "overlay: must come with its lock": record.overlay is None
-            or (lock is not None and name_of(lock) == record.overlay),
+            or (lock is not None and observing.name_of(lock) == record.overlay),
             "overlay: must pin packages of an index, by hashes": lock is None or _is_pins(lock),
         }.items():
             if not holds:

@@ -193,10 +193,8 @@ def file_of(root: Path, module: str) -> Path | None:
     """Return the file of a module of the project; ``None`` if it has none."""
     parts = module.split(".")
     for base in (root, root / "src"):
-        for path in (
-            base.joinpath(*parts).with_suffix(".py"),
-            base.joinpath(*parts, "__init__.py"),
-        ):
+        found = base.joinpath(*parts)
+        for path in (found.with_suffix(".py"), found / "__init__.py"):
             if path.is_file():
                 return path
     return None

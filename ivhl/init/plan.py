@@ -21,15 +21,7 @@ from ivhl.errors import LockError, SpecError
 from ivhl.git import current_commit, top_level
 from ivhl.init.declare import FileChange, declaration, fill
 from ivhl.init.source import ProjectSource, lines_for_build, load_pyproject, read_source
-from ivhl.matrix.locks import (
-    SUMS,
-    lock_release,
-    lock_state,
-    make_lock,
-    read_sums,
-    sums_text,
-    write_missing_sums,
-)
+from ivhl.matrix import locks
 from ivhl.matrix.project import MATRIX
 from ivhl.matrix.releases import highest
 from ivhl.matrix.spec import LARGEST_TEXT, canonical_release, load_matrix, read_plain, toml_text
@@ -311,13 +303,13 @@ def _locked(root: Path, text: str, tell: Callable[[str], object]) -> _Locked:
         matrix = load_matrix(stage / MATRIX)
         new = build_missing(stage, matrix)
         cells = matrix.cells(tier="extended")
-        missing = [cell for cell in cells if lock_state(stage, cell).kind == "missing"]
+        missing = [cell for cell in cells if locks.lock_state(stage, cell).kind == "missing"]
         if missing:
             tell(f"resolving the packages of {counted(len(missing), 'cell')} ...")
         with uv_pool(_AT_ONCE) as pool:
             releases = dict.fromkeys(cell.torch for cell in missing)
             list(pool.map(lambda release: _lock(stage, matrix, release, missing), releases))
-        states = [lock_state(stage, cell) for cell in cells]
+        states = [locks.lock_state(stage, cell) for cell in cells]
         new += [state.path for state in states if state.cell in missing]
         # Hashes first: without its lock one is of no account, and the lock is made again.
         changes = (
@@ -329,13 +321,13 @@ def _locked(root: Path, text: str, tell: Callable[[str], object]) -> _Locked:
 
 def _sums(root: Path, stage: Path) -> Iterator[FileChange]:
     """Yield the hashes of locks that the project lacks."""
-    write_missing_sums(stage)
+    locks.write_missing_sums(stage)
     folder = Path("envs", "locks")
-    known = read_sums(root / folder)
-    made = read_sums(stage / folder) or {}
+    known = locks.read_sums(root / folder)
+    made = locks.read_sums(stage / folder) or {}
     lacking = {name: digest for name, digest in made.items() if name not in (known or {})}
     if lacking:
-        yield FileChange.of(folder / SUMS, sums_text(lacking), added=known is not None)
+        yield FileChange.of(folder / locks.SUMS, locks.sums_text(lacking), added=known is not None)
 
 
 def _to_build(root: Path, locked: _Locked) -> list[str]:
@@ -356,11 +348,11 @@ def _to_build(root: Path, locked: _Locked) -> list[str]:
 def _lock(stage: Path, matrix: Matrix, release: str, missing: Sequence[CellSpec]) -> None:
     cells = matrix.cells(releases=[release])
     if set(cells) <= set(missing):
-        lock_release(stage, matrix, release)
+        locks.lock_release(stage, matrix, release)
         return
     for cell in cells:
         if cell in missing:
-            make_lock(stage, matrix, cell)
+            locks.make_lock(stage, matrix, cell)
 
 
 def _forced_rows(matrix: Matrix, states: Sequence[LockState]) -> Iterator[str]:

@@ -331,7 +331,7 @@ def lines_for_build(root: Path, folder: str) -> str:
         SpecError: If no table can say so: without ``[project]``, setuptools reads none.
     """
     raw = _pyproject(root)
-    backend = _backend(raw)
+    backend = str(_table(raw, "build-system").get("build-backend", "setuptools"))
     if backend.startswith("setuptools"):
         named = _stated(root, raw)
         if "packages" in named or "py_modules" in named or "package_dir" in named:
@@ -437,10 +437,6 @@ def _pyproject(root: Path) -> dict[str, Any]:
     with suppress(OSError, ValueError, RecursionError):
         return tomllib.loads(read_plain(root / "pyproject.toml").decode())
     return {}
-
-
-def _backend(raw: dict[str, Any]) -> str:
-    return str(_table(raw, "build-system").get("build-backend", "setuptools"))
 
 
 def _table(raw: Any, *keys: str) -> dict[str, Any]:  # noqa: ANN401  (whatever TOML holds)

@@ -27,17 +27,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
+from ivhl.measure import failures
 from ivhl.measure.case import Measurement, class_of
-from ivhl.measure.failures import (
-    CaseError,
-    exit_error,
-    frame_of,
-    headline,
-    message_of,
-    own_place_of,
-    qualified_name,
-    reported,
-)
 from ivhl.measure.first_compile import precompile_kernel_header
 from ivhl.measure.job import read_job
 from ivhl.measure.journal import Journal
@@ -67,7 +58,6 @@ if TYPE_CHECKING:
     from ivhl.measure.eager import Begun
     from ivhl.measure.imports import Setup
     from ivhl.measure.job import Job
-    from ivhl.workload import Case
 
 _BATCH: Final = 2
 _WIDTH: Final = 64
@@ -200,8 +190,6 @@ def make() -> Any:  # noqa: ANN401  (a function or a model)
     Raises:
         TargetError: If it needs arguments, or cannot be called.
     """
-    import torch  # noqa: PLC0415
-
     found = named()
     if isinstance(ast.parse(target().expression, mode="eval").body, ast.Call):
         module = _module()
@@ -216,7 +204,7 @@ def make() -> Any:  # noqa: ANN401  (a function or a model)
                 f"{target().expression} needs arguments ({error}): write them, "
                 f"{target().expression}(...)"
             ) from error
-    if isinstance(found, torch.nn.Module):
+    if _is_model(found):
         return found if target().step else found.eval()
     if not callable(found):
         raise TargetError(f"{target().module}:{target().expression} cannot be called")
@@ -267,9 +255,7 @@ def _arguments(guess: Guess, generator: torch.Generator) -> tuple[tuple[Any, ...
 
 
 def _call_quietly(
-    found: Callable[..., Any],
-    arguments: Sequence[Any],
-    keywords: Mapping[str, Any],
+    found: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]
 ) -> bool:
     """Call without gradients; return whether that is not possible: the code differentiates."""
     import torch  # noqa: PLC0415
@@ -533,7 +519,7 @@ def guess_of() -> Guess:
             arguments, keywords = _drawn(guess)
             _call_quietly(found, arguments, keywords)
         except Exception as error:  # noqa: BLE001  (the next guess may do)
-            why = headline(message_of(error)) or qualified_name(error)
+            why = failures.headline(failures.message_of(error)) or failures.qualified_name(error)
             tried.append(f"{guess} ({guess.source}): {why[:120]}")
         else:
             return guess
@@ -558,12 +544,10 @@ def _needed_keywords() -> list[str]:
 
 
 def _guesses(found: Any) -> Iterator[Guess]:  # noqa: ANN401
-    import torch  # noqa: PLC0415
-
-    is_model = isinstance(found, torch.nn.Module)
-    yield from filter(None, [_of_model(found), _of_call()] if is_model else [])
-    yield from filter(None, [_of_example(type(found) if is_model else found)])
-    yield from _of_layer(found) if is_model else _of_signature(found)
+    model = _is_model(found)
+    yield from filter(None, [_of_model(found), _of_call()] if model else [])
+    yield from filter(None, [_of_example(type(found) if model else found)])
+    yield from _of_layer(found) if model else _of_signature(found)
 
 
 def _of_model(model: Any) -> Guess | None:  # noqa: ANN401, PLR0911  (timm's or transformers')
@@ -688,13 +672,10 @@ def _call_in(
     statement: ast.stmt, name: str, namespace: dict[str, Any], *, model: bool
 ) -> ast.Call | None:
     """Return the call of a function by its name, or of an instance of a class."""
-    import torch  # noqa: PLC0415
-
     for node in ast.walk(statement):
         if isinstance(node, ast.Call):
             text = ast.unparse(node.func)
-            is_model = isinstance(namespace.get(text), torch.nn.Module)
-            if is_model if model else text.rpartition(".")[2] == name:
+            if _is_model(namespace.get(text)) if model else text.rpartition(".")[2] == name:
                 return node
     return None
 
@@ -746,11 +727,13 @@ def main(argv: Sequence[str]) -> NoReturn:
         journal.enter("accuracy")
         refuse_later_calls(*arms)
     except (Exception, SystemExit) as raised:  # noqa: BLE001  (every exception is a result)
-        error = raised if isinstance(raised, Exception) else exit_error(raised, journal.phase)
+        error = (
+            raised if isinstance(raised, Exception) else failures.exit_error(raised, journal.phase)
+        )
         error = _of_compiled_code(error, journal.phase)
         failed = class_of(error, journal.phase, job)
-        journal.note(failure=reported(error, failed, journal.phase))
-        journal.note(frame=frame_of(error), own_place=own_place_of(error))
+        journal.note(failure=failures.reported(error, failed, journal.phase))
+        journal.note(frame=failures.frame_of(error), own_place=failures.own_place_of(error))
         with suppress(OSError):  # the target may have filled the file of what it prints
             print_traceback(error)
     journal.note(done=True)
@@ -765,9 +748,11 @@ def _of_compiled_code(error: Exception, phase: str) -> Exception:
     """Return the error, as a wrong result if eager code went through."""
     if isinstance(error, TargetError) and phase == "compile":
         said = str(error).removeprefix("--step: ")
-        return CaseError("wrong", f"of compiled code alone, {said}")
-    if isinstance(error, CaseError) and "the variant changes its inputs" in str(error):
-        return CaseError("wrong", "compiled code changes its inputs, and eager code does not")
+        return failures.CaseError("wrong", f"of compiled code alone, {said}")
+    if isinstance(error, failures.CaseError) and "the variant changes its inputs" in str(error):
+        return failures.CaseError(
+            "wrong", "compiled code changes its inputs, and eager code does not"
+        )
     return error
 
 
@@ -864,9 +849,7 @@ class _Tried(Measurement):
         arms: The target's own code and its compiled form, of the last compilation.
     """
 
-    def __init__(self, job: Job, case: Case, journal: Journal) -> None:
-        super().__init__(job, case, journal)
-        self.arms: tuple[Any, ...] = ()
+    arms: tuple[Any, ...] = ()
 
     def _begin(self, setup: Setup, *, warn: bool = False) -> Begun:
         from ivhl.measure.leaves import Opaque  # noqa: PLC0415  (imports torch)
@@ -986,7 +969,7 @@ def _second_shape(
     try:
         found = _compared(_bound(compiled, guess)())
     except Exception as error:  # noqa: BLE001  (a result)
-        told = f"{qualified_name(error)}: {headline(message_of(error))}"
+        told = f"{failures.qualified_name(error)}: {failures.headline(failures.message_of(error))}"
         return {"inputs": str(guess), "failure": told}
     again = sum(convert_frame_counts().values()) - before
     seen = {"inputs": str(guess), "recompiles": again, "varies": varies}
@@ -1128,7 +1111,7 @@ def refuse_later_calls(function: Callable[..., Any], compiled: Callable[..., Any
                 twin = copy.deepcopy(function)
                 first = [_last_of(1, _bound(twin, guess_of()), twin) for _ in range(2)]
                 state = ", which keeps state" if distance(*first) != (0.0, "") else ""
-                raise CaseError(
+                raise failures.CaseError(
                     "wrong",
                     f"call {number} of {_CALLS} on equal inputs is not like eager code{state}: "
                     + (unlike or f"off by {off:.2g}"),

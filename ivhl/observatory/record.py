@@ -12,14 +12,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ivhl.errors import ResultsError
 from ivhl.matrix.spec import CellSpec, explain
@@ -64,9 +57,7 @@ def _time(text: str) -> str:
 
 
 _Time = Annotated[
-    str,
-    Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00$"),
-    AfterValidator(_time),
+    str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00$"), AfterValidator(_time)
 ]
 
 

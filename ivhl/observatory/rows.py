@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from ivhl.errors import SpecError
-from ivhl.matrix.spec import Required, Text, read_toml, validated
+from ivhl.matrix.spec import Required, StrictModel, Text, read_toml, validated
 from ivhl.observatory.record import LONGEST_MESSAGE, Ask
 from ivhl.records.files import without_links
 from ivhl.script.trying import read_target
@@ -33,18 +33,14 @@ _CASE: Final = re.compile(r"\w[\w.-]{0,59}")
 _FILE: Final = re.compile(r"functions/\w+_cases\.py")
 
 
-class _TableModel(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class _RowTable(_TableModel):
+class _RowTable(StrictModel):
     rank: Annotated[int, Field(gt=0)] | None = None
     requirement: Required | None = None
     others: Annotated[tuple[Required, ...], Field(strict=False, alias="with")] = ()
     cases: Annotated[dict[str, Any], Field(min_length=1)]
 
 
-class _CaseTable(_TableModel):
+class _CaseTable(StrictModel):
     target: Annotated[Text, Field(max_length=LONGEST_MESSAGE)]
     inputs: Annotated[tuple[str, ...], Field(strict=False)] = ()
     asks: Annotated[tuple[Ask, ...], Field(strict=False, min_length=1)] = ("forward", "step")

@@ -350,11 +350,6 @@ def library_page(name: str) -> str:
     return f"library/{slug(name)}.html"
 
 
-def signature_page(signature: Signature) -> str:
-    """Return the address of the page of a signature."""
-    return f"signature/{slug(signature.name)}.html"
-
-
 class Libraries:
     """Libraries, and what is known of them.
 
@@ -803,7 +798,7 @@ def signature_view(libraries: Libraries, signature: Signature) -> SignatureView:
     said = f"{cause.place}: {short_message(signature.message)}"
     title = said if kind == "wrong" else cause.text  # which has # for numbers
     return SignatureView(
-        signature_page(signature),
+        f"signature/{slug(signature.name)}.html",
         kind,
         VERDICTS[kind][0],
         shortened(title, 120),

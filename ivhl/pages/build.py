@@ -10,18 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ivhl.errors import IvhlError
-from ivhl.observatory.views import (
-    SCHEMA,
-    badge_page,
-    badges_of,
-    library_page,
-    library_view,
-    release_views,
-    rows_for_programs,
-    signature_views,
-    table_view,
-    worse_releases,
-)
+from ivhl.observatory import views
 from ivhl.pages.render import badge, code_digest, data_script, feed, render, static_files
 from ivhl.tracker.support.compat import Row, compat_json
 from ivhl.tracker.support.table import csv_text
@@ -166,11 +155,11 @@ def _parts(
     for path, python in (("index.html", libraries.main), *libraries.pythons):
         yield path, partial(_table, source, libraries, path, python)
     for library in libraries.rows:
-        view = library_view, libraries, source, library
-        yield library_page(library.name), pages("library.html", *view)
-        yield badge_page(library.name), partial(_badges, libraries, library)
+        view = views.library_view, libraries, source, library
+        yield views.library_page(library.name), pages("library.html", *view)
+        yield views.badge_page(library.name), partial(_badges, libraries, library)
     yield "signatures.html", partial(_signatures, source, libraries)
-    yield "pages of releases", pages("release.html", release_views, libraries)
+    yield "pages of releases", pages("release.html", views.release_views, libraries)
     yield "observatory.json", partial(_observed, libraries)
     yield "locks of libraries", partial(_locks, libraries)
 
@@ -185,21 +174,21 @@ def _pages(
 
 
 def _table(source: Source, libraries: Libraries, path: str, python: str) -> Iterator[SiteFile]:
-    yield _page(source, "libraries.html", path, view=table_view(libraries, source, python))
+    yield _page(source, "libraries.html", path, view=views.table_view(libraries, source, python))
 
 
 def _signatures(source: Source, libraries: Libraries) -> Iterator[SiteFile]:
-    views = signature_views(libraries)
-    shown = {"views": views[:_MOST_SIGNATURES], "left_out": max(0, len(views) - _MOST_SIGNATURES)}
+    every = views.signature_views(libraries)
+    shown = {"views": every[:_MOST_SIGNATURES], "left_out": max(0, len(every) - _MOST_SIGNATURES)}
     yield _page(source, "signatures.html", "signatures.html", **shown)
-    for view in views:
+    for view in every:
         yield _page(source, "signature.html", view.href, view=view)
 
 
 def _observed(libraries: Libraries) -> Iterator[SiteFile]:
-    rows = rows_for_programs(libraries)
+    rows = views.rows_for_programs(libraries)
     lines = ",\n".join(map(json.dumps, rows))
-    whole = f'{{"schema": "{SCHEMA}", "rows": [\n{lines}\n]}}\n'
+    whole = f'{{"schema": "{views.SCHEMA}", "rows": [\n{lines}\n]}}\n'
     yield SiteFile("observatory.json", whole.encode)
     table = csv_text(rows)
     yield SiteFile("observatory.csv", partial(table.encode, errors="backslashreplace"))
@@ -207,7 +196,7 @@ def _observed(libraries: Libraries) -> Iterator[SiteFile]:
 
 def _badges(libraries: Libraries, row: Library) -> Iterator[SiteFile]:
     """Yield each badge as a picture, and as what shields.io makes a picture of."""
-    for path, said in badges_of(libraries, row):
+    for path, said in views.badges_of(libraries, row):
         yield SiteFile(f"{path}.svg", partial(badge, said))
         yield SiteFile(f"{path}.json", json.dumps({"schemaVersion": 1, **said}).encode)
 
@@ -225,7 +214,7 @@ def _static() -> Iterator[SiteFile]:
 
 def _regressions(source: Source, libraries: Libraries | None) -> Iterator[SiteFile]:
     view = regressions_view(source)
-    releases = worse_releases(libraries) if libraries is not None else []
+    releases = views.worse_releases(libraries) if libraries is not None else []
     yield _page(source, "regressions.html", "regressions.html", view=view)
     yield SiteFile("feed.xml", partial(feed, source.page, view, releases))
 
@@ -262,8 +251,7 @@ def _details(source: Source, row: Row) -> Iterator[SiteFile]:
     spread = source.state.spreads.of(entry)
     signed = signed_by(row.record, source.provenance) if source.provenance and row.record else ()
     made_from = source.digest_of(
-        course,
-        *(code_digest(), entry.commit, repr(spread), repr(signed), repr(row.expectation)),
+        course, *(code_digest(), entry.commit, repr(spread), repr(signed), repr(row.expectation))
     )
 
     def content() -> bytes:

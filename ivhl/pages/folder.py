@@ -111,6 +111,14 @@ def _refusing(what: str) -> Iterator[None]:
         raise ResultsError(f"{what}: {error}", hint=hint) from error
 
 
+def link_or_copy(source: str | Path, target: str | Path) -> None:
+    """Link a file, or copy it to another file system, or to one without links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
 def _check_replaceable(output: Path) -> None:
     """Refuse to replace a folder that ``publish`` did not make: it would be deleted."""
     with _refusing(f"{output} cannot be read"):

@@ -88,10 +88,11 @@ def read_mark(mark: ast.expr, names: Names) -> Mark | None:
         return None
     name, condition = last_name(call.func), _condition_in(call)
     excludes = ALWAYS if condition is None else _read_condition(condition, names)
+    named = (word.value for word in call.keywords if word.arg == "reason")
     return Mark(
         kind="xfail" if name == "xfail" else "skip",
         excludes=~excludes if name == "skipUnless" and condition is not None else excludes,
-        reason=_reason_of(call),
+        reason=first_text([*named, *call.args[name != "skip" :]]),
     )
 
 
@@ -110,11 +111,6 @@ def _text(node: ast.AST) -> str:
         f"{{{ast.unparse(part.value)}}}" if isinstance(part, ast.FormattedValue) else _text(part)
         for part in node.values
     )
-
-
-def _reason_of(call: ast.Call) -> str:
-    named = (word.value for word in call.keywords if word.arg == "reason")
-    return first_text([*named, *call.args[last_name(call.func) != "skip" :]])
 
 
 def _skip_in(node: ast.expr | None) -> ast.Call | None:

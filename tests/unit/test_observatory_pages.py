@@ -766,7 +766,7 @@ def test_a_page_that_cannot_be_made_is_named_and_all_others_are_written(
 ) -> None:
     libraries = libraries_of([make_observed(), make_observed("keras")])
     broken = Mock(side_effect=OverflowError("too large"))
-    monkeypatch.setattr(build, "library_view", broken)
+    monkeypatch.setattr(build.views, "library_view", broken)
     problems = write_pages(source(), tmp_path / "site", None, "", libraries)
     assert [text.partition(":")[0] for text in problems] == [
         "library/timm.html",

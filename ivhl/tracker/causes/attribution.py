@@ -448,9 +448,7 @@ def _attributed(
     )
 
 
-def contrasts(
-    factors: Sequence[Factor],
-) -> list[tuple[tuple[Factor, ...], dict[Setting, float]]]:
+def contrasts(factors: Sequence[Factor]) -> list[tuple[tuple[Factor, ...], dict[Setting, float]]]:
     """Return the weights of each effect over the corners: single axes, then interactions."""
     n, found = len(factors), []
     settings = [*product((False, True), repeat=n)]

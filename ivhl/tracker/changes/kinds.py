@@ -12,17 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar, get_args
 
+from ivhl.tracker.store import metrics
 from ivhl.tracker.store.entries import entry_of
 from ivhl.tracker.store.facts import FactChange, changed_facts
-from ivhl.tracker.store.metrics import (
-    JUDGED,
-    RELEVANT,
-    WORDS,
-    Metric,
-    difference,
-    is_calibrated,
-    measured,
-)
 from ivhl.tracker.store.spread import VERDICT_CONFIDENCE, Spread, Spreads
 from ivhl.tracker.wording import memory, seconds, times
 
@@ -66,7 +58,7 @@ MEANINGS: Final[dict[Kind, str]] = {
 FALSE_DISCOVERIES = 0.05
 MEDIUM, LARGE = 1.1, 1.3
 # What a reason shows of the numbers; the others are in the JSON.
-SHOWN: Final[tuple[Metric, ...]] = ("speedup", "eager", "compiled")
+SHOWN: Final[tuple[metrics.Metric, ...]] = ("speedup", "eager", "compiled")
 # At most this share of comparisons of the same code is significant, however few are judged.
 FALSE_ALARMS = 1 - VERDICT_CONFIDENCE
 
@@ -85,7 +77,7 @@ class QuantityChange:
         smallest: The smallest factor that would be significant by itself.
     """
 
-    metric: Metric
+    metric: metrics.Metric
     outcome: Outcome
     before: float
     after: float
@@ -107,13 +99,13 @@ class QuantityChange:
     @property
     def is_none(self) -> bool:
         """Whether no relevant change is in the interval."""
-        relevant = RELEVANT[self.metric]
+        relevant = metrics.RELEVANT[self.metric]
         return 1 / relevant <= self.low and self.high <= relevant
 
     def __str__(self) -> str:
         """Return e.g. ``compiled 1.2 ms to 2.4 ms: 2.00x [1.80, 2.22]``."""
         form = _FORMS.get(self.metric, seconds)
-        text = f"{WORDS[self.metric]} {form(self.before)} to {form(self.after)}"
+        text = f"{metrics.WORDS[self.metric]} {form(self.before)} to {form(self.after)}"
         speed = " at equal speed of the machine" if self.calibrated else ""
         text += f": {self.ratio:.2f}x [{self.low:.2f}, {self.high:.2f}]{speed}"
         if self.outcome == "inconclusive" and self.factor < self.smallest:
@@ -137,7 +129,7 @@ class Between(NamedTuple):
     case: CaseInCell
     kind: Kind
     reason: str
-    effect_of: Metric = "speedup"
+    effect_of: metrics.Metric = "speedup"
 
 
 class CaseChange(NamedTuple):
@@ -148,7 +140,7 @@ class CaseChange(NamedTuple):
     """
 
     facts: tuple[FactChange, ...]
-    changes: Mapping[Metric, QuantityChange]
+    changes: Mapping[metrics.Metric, QuantityChange]
     in_session: bool = False
 
     @property
@@ -156,7 +148,7 @@ class CaseChange(NamedTuple):
         """The facts that became worse."""
         return tuple(fact for fact in self.facts if fact.worse)
 
-    def outcome(self, metric: Metric) -> Outcome | None:
+    def outcome(self, metric: metrics.Metric) -> Outcome | None:
         """Return the outcome of a quantity; ``None`` if a run lacks it."""
         found = self.changes.get(metric)
         return None if found is None else found.outcome
@@ -253,17 +245,17 @@ class Tested(NamedTuple):
     p: float
 
 
-def tests_of(before: Run, after: Run, spreads: Spreads) -> dict[Metric, Tested]:
+def tests_of(before: Run, after: Run, spreads: Spreads) -> dict[metrics.Metric, Tested]:
     """Return the test of each quantity that both runs have."""
     # A record computes each quantity again whenever it is asked.
     before, after = entry_of(before), entry_of(after)
-    tests: dict[Metric, Tested] = {}
-    for metric in JUDGED:
-        was, now = measured(before, metric), measured(after, metric)
-        apart = difference(before, after, metric)
+    tests: dict[metrics.Metric, Tested] = {}
+    for metric in metrics.JUDGED:
+        was, now = metrics.measured(before, metric), metrics.measured(after, metric)
+        apart = metrics.difference(before, after, metric)
         if was is None or now is None or apart is None:
             continue
-        calibrated = is_calibrated(before, after, metric)
+        calibrated = metrics.is_calibrated(before, after, metric)
         spread = spreads.of(after, metric, calibrated=calibrated)
         scale = spread.scale(before, after, metric=metric)
         p = probability(apart, scale, spread)
@@ -271,7 +263,7 @@ def tests_of(before: Run, after: Run, spreads: Spreads) -> dict[Metric, Tested]:
     return tests
 
 
-def limits_of(tests: Iterable[Mapping[Metric, Tested]]) -> dict[Metric, float]:
+def limits_of(tests: Iterable[Mapping[metrics.Metric, Tested]]) -> dict[metrics.Metric, float]:
     """Return for each quantity the largest probability that is significant among all tests.
 
     Source:
@@ -280,13 +272,13 @@ def limits_of(tests: Iterable[Mapping[Metric, Tested]]) -> dict[Metric, float]:
     every = tuple(tests)
     return {
         metric: largest_significant([found[metric].p for found in every if metric in found])
-        for metric in JUDGED
+        for metric in metrics.JUDGED
     }
 
 
 def decide(
-    tests: Mapping[Metric, Tested], limits: Mapping[Metric, float]
-) -> dict[Metric, QuantityChange]:
+    tests: Mapping[metrics.Metric, Tested], limits: Mapping[metrics.Metric, float]
+) -> dict[metrics.Metric, QuantityChange]:
     """Return the changes of one pair of runs, judged beside others.
 
     Where the speedup changed, one of its sides did. Which one is then asked of this case alone, and
@@ -301,11 +293,11 @@ def decide(
     return changes
 
 
-def _change(metric: Metric, test: Tested, limit: float) -> QuantityChange:
+def _change(metric: metrics.Metric, test: Tested, limit: float) -> QuantityChange:
     reach = test.spread.scores.another_95 * test.scale
     factor = _exp(abs(test.apart))
     worse = (test.apart < 0) == (metric == "speedup")
-    significant, relevant = test.p <= limit, factor >= RELEVANT[metric]
+    significant, relevant = test.p <= limit, factor >= metrics.RELEVANT[metric]
     smallest = _exp(test.spread.scores.verdict * test.scale)
     outcome: Outcome = "unchanged"
     if significant and relevant:
@@ -323,7 +315,7 @@ def _change(metric: Metric, test: Tested, limit: float) -> QuantityChange:
         p=test.p,
         significant=significant,
         relevant=relevant,
-        magnitude=_magnitude(factor, RELEVANT[metric]),
+        magnitude=_magnitude(factor, metrics.RELEVANT[metric]),
         smallest=smallest,
         calibrated=test.calibrated,
     )
@@ -373,4 +365,4 @@ def _magnitude(factor: float, relevant: float) -> Magnitude:
     return "medium" if factor < LARGE else "large"
 
 
-_FORMS: Final[dict[Metric, Callable[[float], str]]] = {"speedup": times, "memory": memory}
+_FORMS: Final[dict[metrics.Metric, Callable[[float], str]]] = {"speedup": times, "memory": memory}

@@ -21,18 +21,9 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ivhl.records.age import rank_of
 from ivhl.records.identity import CaseInCell
+from ivhl.tracker.changes import kinds
 from ivhl.tracker.changes.compare import session_reach
 from ivhl.tracker.changes.disturbed import disturbed_of, slowed_alone
-from ivhl.tracker.changes.kinds import (
-    KINDS,
-    MEDIUM,
-    WORSE,
-    CaseChange,
-    Kind,
-    decide,
-    limits_of,
-    tests_of,
-)
 from ivhl.tracker.changes.series import ALONG, Along, Point, Series, series_of
 from ivhl.tracker.store.course import HASH, MemoryHistory
 from ivhl.tracker.store.facts import changed_facts, is_still_worse
@@ -63,13 +54,13 @@ ALONG_WORDS: Final[dict[str, str]] = {"commit": "commit", "torch": "PyTorch", "p
 ENOUGH_POINTS = 8
 # Of another release or Python, nothing below this is acted on, and the mean of all cases moves by
 # 1.04x between two sessions (``session_reach``). A commit can be taken back for less.
-LEAST_SHOWN: Final = MEDIUM
+LEAST_SHOWN: Final = kinds.MEDIUM
 # A series has stopped when so many later commits were measured in its cell, and it has no point.
 STOPPED_AFTER = 5
 # Failures from outside the code: no change of it.
 _OUTSIDE = frozenset({"environment", "unavailable", "absent", "timeout", "out_of_memory"})
 # Kinds that times decide, so that a disturbed run is no later point of them.
-_TIMED: Final[frozenset[Kind]] = frozenset({"slower", "eager slower", "faster"})
+_TIMED: Final[frozenset[kinds.Kind]] = frozenset({"slower", "eager slower", "faster"})
 _SLOWED: Final = "; the newest run was {:.2f}x slower on both sides, which no other cell shows"
 
 
@@ -95,7 +86,7 @@ class Change:
     case: CaseInCell
     before: str
     place: str
-    kind: Kind
+    kind: kinds.Kind
     reason: str
     effect: float | None
     state: ChangeState
@@ -324,7 +315,7 @@ def _suspects(
                 continue  # listed where it happened: at the disturbed run or behind it
             suspect = _Suspect(series, segment, at, place, step)
             if not failed:
-                judged = tests_of(before, after, spreads) if by_pair and timed else {}
+                judged = kinds.tests_of(before, after, spreads) if by_pair and timed else {}
                 ends = (
                     () if series.along == "commit" else tuple(one.name for one in suspect.points)
                 )
@@ -355,7 +346,7 @@ def _beside(
             # Where all between are disturbed, the two are neighbours.
             and any(point.entry.id not in disturbed for point in segment[at + 1 : place])
         ):
-            yield tests_of(one, other, spreads)
+            yield kinds.tests_of(one, other, spreads)
 
 
 def _judged(
@@ -363,13 +354,13 @@ def _judged(
     beside: Iterable[Mapping[Metric, Tested]],
 ) -> Iterator[_Suspect]:
     """Yield what differs of neighbours that are judged together, and beside other tests."""
-    limits = limits_of([*(tested for _, tested in family), *beside])
+    limits = kinds.limits_of([*(tested for _, tested in family), *beside])
     for suspect, tested in family:
         before, after = (point.entry for point in suspect.points)
         moved = any(test.p <= limits[metric] for metric, test in tested.items())
         facts = before.facts != after.facts or before.errors != after.errors
         if moved or facts or suspect.step is not None:
-            yield replace(suspect, changes=decide(tested, limits))
+            yield replace(suspect, changes=kinds.decide(tested, limits))
 
 
 def _pairs(segment: Sequence[Point], disturbed: frozenset[int]) -> Iterator[tuple[int, int]]:
@@ -388,7 +379,7 @@ def incidents_of(changes: Iterable[Change]) -> tuple[Incident, ...]:
     for change in changes:
         # What a Python changes, it changes with each release for reasons of its own.
         torch = change.case.torch if change.along == "python" else ""
-        worse = change.kind in WORSE
+        worse = change.kind in kinds.WORSE
         groups[change.along, change.before, change.place, torch, worse].append(change)
     incidents = [
         Incident(along, before, place, worse, tuple(sorted(group, key=_size)))
@@ -406,7 +397,7 @@ def _is_shown(change: Change) -> bool:
 
 def _size(change: Change) -> tuple[int, float, CaseInCell]:
     effect = -abs(math.log(change.effect)) if change.effect else 0.0
-    return KINDS.index(change.kind), effect, change.case
+    return kinds.KINDS.index(change.kind), effect, change.case
 
 
 def _may_differ(one: Entry, other: Entry, along: Along) -> bool:
@@ -424,7 +415,7 @@ class _Happened(NamedTuple):
         of_levels: See ``Change``.
     """
 
-    kind: Kind
+    kind: kinds.Kind
     reason: str
     effect: float | None = None
     effect_of: Metric = "speedup"
@@ -548,7 +539,7 @@ def _kind_of_step(
     segment: Sequence[Point],
     before: Sequence[int],
     after: Sequence[int],
-) -> Kind | None:
+) -> kinds.Kind | None:
     """Return what a step amounts to, by the rule of ``CaseChange.kind``.
 
     A speedup that moved with the seconds of eager code alone is neither slower nor faster. Eager
@@ -622,7 +613,7 @@ def _kind_of(suspect: _Suspect, before: RunRecord, after: RunRecord) -> _Happene
     """Return what happened between two neighbours, if anything."""
     if failure := after.failure or before.failure:
         return _Happened("fails" if after.failure else "fixed", failed_as(failure))
-    change = CaseChange(changed_facts(before, after), suspect.changes)
+    change = kinds.CaseChange(changed_facts(before, after), suspect.changes)
     step = suspect.step
     if step is not None and change.kind in ("unchanged", "inconclusive"):
         return step

@@ -109,14 +109,8 @@ def _of_one_subject(group: Iterable[Entry], along: Along) -> list[tuple[str, Ent
 
 def runs_of_one_code(entries: Iterable[Entry], place: Callable[[Entry], K]) -> dict[K, Entry]:
     """Return the newest run at each place, of the code that ran at most places, then the newest."""
-    # As ``newest_by``, of a whole history at once.
-    codes: dict[object, dict[K, Entry]] = defaultdict(dict)
-    for entry in entries:
-        runs, where = codes[code_of(entry)], place(entry)
-        known = runs.get(where)
-        if known is None or recorded_rank(known) <= recorded_rank(entry):
-            runs[where] = entry
-    return max(codes.values(), key=lambda one: (len(one), max(map(recorded_rank, one.values()))))
+    codes = [newest_by(group, place) for group in grouped_by(entries, code_of).values()]
+    return max(codes, key=lambda one: (len(one), max(map(recorded_rank, one.values()))))
 
 
 def _points(chosen: Sequence[tuple[str, Entry]], along: Along) -> tuple[Point, ...]:

@@ -44,8 +44,7 @@ _OPTIONS: Final[Any] = {"timeout": WAIT_S, "isolation_level": None, "check_same_
 _AGAIN: Final = "run the same command again: the index is made from the records"
 _SELECT: Final = (
     'SELECT id, cases, "commit", recorded_at, subject, made, failure_class, exception, '  # noqa: S608
-    "compiled_s, "
-    f"facts, errors, shown, {', '.join(VALUES)} FROM run WHERE "
+    f"compiled_s, facts, errors, shown, {', '.join(VALUES)} FROM run WHERE "
 )
 _REPEATED: Final = (
     "(cases, subject) IN "

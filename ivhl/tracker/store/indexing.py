@@ -37,10 +37,7 @@ _PACKAGE: Final = Path(__file__).parents[2]
 _SOURCES: Final = ("instrument.py", "records", "tracker")
 _OF_INTERVAL: Final = attrgetter("value", "low", "high", "confidence", "n")
 _QUANTITIES: Final = (*METRICS, "calibration")
-VALUES: Final = (
-    *(f"{one}{end}" for one in _QUANTITIES for end in ("", "_error")),
-    "yardstick",
-)
+VALUES: Final = (*(f"{one}{end}" for one in _QUANTITIES for end in ("", "_error")), "yardstick")
 _SCHEMA: Final = f"""
 CREATE TABLE about (token TEXT, state TEXT, possible TEXT);
 CREATE TABLE file (

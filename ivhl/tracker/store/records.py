@@ -77,9 +77,7 @@ def grouped_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 
 def newest_by(
-    records: Iterable[R],
-    key: Callable[[R], K],
-    rank: Callable[[R], Any] | None = None,
+    records: Iterable[R], key: Callable[[R], K], rank: Callable[[R], Any] | None = None
 ) -> dict[K, R]:
     """Return the newest record of each key: the answer of everything that shows or judges one.
 

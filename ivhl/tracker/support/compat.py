@@ -174,7 +174,8 @@ class Row:
     def is_failure(self) -> bool:
         """Whether PyTorch failed here: not the machine, the workload or a registry."""
         decided = self.failure_class not in (None, "unavailable") and self.recorded is not None
-        return decided and not _is_blameless(self)
+        # A SIGKILL comes from outside.
+        return decided and self.failure_class not in _BLAMELESS and self.exception != "SIGKILL"
 
 
 _IN_JSON: Final = tuple(
@@ -480,11 +481,6 @@ def _with_expectation(row: Row, expectations: Expectations) -> Row:
     # What no lock describes may hold anything: it is neither expected nor fixed.
     found = None if row.existing else expectations.of(row.in_cell, row.failure_class)
     return row if found is None else replace(row, expectation=found)
-
-
-def _is_blameless(row: Row) -> bool:
-    """Return whether PyTorch did not cause the failure; a SIGKILL comes from outside."""
-    return row.failure_class in _BLAMELESS or row.exception == "SIGKILL"
 
 
 def headline(rows: Sequence[Row]) -> str:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 EXPECTATIONS: Final = Path("envs", "expectations.toml")
 _HINT = f"correct {EXPECTATIONS}; docs/expectations.md has the keys"
-TABLE: Final = "failure"
 # Matching takes longer than linearly, and no name is as long.
 _LONGEST_PATTERN = 200
 _ANY = "*"

@@ -15,21 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ivhl.records.text import printable
+from ivhl.tracker import wording
 from ivhl.tracker.support.compat import Row, python_key, release_key
-from ivhl.tracker.wording import (
-    ANOTHER_RUN,
-    EXPECTED_MARK,
-    FIXED_MARK,
-    FIXED_MEANING,
-    NOT_TIMED,
-    QUICK_MEANING,
-    REFERENCE_MARKS,
-    REFERENCE_MEANINGS,
-    STATUS_WORDS,
-    UNCOMMITTED_MARK,
-    UNCOMMITTED_MEANING,
-    short_message,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -73,14 +60,21 @@ class ResultsTable:
             yield Text(f"speedup over eager on {machine or 'no machine yet'}, {device}", "bold")
             yield _blocks(rows, reasons, options.max_width)
         if any(row.quick for row in self._rows):
-            yield Text(f"quick runs: {QUICK_MEANING}", style="bright_black")
+            yield Text(f"quick runs: {wording.QUICK_MEANING}", style="bright_black")
         for reference in dict.fromkeys(row.reference for row in self._rows):
-            if reference is not None and (mark := REFERENCE_MARKS[reference]):
-                yield Text(f"{mark}: {REFERENCE_MEANINGS[reference]}", style="bright_black")
+            if reference is not None and (mark := wording.REFERENCE_MARKS[reference]):
+                yield Text(
+                    f"{mark}: {wording.REFERENCE_MEANINGS[reference]}", style="bright_black"
+                )
         if any(row.uncommitted for row in self._rows):
-            yield Text(f"{UNCOMMITTED_MARK}: {UNCOMMITTED_MEANING}", style="bright_black")
+            yield Text(
+                f"{wording.UNCOMMITTED_MARK}: {wording.UNCOMMITTED_MEANING}", style="bright_black"
+            )
         if any(row.is_fixed for row in self._rows):
-            yield Text(f"{FIXED_MARK}: {FIXED_MEANING}: ivhl check expectations", style="bold red")
+            yield Text(
+                f"{wording.FIXED_MARK}: {wording.FIXED_MEANING}: ivhl check expectations",
+                style="bold red",
+            )
         unlocked = dict.fromkeys(
             f"{row.cell} on {row.machine}" for row in self._rows if row.existing
         )
@@ -88,7 +82,7 @@ class ResultsTable:
             note = f"existing environments, without a lock: {', '.join(unlocked)}"
             yield Text(note, style="bright_black")
         if any(row.speedup is not None for row in self._rows):
-            yield Text(f"in brackets: {ANOTHER_RUN}", style="bright_black")
+            yield Text(f"in brackets: {wording.ANOTHER_RUN}", style="bright_black")
         yield _legend(reasons)
 
 
@@ -154,13 +148,13 @@ def _entry(row: Row, reasons: dict[str, int]) -> Segment:
     if row.status == "not_run":
         return Segment("not run", style)
     if row.speedup is not None:
-        word = f" {STATUS_WORDS[row.status]}" if row.status in ("slow", "noisy") else ""
+        word = f" {wording.STATUS_WORDS[row.status]}" if row.status in ("slow", "noisy") else ""
         interval = f"[{row.speedup_low:.2f}, {row.speedup_high:.2f}]"
         return Segment(f"{row.speedup:.2f}x {interval}{word}{_mark(row)}", style)
     if row.failure_class is None:
-        return Segment(f"{NOT_TIMED}{_mark(row)}", style)
+        return Segment(f"{wording.NOT_TIMED}{_mark(row)}", style)
     reason = f"{row.failure_class}: {row.exception}{': ' if row.exception else ''}"
-    reason += short_message(row.message)
+    reason += wording.short_message(row.message)
     if row.expectation is not None:
         reason += f"\nexpected: {row.expectation.why}"
     number = reasons.setdefault(reason, len(reasons) + 1)
@@ -170,7 +164,7 @@ def _entry(row: Row, reasons: dict[str, int]) -> Segment:
 def _mark(row: Row) -> str:
     found = row.marks
     if row.expectation is not None:
-        found = (*found, FIXED_MARK if row.is_fixed else EXPECTED_MARK)
+        found = (*found, wording.FIXED_MARK if row.is_fixed else wording.EXPECTED_MARK)
     return "".join(f" · {mark}" for mark in found)
 
 

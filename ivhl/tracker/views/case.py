@@ -229,11 +229,7 @@ def _over_releases(source: Source, rows: Sequence[Row]) -> tuple[dict[str, Any],
             for i, text in marks.items()
         ]
         lines.append(
-            {
-                "name": f"Python {python}",
-                "marks": sorted(marks),
-                **_curves(entries, along),
-            }
+            {"name": f"Python {python}", "marks": sorted(marks), **_curves(entries, along)}
         )
     return {"x": list(releases), "lines": lines}, tuple(breaks)
 

@@ -6,22 +6,11 @@ from statistics import median
 from typing import TYPE_CHECKING, TypeAlias
 
 from ivhl.instrument import describe_instrument
+from ivhl.tracker import wording
 from ivhl.tracker.store.kept import Provenance, digest_of
 from ivhl.tracker.store.metrics import Metric, measured
 from ivhl.tracker.store.records import is_existing
 from ivhl.tracker.support.compat import format_speedup
-from ivhl.tracker.wording import (
-    ENGINE_WORDS,
-    FIRST_CALL_WORDS,
-    PASSES_WORDS,
-    QUICK_MEANING,
-    REFERENCE_MEANINGS,
-    UNCOMMITTED_MARK,
-    UNCOMMITTED_MEANING,
-    counted,
-    memory,
-    seconds,
-)
 from ivhl.workload import INDUCTOR_ENGINES
 
 if TYPE_CHECKING:
@@ -65,13 +54,13 @@ def signed_by(record: RunRecord, provenance: Mapping[str, Provenance]) -> dict[s
 def _verdict(record: RunRecord) -> Iterable[Fact]:
     # Of a case that failed before its outputs, nothing was judged.
     if record.failure is None or record.failure.failure_class == "wrong":
-        yield ("outputs", REFERENCE_MEANINGS[record.reference])
+        yield ("outputs", wording.REFERENCE_MEANINGS[record.reference])
     if record.leaves is not None:
         yield ("outputs judged", f"{record.leaves}, of which the worst are listed")
     if record.passes is not None:
-        yield ("what a call does", PASSES_WORDS[record.passes])
+        yield ("what a call does", wording.PASSES_WORDS[record.passes])
     if record.uncommitted:
-        yield (UNCOMMITTED_MARK, UNCOMMITTED_MEANING)
+        yield (wording.UNCOMMITTED_MARK, wording.UNCOMMITTED_MEANING)
 
 
 def _speed(record: RunRecord, spreads: Spreads) -> Iterable[Fact]:
@@ -95,26 +84,26 @@ def _speed(record: RunRecord, spreads: Spreads) -> Iterable[Fact]:
     )
     for label, arm, metric in arms:
         if arm is not None and arm.samples_s:
-            yield (f"{label}, median call", seconds(median(arm.samples_s)))
+            yield (f"{label}, median call", wording.seconds(median(arm.samples_s)))
         found = measured(record, metric) if metric is not None else None
         # As ivhl course and the curves have it: one process that was slow counts as one.
         if found is not None:
-            yield (f"{label}, mean of the processes' medians", seconds(found.value))
+            yield (f"{label}, mean of the processes' medians", wording.seconds(found.value))
 
 
 def _compiling(record: RunRecord) -> Iterable[Fact]:
     facts = record.compile
     if facts is None:
         return
-    first = FIRST_CALL_WORDS.get(record.engine, "first call")
+    first = wording.FIRST_CALL_WORDS.get(record.engine, "first call")
     if facts.cold_s is not None:
-        yield (first, seconds(facts.cold_s))
+        yield (first, wording.seconds(facts.cold_s))
     if facts.cold_cpu_s is not None:
-        yield ("its CPU time, all processes", seconds(facts.cold_cpu_s))
+        yield ("its CPU time, all processes", wording.seconds(facts.cold_cpu_s))
     if facts.cold_at is not None:
         yield ("its time of measurement", facts.cold_at)
     if record.engine in INDUCTOR_ENGINES:
-        warm = "not measured" if facts.warm_s is None else seconds(facts.warm_s)
+        warm = "not measured" if facts.warm_s is None else wording.seconds(facts.warm_s)
         yield ("warm compile, cache on disk", warm)
     if facts.graphs is None:  # the engine does not use Dynamo
         return
@@ -135,28 +124,31 @@ def _memory(record: RunRecord) -> Iterable[Fact]:
     if held is None:
         return
     if held.eager_peak is not None:
-        yield ("eager", memory(held.eager_peak))
+        yield ("eager", wording.memory(held.eager_peak))
     if held.compiled_peak is not None:
-        yield (_arm_word(record), memory(held.compiled_peak))
+        yield (_arm_word(record), wording.memory(held.compiled_peak))
 
 
 def _kernels(record: RunRecord) -> Iterable[Fact]:
     ran = record.kernels
     if ran is None:
         return
-    yield ("eager", f"{counted(ran.eager, 'kernel')}, {seconds(ran.eager_s)}")
-    yield (_arm_word(record), f"{counted(ran.compiled, 'kernel')}, {seconds(ran.compiled_s)}")
+    yield ("eager", f"{wording.counted(ran.eager, 'kernel')}, {wording.seconds(ran.eager_s)}")
+    yield (
+        _arm_word(record),
+        f"{wording.counted(ran.compiled, 'kernel')}, {wording.seconds(ran.compiled_s)}",
+    )
 
 
 def _run(record: RunRecord) -> Iterable[Fact]:
     conditions, machine = record.conditions, record.machine
     yield ("commit", record.commit)
     yield ("recorded", record.recorded_at)
-    yield ("duration", seconds(record.duration_s))
+    yield ("duration", wording.seconds(record.duration_s))
     if is_existing(record):
         yield ("environment", "existing, without a lock")
-    yield ("kind of run", f"quick: {QUICK_MEANING}" if conditions.quick else "full")
-    yield ("engine", ENGINE_WORDS.get(record.engine, record.engine))
+    yield ("kind of run", f"quick: {wording.QUICK_MEANING}" if conditions.quick else "full")
+    yield ("engine", wording.ENGINE_WORDS.get(record.engine, record.engine))
     yield ("mode, dtype", f"{record.mode}, {record.dtype}")
     yield ("device", conditions.device)
     if conditions.image is not None:
@@ -169,7 +161,7 @@ def _run(record: RunRecord) -> Iterable[Fact]:
         mark = "" if one.level == "ok" else f" ({one.level})"
         yield (f"{one.check} before the run", f"{one.seen}{mark}")
     yield ("machine", f"{machine.name}: {machine.cpu}, {machine.n_cpus} CPUs")
-    yield ("memory, system", f"{memory(machine.memory_bytes)}, {machine.system}")
+    yield ("memory, system", f"{wording.memory(machine.memory_bytes)}, {machine.system}")
     built = f", built with {conditions.python_build}" if conditions.python_build else ""
     yield ("Python", f"{conditions.python_full}{built}")
     if conditions.torch_full is not None:

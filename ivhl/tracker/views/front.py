@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING
 from ivhl.tracker.causes.advice import Advice, advise, worth_of
 from ivhl.tracker.changes.regressions import incidents_of
 from ivhl.tracker.store.records import grouped_by
+from ivhl.tracker.support import spans
 from ivhl.tracker.support.compat import Row, newest_release, python_key, release_key
-from ivhl.tracker.support.spans import (
-    cases_run,
-    grid_cell,
-    matched_cases,
-    spans,
-    spans_sentence,
-    words_of_cells,
-)
 from ivhl.tracker.views.incidents import incident_view
 from ivhl.tracker.views.source import Place, Source, View, matrix_page
 from ivhl.tracker.wording import STATUS_WORDS, STATUSES
@@ -43,7 +36,7 @@ def front_view(source: Source, place: Place) -> View:
     """Return the front page of a place."""
     rows = source.by_place.get(place, ())
     page = source.page
-    matched = matched_cases(rows)
+    matched = spans.matched_cases(rows)
     releases = tuple(
         sorted({row.torch for row in rows if row.status != "not_run"}, key=release_key)
     )
@@ -61,7 +54,9 @@ def front_view(source: Source, place: Place) -> View:
 
     def line(python: str) -> View:
         there = ((f"{matrix}#python={python}&torch={t}", cells[python, t]) for t in shown)
-        return View(python=python, cells=[grid_cell(here, href, matched) for href, here in there])
+        return View(
+            python=python, cells=[spans.grid_cell(here, href, matched) for href, here in there]
+        )
 
     return View(
         place=place,
@@ -70,7 +65,7 @@ def front_view(source: Source, place: Place) -> View:
         others=source.other_places(place, source.front_page),
         advice=advice,
         why=_why(advice, rows) if advice else "",
-        supported=tuple((p, spans_sentence(s)) for p, s in supported(source, rows).items()),
+        supported=tuple((p, spans.spans_sentence(s)) for p, s in supported(source, rows).items()),
         supported_over=supported_over(rows),
         newest=newest,
         worth=tuple(
@@ -107,18 +102,18 @@ def _why(advice: Advice, rows: Iterable[Row]) -> str:
 def supported(source: Source, rows: Sequence[Row]) -> dict[str, tuple[Span, ...]]:
     """Return, for each Python that was tried, where its ``torch.compile`` works, in intervals."""
     cells = _compiled_cells(rows)
-    words = words_of_cells(cells)
+    words = spans.words_of_cells(cells)
     known = source.releases(rows)
-    tried = {python for (python, _), group in cells.items() if cases_run(group)}
+    tried = {python for (python, _), group in cells.items() if spans.cases_run(group)}
     return {
-        python: spans({t: w for (p, t), w in words.items() if p == python}, known)
+        python: spans.spans({t: w for (p, t), w in words.items() if p == python}, known)
         for python in sorted(tried, key=python_key)
     }
 
 
 def supported_over(rows: Iterable[Row]) -> int:
     """Return over how many cases ``supported`` is, where it does not say of fewer."""
-    return max(map(cases_run, _compiled_cells(rows).values()), default=0)
+    return max(map(spans.cases_run, _compiled_cells(rows).values()), default=0)
 
 
 def _compiled_cells(rows: Iterable[Row]) -> Mapping[tuple[str, str], Sequence[Row]]:

@@ -68,7 +68,7 @@ def incident_view(source: Source, incident: Incident, most: int = MOST_CASES) ->
         _change_view(source, change, titles[change.case]) for change in incident.changes[:most]
     )
     return View(
-        id=_id(incident),
+        id=f"i{hashlib.sha256(chr(0).join(incident.key).encode()).hexdigest()[:12]}",
         listed=incident.key in source.listed,
         title=title[0].upper() + title[1:],
         between=_between(source, incident),
@@ -104,10 +104,6 @@ def _worst(view: View) -> str:
         return f"{view.case}; before: {view.reason}"
     reason = view.reason if view.kind == "fails" else view.reason.partition(";")[0]
     return f"{view.case}; {reason}"
-
-
-def _id(incident: Incident) -> str:
-    return f"i{hashlib.sha256(chr(0).join(incident.key).encode()).hexdigest()[:12]}"
 
 
 def _change_view(source: Source, change: Change, title: str) -> View:

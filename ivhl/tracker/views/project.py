@@ -14,13 +14,7 @@ from ivhl.matrix.spec import CellSpec, Matrix, load_matrix
 from ivhl.tracker.store.index import open_index
 from ivhl.tracker.store.records import case_name
 from ivhl.tracker.store.spread import SHIPPED, Spreads
-from ivhl.tracker.support.compat import (
-    NONE_EXPECTED,
-    Row,
-    compat_rows,
-    declared_cases,
-    is_declared,
-)
+from ivhl.tracker.support import compat
 from ivhl.tracker.support.expectations import Expectations, read_expectations
 from ivhl.workload import Case, Workload, broken_benchmarks, core_cases, load_workloads
 
@@ -32,7 +26,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.store.entries import Recorded
 
 LIBRARIES: Final = Path("observatory", "libraries.toml")
-_NO_CELLS: tuple[CellSpec, ...] = ()
 _NO_WORKLOADS: tuple[Workload, ...] = ()
 
 
@@ -74,7 +67,7 @@ class State:
     known_releases: tuple[str, ...] = ()
     root: Path | None = None
     history: History | None = None
-    expectations: Expectations = NONE_EXPECTED
+    expectations: Expectations = compat.NONE_EXPECTED
     repository: str = ""
     site_url: str = ""
     has_libraries: bool = False
@@ -112,7 +105,7 @@ def load_state(root: Path, results: Path, *, history: bool = True) -> State:
         problems.append(str(error))
     expectations, unread = read_expectations(root)
     problems += unread
-    cells = _cells(matrix, found) if matrix else _NO_CELLS
+    cells = _cells(matrix, found) if matrix else ()
     unavailable = _unavailable(root, cells, problems)
     return State(
         name=name,
@@ -162,9 +155,9 @@ def _unavailable(root: Path, cells: Iterable[CellSpec], problems: list[str]) -> 
     return found
 
 
-def rows_of(state: State) -> tuple[Row, ...]:
+def rows_of(state: State) -> tuple[compat.Row, ...]:
     """Return the rows of this project; see ``compat_rows``."""
-    return compat_rows(
+    return compat.compat_rows(
         state.recorded,
         cells=state.cells,
         unavailable=state.unavailable,
@@ -180,9 +173,9 @@ def rows_of(state: State) -> tuple[Row, ...]:
 
 def retired_cases(state: State) -> tuple[str, ...]:
     """Return the cells with records that the project no longer has."""
-    declared = declared_cases(state.workloads)
+    declared = compat.declared_cases(state.workloads)
     cases = {one.entry.case for one in state.recorded}
-    gone = [case for case in cases if not is_declared(case, declared)]
+    gone = [case for case in cases if not compat.is_declared(case, declared)]
     return tuple(sorted({f"{case_name(case)} (version {case.workload_version})" for case in gone}))
 
 
