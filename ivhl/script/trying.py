@@ -12,19 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import ivhl
 from ivhl.errors import SpecError
+from ivhl.measure import target_spec
 from ivhl.measure.job import Job
 from ivhl.measure.launcher import Launcher, failure_of, read_journal
 from ivhl.measure.process import tail
-from ivhl.measure.target_spec import (
-    FOLDER_VARIABLE,
-    MODULE,
-    NAME,
-    SIZE,
-    VARIABLE,
-    Target,
-    TargetError,
-    parse_input,
-)
 from ivhl.script import no_network
 from ivhl.script.confined import confined
 
@@ -53,7 +44,7 @@ class TargetTried:
 
 def read_target(
     text: str, inputs: Sequence[str], *, step: bool, beside: Path | None = None
-) -> tuple[Target, Path | None]:
+) -> tuple[target_spec.Target, Path | None]:
     """Return a target by its text, and the folder that its module is imported from.
 
     Args:
@@ -82,18 +73,18 @@ def read_target(
         if not is_file:
             compile(module, "<target>", "eval")
         for one in inputs:
-            parse_input(one)
+            target_spec.parse_input(one)
     except SyntaxError as error:
         raise SpecError(
             f"{text!r}: must be MODULE:EXPRESSION ({error.msg})",
             hint="e.g. torch.nn.functional:softmax, or 'timm:create_model(\"resnet18\")'",
         ) from error
-    except TargetError as error:
+    except target_spec.TargetError as error:
         raise SpecError(str(error), hint='e.g. --input 8,64 --input "long 2,32 <1000"') from error
-    return Target(module, expression, tuple(inputs), step), folder
+    return target_spec.Target(module, expression, tuple(inputs), step), folder
 
 
-def packages_of(target: Target, folder: Path | None) -> tuple[str, ...]:
+def packages_of(target: target_spec.Target, folder: Path | None) -> tuple[str, ...]:
     """Return the distribution that the module is probably of: none for torch and one's own file."""
     top = target.module.partition(".")[0]
     is_there = folder is not None or top == "torch" or top in sys.stdlib_module_names
@@ -148,7 +139,7 @@ class Trials:
             here,
             self._inductor,
             python=python,
-            module=MODULE,
+            module=target_spec.MODULE,
         )
         self._launcher.may_fork &= forks
 
@@ -161,15 +152,15 @@ class Trials:
         self._launcher.close()
         self._here.cleanup()
 
-    def run(self, target: Target, deadline_s: float) -> TargetTried:
+    def run(self, target: target_spec.Target, deadline_s: float) -> TargetTried:
         """Try a target, and return what is known of it after so many wall seconds at most."""
         with tempfile.TemporaryDirectory(dir=self._here.name, ignore_cleanup_errors=True) as name:
             here = Path(name)
             job = Job(
                 project="target",
-                workloads=f"{MODULE}:WORKLOADS",
-                workload=NAME,
-                size=SIZE,
+                workloads=f"{target_spec.MODULE}:WORKLOADS",
+                workload=target_spec.NAME,
+                size=target_spec.SIZE,
                 variant="compiled",
                 effort=self._effort,
                 stage="compile",
@@ -181,7 +172,9 @@ class Trials:
             output = here / "output"
             ending = self._launcher.launch(
                 job,
-                environment=self._environment | {VARIABLE: json.dumps(target._asdict())} | own,
+                environment=self._environment
+                | {target_spec.VARIABLE: json.dumps(target._asdict())}
+                | own,
                 folder=Path(own["TMPDIR"]) if self._apart else None,
                 output=output,
                 deadline_s=deadline_s,
@@ -214,7 +207,7 @@ def _environment(here: Path, folder: Path | None, effort: Effort) -> dict[str, s
     environment = {name: os.environ[name] for name in kept if name in os.environ}
     return environment | {
         "PYTHONPATH": str(here / "instrument"),
-        FOLDER_VARIABLE: str(folder or ""),
+        target_spec.FOLDER_VARIABLE: str(folder or ""),
         "PYTHONSAFEPATH": "1",  # as -P: Inductor asks a new Python what the processor can do
         "PYTHONUNBUFFERED": "1",
         "IVHL_MEASURING": "1",

@@ -6,6 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ivhl.records.identity import case_of
+from ivhl.tracker import wording
 from ivhl.tracker.changes.comparable import Axis, builds_beside, differences
 from ivhl.tracker.changes.disturbed import left_out
 from ivhl.tracker.changes.steps import QUANTITIES, cases_of, ends_of, find_steps, of_one_code
@@ -27,16 +28,6 @@ from ivhl.tracker.views.source import (
     environment_page,
     matrix_page,
     run_page,
-)
-from ivhl.tracker.wording import (
-    CLASS_MEANINGS,
-    ENGINE_WORDS,
-    EXPECTED_MARK,
-    FIXED_MARK,
-    FIXED_MEANING,
-    STATUS_MEANINGS,
-    STATUS_WORDS,
-    without_other_advice,
 )
 
 if TYPE_CHECKING:
@@ -92,7 +83,7 @@ def case_view(source: Source, series: CaseInCell) -> View:
         variant=series.variant,
         title=declared.title if declared else "",
         source=declared.source if declared else "",
-        engine=ENGINE_WORDS.get(newest.engine, newest.engine) if newest else "",
+        engine=wording.ENGINE_WORDS.get(newest.engine, newest.engine) if newest else "",
         matrix=matrix_page(place, page.main),
         releases=releases,
         lines=tuple(_lines(source, rows, releases)),
@@ -136,7 +127,7 @@ def _causes(record: RunRecord) -> tuple[KnownCause, ...]:
 def _expected(rows: Iterable[Row]) -> Iterator[tuple[Expectation, str, str]]:
     """Yield what the known failures of the project say of the rows, as ``_upstream``."""
     marked = (
-        ((row.expectation, FIXED_MARK if row.is_fixed else EXPECTED_MARK), row)
+        ((row.expectation, wording.FIXED_MARK if row.is_fixed else wording.EXPECTED_MARK), row)
         for row in sorted(rows, key=_gates_last)
         if row.expectation is not None
     )
@@ -277,7 +268,9 @@ def cell_details(source: Source, row: Row) -> dict[str, Any]:
     if record is None:
         raise ValueError(row)
     meaning = (
-        CLASS_MEANINGS[row.failure_class] if row.failure_class else STATUS_MEANINGS[row.status]
+        wording.CLASS_MEANINGS[row.failure_class]
+        if row.failure_class
+        else wording.STATUS_MEANINGS[row.status]
     )
     place = Place(row.machine, row.device)
     compiled = record.compile
@@ -286,7 +279,7 @@ def cell_details(source: Source, row: Row) -> dict[str, Any]:
         "title": f"{row.workload} / {row.size} / {row.variant}",
         "place": f"Python {row.python} · PyTorch {row.torch} · {place.name}",
         "status": row.status,
-        "word": " · ".join((STATUS_WORDS[row.status], *notes_of(row))),
+        "word": " · ".join((wording.STATUS_WORDS[row.status], *notes_of(row))),
         "text": "" if another is None else format_speedup(another),
         "meaning": meaning,
         "message": cut(row.message),
@@ -329,7 +322,9 @@ def _known(row: Row) -> dict[str, str | None] | None:
     entry = row.expectation
     if entry is None:
         return None
-    title = f"{FIXED_MARK}: {FIXED_MEANING}" if row.is_fixed else EXPECTED_MARK
+    title = (
+        f"{wording.FIXED_MARK}: {wording.FIXED_MEANING}" if row.is_fixed else wording.EXPECTED_MARK
+    )
     return {"title": title.capitalize(), "reason": cut(entry.reason), "link": entry.link}
 
 
@@ -347,7 +342,9 @@ def _failure(record: RunRecord) -> dict[str, str] | None:
 
 
 def _counted(found: Iterable[Counted]) -> list[tuple[int, str]]:
-    return [(one.count, cut(without_other_advice(one.text))) for one in found][:_MOST_REASONS]
+    return [(one.count, cut(wording.without_other_advice(one.text))) for one in found][
+        :_MOST_REASONS
+    ]
 
 
 def _samples(record: RunRecord) -> dict[str, list[float]]:

@@ -7,6 +7,7 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from ivhl.tracker import wording
 from ivhl.tracker.changes.comparable import differences
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import Row, is_prerelease, python_key, release_key
@@ -20,23 +21,6 @@ from ivhl.tracker.views.source import (
     cell_data,
     cells_of,
     matrix_page,
-)
-from ivhl.tracker.wording import (
-    COMPILING_MEANINGS,
-    EXPECTED_MARK,
-    EXPECTED_MEANING,
-    FIXED_MARK,
-    FIXED_MEANING,
-    NOT_TIMED,
-    QUICK_MEANING,
-    REFERENCE_MARKS,
-    REFERENCE_MEANINGS,
-    STATUS_MEANINGS,
-    STATUS_WORDS,
-    STATUSES,
-    UNCOMMITTED_MARK,
-    UNCOMMITTED_MEANING,
-    times,
 )
 
 if TYPE_CHECKING:
@@ -114,7 +98,10 @@ def _view(
         ),
         columns=tuple(columns),
         groups=tuple(groups),
-        tallies=tuple((s, STATUS_WORDS[s], STATUS_MEANINGS[s], counts[s]) for s in STATUSES),
+        tallies=tuple(
+            (s, wording.STATUS_WORDS[s], wording.STATUS_MEANINGS[s], counts[s])
+            for s in wording.STATUSES
+        ),
         pythons=tuple(sorted({c[0] for c in columns}, key=python_key)),
         releases=tuple(sorted({c[1] for c in columns}, key=release_key)),
         variants=tuple(sorted({series.variant for series in ordered})),
@@ -134,12 +121,16 @@ def _notes(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
         part: Number of this part of the table, from 1.
         parts: Address and text of each part; one if the table is not divided.
     """
-    meanings = {mark: REFERENCE_MEANINGS[kind] for kind, mark in REFERENCE_MARKS.items() if mark}
+    meanings = {
+        mark: wording.REFERENCE_MEANINGS[kind]
+        for kind, mark in wording.REFERENCE_MARKS.items()
+        if mark
+    }
     meanings |= {
-        UNCOMMITTED_MARK: UNCOMMITTED_MEANING,
-        EXPECTED_MARK: EXPECTED_MEANING,
-        FIXED_MARK: FIXED_MEANING,
-        "quick": QUICK_MEANING,
+        wording.UNCOMMITTED_MARK: wording.UNCOMMITTED_MEANING,
+        wording.EXPECTED_MARK: wording.EXPECTED_MEANING,
+        wording.FIXED_MARK: wording.FIXED_MEANING,
+        "quick": wording.QUICK_MEANING,
         "existing": "measured in an existing environment, which no lock describes",
     }
     used = {note for row in rows for note in notes_of(row)}
@@ -147,7 +138,7 @@ def _notes(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
         *((word, meaning) for word, meaning in meanings.items() if word in used),
         *(
             (word, meaning)
-            for word, meaning in COMPILING_MEANINGS.items()
+            for word, meaning in wording.COMPILING_MEANINGS.items()
             if any(note.removesuffix("s").endswith(word) for note in used)
         ),
     )
@@ -203,14 +194,20 @@ def cell_view(row: Row | None, before: Row | None) -> View:
     """
     if row is None or row.status == "not_run":
         empty = dict.fromkeys(("text", "move", "was", "data"), "")
-        return View(status="not_run", word=STATUS_WORDS["not_run"], shade=0, notes=(), **empty)
-    word = STATUS_WORDS[row.status]
+        return View(
+            status="not_run", word=wording.STATUS_WORDS["not_run"], shade=0, notes=(), **empty
+        )
+    word = wording.STATUS_WORDS[row.status]
     move = moved(before, row)
-    was = times(before.speedup) if move and before and before.speedup is not None else ""
+    was = wording.times(before.speedup) if move and before and before.speedup is not None else ""
     return View(
         status=row.status,
         word=word,
-        text=times(row.speedup) if row.speedup else NOT_TIMED if row.passes else word,
+        text=wording.times(row.speedup)
+        if row.speedup
+        else wording.NOT_TIMED
+        if row.passes
+        else word,
         move=move,
         was=was,
         shade=shade_of(row.speedup),
@@ -222,8 +219,8 @@ def cell_view(row: Row | None, before: Row | None) -> View:
 def notes_of(row: Row) -> tuple[str, ...]:
     """Return what a row's verdict rests on, if not on what all should, and what was not compiled."""
     kinds = (
-        (EXPECTED_MARK, row.expectation is not None and row.is_failure),
-        (FIXED_MARK, row.is_fixed),
+        (wording.EXPECTED_MARK, row.expectation is not None and row.is_failure),
+        (wording.FIXED_MARK, row.is_fixed),
         ("quick", row.quick),
         ("existing", row.existing),
     )
