@@ -31,7 +31,6 @@ from ivhl.observatory.views import (
     table_view,
     verdict_of,
 )
-from ivhl.pages import build
 from ivhl.pages.build import write_pages
 from ivhl.pages.render import render
 from ivhl.records.text import visible
@@ -766,7 +765,7 @@ def test_a_page_that_cannot_be_made_is_named_and_all_others_are_written(
 ) -> None:
     libraries = libraries_of([make_observed(), make_observed("keras")])
     broken = Mock(side_effect=OverflowError("too large"))
-    monkeypatch.setattr(build.views, "library_view", broken)
+    monkeypatch.setattr("ivhl.observatory.views.library_view", broken)
     problems = write_pages(source(), tmp_path / "site", None, "", libraries)
     assert [text.partition(":")[0] for text in problems] == [
         "library/timm.html",
