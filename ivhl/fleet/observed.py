@@ -130,11 +130,8 @@ def control(
     tell("control: repeating known records")
     observatory = observing.Observatory(folder, tell, machine)
     rows = {one.name: one for one in read_rows(folder)}
-    known = [
-        one
-        for one in observatory.known.values()
-        if one.cell in served and one.instrument == str(INSTRUMENT) and one.library in rows
-    ]
+    here = (one for one in observatory.known.values() if one.cell in served)
+    known = [x for x in here if x.instrument == str(INSTRUMENT) and x.library in rows]
     newest = max((Version(one.torch) for one in known), default=None)
     # A record of another machine tells more.
     known.sort(key=lambda one: (one.machine == machine, one.cpu_s, one.key))
