@@ -37,6 +37,7 @@ _OPTIONS = frozenset(
     for name in (
         *("python", "torch", "commit", "workload", "size", "variant", "compile-mode", "threads"),
         *("device", "deadline", "memory-limit", "processes", "quick", "force", "executor"),
+        "docker",  # in records of before 2026-12
         "workloads",
     )
 )
