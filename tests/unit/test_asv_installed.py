@@ -178,7 +178,7 @@ def test_a_commit_that_does_not_build_is_built_and_reported_once(
     monkeypatch.setattr(Locked, "_record_failure", lambda *_: None)
     monkeypatch.setattr(Locked, "name", "locked")
     cell = object.__new__(Locked)
-    cell._failure, cell._unbuilt = None, {}
+    cell.failure, cell._unbuilt = None, {}
     settings: Any = SimpleNamespace(report=lambda event, **_: told.append(event), base=None)
     cell._settings = settings
     for _ in range(2):  # as asv does
@@ -204,7 +204,7 @@ def test_why_neither_of_two_commits_builds_is_reported_once(
     monkeypatch.setattr(Locked, "_record_failure", lambda *given: failed.append(given[-1]))
     monkeypatch.setattr(Locked, "name", "locked")
     cell = object.__new__(Locked)
-    cell._failure, cell._unbuilt, cell._laid, cell._wanted = None, {}, {}, ""
+    cell.failure, cell._unbuilt, cell._laid, cell._wanted = None, {}, {}, ""
     settings: Any = SimpleNamespace(
         report=lambda event, **facts: told.append({"event": event, **facts}), base="before"
     )
