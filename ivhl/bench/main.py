@@ -372,7 +372,7 @@ def record_unavailable(
             run,
             case,
             phase="environment",
-            # What a dependency of the project lacks says nothing about this PyTorch.
+            # A dependency of the project may lack something: that says nothing about this PyTorch.
             failure_class="environment" if lock.because else "unavailable",
             message=lock.message,
             output="",

@@ -871,7 +871,7 @@ class _Tried(Measurement):
                 _compile_kernels_side_by_side()
                 with suppress(Exception):  # it only saves time
                     precompile_kernel_header(shared)
-            # What is compiled already keeps its own settings, which a second compiler would drop.
+            # Code that is already compiled keeps its settings: a second compiler would drop them.
             own = getattr(function, "forward", function)
             is_compiled = hasattr(own, "_torchdynamo_orig_callable")
             is_compiled = is_compiled and not hasattr(own, "_torchdynamo_disable")

@@ -122,7 +122,7 @@ def verdict_of(records: Sequence[Observed], asked: int = 0) -> CellVerdict:
     """Return the worst verdict of cases in one cell; of some, which or how many have it.
 
     Args:
-        records: Those of the cell.
+        records: The records of the cell.
         asked: How many there would be if every case had run.
     """
     if not records:

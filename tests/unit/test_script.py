@@ -497,7 +497,7 @@ def test_an_exit_status_without_an_exception_has_the_words_of_the_script(tmp_pat
     silent = _ended(tmp_path, warned + "file=sys.stderr); sys.exit(3)")
     assert "UserWarning" in silent.errors
     assert (silent.ending, silent.message) == ("exit 3", "")
-    # Of a script that ends well, or by a signal, the end of standard error says nothing.
+    # Standard error says nothing of a script that ends well or by a signal.
     printed = "import os, sys; print('late', file=sys.stderr, flush=True); "
     assert _ended(tmp_path, printed).message == ""
     assert _ended(tmp_path, printed + "os.kill(os.getpid(), 9)").message == ""

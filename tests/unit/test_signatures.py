@@ -51,7 +51,7 @@ TOGETHER = [
     ("names2-liba-2.5.1", "names2-liba-2.15.0"),
     ("extension-libtorch_python.so-liba-2.5.1", "extension-libtorch_python.so-liba-2.6.0"),
     ("numpy-liba-2.5.1", "numpy-libb-2.6.0"),
-    # Of another failure class, in a file that PyTorch split, or with the name of another class.
+    # The failure class, a file that PyTorch split, or the name of a class differs.
     ("byte-pytorch-crf-2.13.0", "byte-pytorch-crf-2.15.0"),
     ("constant-gpytorch-2.5.1", "constant-gpytorch-2.6.0"),
     ("bert-transformers-2.5.1", "t5-transformers-2.2.2"),

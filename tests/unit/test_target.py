@@ -726,7 +726,7 @@ def test_a_step_returns_the_inputs_that_it_writes_into(use: Any) -> None:  # noq
 
 
 def test_a_step_takes_note_of_changed_inputs_before_it_runs(use: Any) -> None:  # noqa: ANN401
-    """Made in the first call, the model's parameters were taken for random numbers of the code."""
+    """A model that was made in the first call had parameters that looked like random numbers."""
     use("Net(4)", "2,4", step=True)
     step, model = target_module.model_step(), target_module.make()
     before = torch.get_rng_state()
@@ -931,7 +931,7 @@ def test_what_calls_the_compiler_itself_is_judged_by_eager_code(tmp_path: Path) 
 
 
 def test_compiled_code_alone_runs_compiled() -> None:
-    """Before 2.6, where PyTorch has no stance, its wrappers are told to compile nothing."""
+    """PyTorch before 2.6 has no stance: ivhl tells the wrappers of Dynamo to compile nothing."""
     graphs: list[Any] = []
 
     def backend(graph: Any, _: Any) -> Any:  # noqa: ANN401
