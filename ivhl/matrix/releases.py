@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 import tempfile
+from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from packaging.version import Version
 
@@ -15,10 +17,11 @@ from ivhl.matrix.locks import lock_state, parse_lock, resolve_cell
 from ivhl.matrix.uv import run_uv
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Iterator
 
     from ivhl.matrix.spec import CellSpec, Matrix
+
+_FIRST_WHEEL: Final = dt.date(2017, 8, 4)  # of torch on PyPI, 0.1.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +78,37 @@ def _newer(root: Path, matrix: Matrix, release: str, more: str) -> Iterator[str]
         below = f",<{version}"
 
 
-def highest(python: str, requirement: str) -> str:
+def last_day_of(python: str, release: str) -> dt.date | None:
+    """Return the day before a newer PyTorch release had a wheel for a Python.
+
+    Returns:
+        ``None`` if the release is still the newest.
+
+    Raises:
+        LockError: If the registry does not answer, or does not tell when files were uploaded.
+    """
+
+    def has_newer(day: int) -> bool:
+        try:
+            newest = highest(python, "torch", dt.date.fromordinal(day))
+        except LockError:  # no release of that time has a wheel for this Python
+            return False
+        return Version(newest) > Version(release)
+
+    today = dt.datetime.now(dt.UTC).date()
+    if Version(highest(python, "torch", today)) <= Version(release):
+        return None
+    days = range(_FIRST_WHEEL.toordinal(), today.toordinal())
+    return dt.date.fromordinal(days[bisect_left(days, True, key=has_newer) - 1])  # noqa: FBT003
+
+
+def highest(python: str, requirement: str, until: dt.date | None = None) -> str:
     """Return the newest version of a requirement that has a wheel for a Python.
+
+    Args:
+        python: E.g. ``3.13``.
+        requirement: E.g. ``torch>=2.6``.
+        until: The last day whose uploads count.
 
     Raises:
         LockError: If the registry does not answer, or has none.
@@ -88,6 +120,7 @@ def highest(python: str, requirement: str) -> str:
             [
                 *("pip", "compile", asked.name, "--quiet", "--no-deps", "--no-header"),
                 *("--no-annotate", "--prerelease", "disallow", "--only-binary", ":all:"),
+                *(("--exclude-newer", str(until)) if until else ()),
                 # An explicit --python keeps uv from running every interpreter that it finds.
                 *("--python", sys.executable, "--python-version", python.removesuffix("t")),
                 # For any platform; support_of checks the platform of the matrix later.

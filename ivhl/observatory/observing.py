@@ -12,7 +12,8 @@ import os
 import resource
 import time
 from collections import defaultdict
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +28,7 @@ from ivhl.machine.identity import BY_PROCESSOR, this_machine
 from ivhl.machine.memory import memory_limit
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import lock_state
+from ivhl.matrix.releases import last_day_of
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import Effort
 from ivhl.measure.supervisor import cpu_seconds, living_descendants
@@ -40,6 +42,7 @@ from ivhl.observatory.record import (
     append,
     read_observed,
 )
+from ivhl.observatory.signatures import fault_of, is_undecided
 from ivhl.records.files import write_whole
 from ivhl.records.text import tidy
 from ivhl.script import overlay
@@ -124,6 +127,7 @@ class Observatory:
         self._folder, self._tell = folder, tell
         self._machine = this_machine(machine).name
         self.known = read_observed(folder / RECORDS, tell)
+        self._locks: dict[str, bytes] = {}  # of overlays, by their names
         self._of_fleet = of_fleet
         self._answering = {key.machine for key in self.known} if of_fleet else {self._machine}
 
@@ -263,22 +267,61 @@ class Observatory:
                 needs = one.library.requirements
                 recorded = self._recorded_lock(one.repeats)
                 text = newest_overlay(one.cell, needs) if newest else recorded
-                with cell_in_use(one.cell, needs, text) as place:
-                    environment = self._environment_of(one, place)
-                    for question, tried in _tried(one, place, effort, network=network):
-                        spent = took.since()
-                        if why := _undecided(tried, **spent):
-                            self._tell(f"{one.cell.id} {question.text}: not run: {why}")
-                        else:
-                            yield self._kept(one, question, tried, spent, **environment)
+                unfit = []
+                for record in self._asked(one, text, effort, network=network):
+                    if one.repeats is None and _is_unfit(record):
+                        unfit.append(record)
+                    else:
+                        yield self._kept(one, record)
+                for record in self._of_its_time(one, unfit, effort, network=network):
+                    yield self._kept(one, record)
             except UnavailableError as error:
                 tried = TargetTried({"unavailable": str(error)}, "")
                 for question in one.questions:
-                    spent = took.since()
-                    yield self._kept(one, question, tried, spent, unavailable=error.kind)
+                    record = self._record(
+                        one, question, tried, took.since(), unavailable=error.kind
+                    )
+                    yield self._kept(one, record)
             except LockError as error:
                 text = f"{error}; {error.hint or 'try again'}".removeprefix(f"{one.cell.id}: ")
                 self._tell(f"{one.cell.id} {one.library.name}: not run: {text}")
+
+    def _asked(
+        self, work: LibraryInCell, overlay_text: str | None, effort: Effort, *, network: bool
+    ) -> Iterator[Observed]:
+        """Ask in one environment, and yield a record of each question that was decided."""
+        took = _Took()
+        with cell_in_use(work.cell, work.library.requirements, overlay_text) as place:
+            environment = self._environment_of(work, place)
+            for question, tried in _tried(work, place, effort, network=network):
+                spent = took.since()
+                if why := _undecided(tried, **spent):
+                    self._tell(f"{work.cell.id} {question.text}: not run: {why}")
+                else:
+                    yield self._record(work, question, tried, spent, **environment)
+
+    def _of_its_time(
+        self, work: LibraryInCell, unfit: Sequence[Observed], effort: Effort, *, network: bool
+    ) -> Iterator[Observed]:
+        """Ask again with the versions of when the cell's release was the newest.
+
+        The newest version of a library does not always say which releases it is made for.
+
+        Yields:
+            For each record the second, or the first where the second is no better.
+        """
+        cases = {(one.case, one.ask) for one in unfit}
+        again = {}
+        with suppress(LockError, UnavailableError):
+            if unfit and (last := last_day_of(work.cell.python, work.cell.torch)):
+                text = newest_overlay(work.cell, work.library.requirements, last)
+                self._tell(f"{work.cell.id} {work.library.name}: again, with versions of {last}")
+                asked = tuple(x for x in work.library.questions if (x.case, x.ask) in cases)
+                older = replace(work, questions=asked)
+                again = {one.key: one for one in self._asked(older, text, effort, network=network)}
+        for record in unfit:
+            second = again.get(record.key, record)
+            yield record if _is_unfit(second) else second
 
     def _recorded_lock(self, record: Observed | None) -> str | None:
         """Return the lock of what the library of a record had added to the cell.
@@ -298,19 +341,17 @@ class Observatory:
         return data.decode()
 
     def _environment_of(self, work: LibraryInCell, place: Path) -> dict[str, str | None]:
-        """Return version and lock of what the library adds to a cell, and keep that lock."""
+        """Return version and lock of what the library adds to a cell."""
         mark = json.loads((place / MARK).read_text(encoding="utf-8"))
         version = mark.get("added", {}).get(work.library.name)
         lock = place / overlay.LOCK
         if not lock.is_file():
             return {"version": version}
         data = lock.read_bytes()
-        name = name_of(data)
-        if work.repeats is None:
-            write_whole(self._lock_file(name), data, self._folder)
-        return {"version": version, "overlay": name}
+        self._locks[name_of(data)] = data
+        return {"version": version, "overlay": name_of(data)}
 
-    def _kept(
+    def _record(
         self,
         work: LibraryInCell,
         question: AskedCase,
@@ -335,11 +376,18 @@ class Observatory:
             **more,
         }
         try:
-            record = Observed.model_validate(about | _found(tried))
+            return Observed.model_validate(about | _found(tried))
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             # The code under test runs in the process that reports.
-            record = Observed.model_validate(about | _found(_UNREADABLE))
+            return Observed.model_validate(about | _found(_UNREADABLE))
+
+    def _kept(self, work: LibraryInCell, record: Observed) -> Observed:
+        """Keep a record and the lock of its environment, unless it repeats another."""
         if work.repeats is None:
+            if record.overlay is not None:
+                write_whole(
+                    self._lock_file(record.overlay), self._locks[record.overlay], self._folder
+                )
             append(self._folder / RECORDS, record)
             self.known[record.key] = record
         return record
@@ -391,6 +439,14 @@ def _undecided(tried: TargetTried, *, cpu_s: float, wall_s: float) -> str:
     if not is_late and failure.get("exception") != "SIGKILL":
         return ""
     return f"{failure['message']}, at a load of {load:.1f} on {cpus} CPUs"
+
+
+def _is_unfit(record: Observed) -> bool:
+    """Return whether a library fails on its own, as one made for a newer PyTorch does."""
+    failure = record.failure
+    if failure is None or failure.failure_class in ("timeout", "out_of_memory"):
+        return False
+    return is_undecided(fault_of(failure), failure.phase)
 
 
 class _Took:

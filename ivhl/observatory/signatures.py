@@ -215,6 +215,11 @@ def fault_of(failure: Failed) -> Fault:
     return "PyTorch" if is_lost or not failure.where else "library"
 
 
+def is_undecided(fault: Fault, phase: str) -> bool:
+    """Return whether a failure says nothing of the compiler, which a library may refuse itself."""
+    return fault != "PyTorch" and (fault != "library" or phase != "compile")
+
+
 def _shown_by(record: Observed) -> Iterator[_Occurrence]:
     for one in record.graph_breaks:
         text = cause_of(one.text)

@@ -16,7 +16,13 @@ from packaging.version import Version
 from ivhl.errors import IvhlError
 from ivhl.observatory.record import Ask, Key, Observed, every_observed
 from ivhl.observatory.rows import AskedCase, Library, read_rows
-from ivhl.observatory.signatures import CAUSE_KINDS, Fault, Signature, fault_of, signatures_of
+from ivhl.observatory.signatures import (
+    CAUSE_KINDS,
+    Signature,
+    fault_of,
+    is_undecided,
+    signatures_of,
+)
 from ivhl.records.age import rank_of
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import is_prerelease, python_key, release_key
@@ -91,7 +97,7 @@ def key_of(record: Observed) -> str:
     if record.status == "unavailable":
         return _KINDS[record.unavailable]
     failure = record.failure
-    if failure is not None and _is_undecided(fault_of(failure), failure.phase):
+    if failure is not None and is_undecided(fault_of(failure), failure.phase):
         return "undecided"
     if record.status in _BAD:
         return record.status
@@ -99,11 +105,6 @@ def key_of(record: Observed) -> str:
         return "breaks"
     speedup = speedup_of(record)
     return "slow" if speedup is not None and speedup * _SLOWER <= 1 else "works"
-
-
-def _is_undecided(fault: Fault, phase: str) -> bool:
-    """Return whether a failure says nothing of the compiler, which a library may refuse itself."""
-    return fault != "PyTorch" and (fault != "library" or phase != "compile")
 
 
 def breaks_of(record: Observed) -> int:
@@ -601,7 +602,7 @@ def _kind(signature: Signature) -> str:
     if signature.cause.kind == "graph break":
         return "breaks"
     cause = signature.cause
-    return "undecided" if _is_undecided(signature.fault, cause.phase) else cause.kind
+    return "undecided" if is_undecided(signature.fault, cause.phase) else cause.kind
 
 
 def _counted(verdicts: Iterable[CellVerdict]) -> str:

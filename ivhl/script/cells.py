@@ -29,6 +29,7 @@ from ivhl.script.overlay import UnavailableError, check_python, lay_over, overla
 from ivhl.tracker.store.kept import read_object
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
@@ -110,14 +111,16 @@ def cell_in_use(
             yield folder
 
 
-def newest_overlay(cell: CellSpec, requirements: Sequence[str]) -> str:
-    """Return the lock of an overlay with the versions that are the newest now.
+def newest_overlay(
+    cell: CellSpec, requirements: Sequence[str], until: dt.date | None = None
+) -> str:
+    """Return the lock of an overlay with the versions that are the newest now, or were on a day.
 
     Raises:
         IvhlError: As ``cell_in_use``.
     """
     python = find_interpreter(Path.home(), cell.python)
-    return overlay_lock(python.path, _lock_of(cell), requirements)
+    return overlay_lock(python.path, _lock_of(cell), requirements, until)
 
 
 def _made_of(

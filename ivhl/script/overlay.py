@@ -7,6 +7,7 @@ cell serve all of its overlays, and a package in another version than the cell's
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import subprocess
 import tempfile
@@ -92,7 +93,9 @@ def read_requirement(place: str, text: object) -> Requirement:
         ) from error
 
 
-def overlay_lock(python: Path, lock: LockState, requirements: Sequence[str]) -> str:
+def overlay_lock(
+    python: Path, lock: LockState, requirements: Sequence[str], until: dt.date | None = None
+) -> str:
     """Return the lock of what requirements add to a cell: a line for each distribution.
 
     A package of the cell stays as it is where the requirements allow that. The newest release of
@@ -103,6 +106,7 @@ def overlay_lock(python: Path, lock: LockState, requirements: Sequence[str]) -> 
         python: Interpreter of the cell.
         lock: Lock of the cell.
         requirements: E.g. ``timm>=1.0``.
+        until: The last day whose uploads count, for what the cell lacks.
 
     Raises:
         UnavailableError: If the requirements forbid this torch or this Python.
@@ -110,7 +114,7 @@ def overlay_lock(python: Path, lock: LockState, requirements: Sequence[str]) -> 
         LockError: If a package does not exist, or the registry does not answer.
     """
     with tempfile.TemporaryDirectory(prefix="ivhl-overlay-") as name:
-        uv = _Resolver(Path(name), python, lock)
+        uv = _Resolver(Path(name), python, lock, until)
         wanted = [str(read_requirement("--with", one)) for one in requirements]
         asked = [f"torch=={lock.cell.torch}", *wanted]
         alone = ("--universal", "--no-deps", "--python-version", "3.8")
@@ -212,12 +216,18 @@ class _Resolver:
         folder: An empty folder.
         python: Interpreter of the cell.
         lock: Lock of the cell.
+        until: The last day whose uploads count, for what the cell lacks.
     """
 
-    def __init__(self, folder: Path, python: Path, lock: LockState) -> None:
+    def __init__(self, folder: Path, python: Path, lock: LockState, until: dt.date | None) -> None:
         self._folder = folder
         self._python = python
         self._index = index_options(lock.cell, of_next=lock.of_next)
+        if until is not None:
+            tomorrow = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=1)
+            self._index += ("--exclude-newer", str(until))
+            for name in lock.packages:
+                self._index += ("--exclude-newer-package", f"{name}={tomorrow}")
 
     def lines(
         self, asked: Sequence[str], *options: str, seed: Mapping[str, str] | None = None

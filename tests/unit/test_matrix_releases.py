@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import html
 import json
+import os
 import re
 import subprocess
 import sys
@@ -22,10 +23,11 @@ from ivhl.cli import app
 from ivhl.cli.gate import code
 from ivhl.errors import LockError
 from ivhl.matrix.project import find_root
-from ivhl.matrix.releases import find_new_releases, support_of
+from ivhl.matrix.releases import find_new_releases, last_day_of, support_of
 from ivhl.matrix.spec import Matrix
 from ivhl.matrix.uv import run_uv
 from studies.schemas import SCHEMAS
+from tests.builders.registry import make_wheel, served
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -236,6 +238,32 @@ def test_nothing_new_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     has(monkeypatch, *_releases())
     assert run().startswith("no release newer than the matrix")
     assert json.loads(run("--json"))["releases"] == {}
+
+
+def test_the_last_day_of_a_release_is_the_day_before_the_upload_of_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uploads = {
+        "2.5.1": dt.date(2024, 10, 29),
+        "2.6.0": dt.date(2025, 1, 29),
+        "2.7.0": dt.date(2025, 4, 23),
+    }
+    for version, day in uploads.items():
+        python = "cp312" if version == "2.5.1" else "cp313"  # 3.13 has no older release
+        for tag in {"cp312", python}:
+            wheel = make_wheel(
+                tmp_path, "torch", version, tag=f"{tag}-{tag}-manylinux_2_28_x86_64"
+            )
+            uploaded = dt.datetime.combine(day, dt.time(15), dt.UTC).timestamp()
+            os.utime(wheel, (uploaded, uploaded))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))  # no settings of the user
+    with served(tmp_path, dated=True) as (address, _, _):
+        monkeypatch.setenv("UV_DEFAULT_INDEX", address)
+        assert last_day_of("3.12", "2.5.1") == dt.date(2025, 1, 28)
+        assert last_day_of("3.13", "2.6.0") == dt.date(2025, 4, 22)
+        assert last_day_of("3.13", "2.7.0") is None
+    with pytest.raises(LockError):
+        last_day_of("3.13", "2.7.0")
 
 
 @given(st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_size=200))

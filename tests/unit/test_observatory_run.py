@@ -6,6 +6,7 @@ import json
 import sysconfig
 import venv
 from contextlib import contextmanager, suppress
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,6 +140,7 @@ def observatory(tmp_path: Path, cell: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(observing, "cell_in_use", in_use)
     monkeypatch.setattr(observing, "newest_overlay", lambda *_: "newest")
+    monkeypatch.setattr(observing, "last_day_of", lambda *_: None)
     return folder
 
 
@@ -355,6 +357,56 @@ def test_a_step_of_a_model_has_gradients_of_its_inputs(observatory: Path) -> Non
     found, _ = ask(observatory)
     assert found["net"].status == "wrong"
     assert "[1][0]" in found["net"].failure.message
+
+
+UNFIT = {
+    "failure": {
+        "phase": "import", "failure_class": "import", "exception": "builtins.OSError",
+        "message": "OSError: lib.so: undefined symbol: torch_library_impl", "where": "",
+    }
+}  # fmt: skip
+GOOD = {"failure": None, "eager_s": 2.0, "compiled_s": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("second", "status", "version"),
+    [(GOOD, "works", "0.9"), (UNFIT, "failed", "1.2"), (None, "failed", "1.2")],
+)
+def test_where_the_newest_version_is_unfit_the_version_of_the_time_of_the_release_is_asked(  # noqa: PLR0917
+    observatory: Path,
+    cell: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    second: dict[str, Any] | None,
+    status: str,
+    version: str,
+) -> None:
+    def older(_: CellSpec, __: Sequence[str], until: date) -> str:
+        assert until == date(2025, 4, 22)
+        if second is None:
+            raise UnavailableError("no wheel of that time")
+        return "demo==0.9 --hash=sha256:00\n"
+
+    @contextmanager
+    def in_use(_: CellSpec, __: Sequence[str], text: str | None) -> Iterator[Path]:
+        if text is not None:
+            (cell / "ivhl-overlay.txt").write_text(text)
+            (cell / MARK).write_text(json.dumps({"added": {"demo": "0.9"}}))
+        yield cell
+
+    answers: Iterator[dict[str, Any] | None] = iter([UNFIT, GOOD, second])
+    monkeypatch.setattr(Trials, "run", lambda *_, **__: TargetTried(next(answers) or {}, ""))
+    monkeypatch.setattr(observing, "last_day_of", lambda *_: date(2025, 4, 22))
+    monkeypatch.setattr(observing, "newest_overlay", older)
+    monkeypatch.setattr(observing, "cell_in_use", in_use)
+    table(observatory, unfit=of_file("good"), good=of_file("good"))
+    found, told = ask(observatory)
+    assert {name: (one.status, one.version) for name, one in found.items()} == {
+        "unfit": (status, version),
+        "good": ("works", "1.2"),
+    }
+    assert len(read_observed(observatory / "records", told.append)) == 2
+    kept = {path.read_text()[:9] for path in (observatory / "locks").iterdir()}
+    assert kept == {"demo==1.2", f"demo=={version}"}
 
 
 def test_findings_that_no_case_makes_end_nothing(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import signal
@@ -89,7 +90,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Regist
     monkeypatch.setattr(cells, "SHIPPED", shipped)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))  # no settings of the user
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with served(folder) as (address, asked, go):
+    with served(folder, dated=True) as (address, asked, go):
         monkeypatch.setenv("UV_DEFAULT_INDEX", address)
         yield Registry(folder, shipped, asked, go)
 
@@ -124,6 +125,19 @@ def test_a_newer_version_is_looked_for_where_that_is_asked(registry: Registry) -
     make_wheel(registry.folder, "library", "2.0")
     assert version(newest=False) == "1.0", "what is there is taken"
     assert version(newest=True) == "2.0"
+
+
+def test_of_what_the_cell_lacks_a_version_of_a_day_is_taken(registry: Registry) -> None:
+    for version, day in (("1.0", 1), ("2.0", 20)):
+        wheel = make_wheel(registry.folder, "library", version, requires=["torch>=2", "fsspec"])
+        uploaded = dt.datetime(2025, 4, day, tzinfo=dt.UTC).timestamp()
+        os.utime(wheel, (uploaded, uploaded))
+    assert newest_overlay(CELL, ["library"]).startswith("library==2.0 ")
+    older = newest_overlay(CELL, ["library"], dt.date(2025, 4, 10))
+    # The packages of the cell are newer, and stay.
+    assert [line.partition(" ")[0] for line in older.splitlines()] == ["library==1.0"]
+    with pytest.raises((UnavailableError, LockError)):
+        newest_overlay(CELL, ["library"], dt.date(2025, 3, 1))
 
 
 def test_an_overlay_holds_what_is_added_and_its_packages_come_first(registry: Registry) -> None:
