@@ -84,10 +84,11 @@ def test_every_option_is_declared_once_in_one_module() -> None:
 
 @pytest.mark.parametrize("command", READING)
 def test_a_reading_command_fills_at_most_a_screen_unasked(
-    command: str, monkeypatch: pytest.MonkeyPatch
+    command: str, user_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`ivhl compat` printed 18,427 lines."""
     monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(user_cache))
     done = CliRunner().invoke(app, command.split(), env={"COLUMNS": "80"})
     # The machine of the tests may lack what a measurement needs, such as space on its disk.
     is_short = command == "doctor" and re.search(r", [1-9]\d* wrong$", done.stdout.rstrip())
@@ -159,9 +160,10 @@ def test_no_table_loses_its_results_whatever_the_length_of_a_name(
 
 @pytest.mark.parametrize("command", ["advise", "compat", "regressions"])
 def test_these_take_the_same_options_of_where(
-    command: str, monkeypatch: pytest.MonkeyPatch
+    command: str, user_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(user_cache))
     words = [
         command,
         "--python",

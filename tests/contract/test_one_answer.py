@@ -34,15 +34,15 @@ OTHER_CODE: Final = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def in_the_project(tmp_path_factory: pytest.TempPathFactory) -> Any:  # noqa: ANN401  (a generator)
+def in_the_project(user_cache: Path) -> Any:  # noqa: ANN401  (a generator)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_CACHE_HOME", str(user_cache))
         yield
 
 
 @pytest.fixture(scope="module")
-def source(in_the_project: None) -> Source:  # noqa: ARG001  (its index is in a folder of its own)
+def source(in_the_project: None) -> Source:  # noqa: ARG001  (its cache)
     return Source(load_state(ROOT, RESULTS), "", load_confirmations(RESULTS))
 
 

@@ -209,6 +209,14 @@ def eager_form(variant: Variant) -> Any:  # noqa: ANN401  (any function)
     return call if variant.compiles == "whole" else call(lambda function: function)
 
 
+@cache
+def eager_outputs(name: str, variant_name: str) -> list[torch.Tensor]:
+    """Return what a variant returns that runs eagerly: in 16 bits it takes seconds."""
+    workload = next(w for w in WORKLOADS if w.name == name)
+    variant = next(v for v in workload.variants if v.name == variant_name)
+    return flatten(eager_form(variant)(*inputs_for(workload, variant)))
+
+
 def judge(workload: Workload, variant: Variant, outputs: list[torch.Tensor]) -> list[str]:
     """Return the outputs that exceed the variant's budget; in its own precision, by the harness."""
     anchor = anchor_of(workload, variant)
@@ -216,7 +224,7 @@ def judge(workload: Workload, variant: Variant, outputs: list[torch.Tensor]) -> 
         return mistakes_of(outputs, anchor, workload.tolerance)
     from ivhl.measure.accuracy import judge_compiled, judge_eager  # noqa: PLC0415  (torch)
 
-    source = flatten(eager_form(variant)(*inputs_for(workload, variant)))
+    source = eager_outputs(workload.name, variant.name)
     judged = judge_compiled(
         judge_eager(workload.outputs, anchor.eager, anchor.reference),
         outputs,
@@ -428,7 +436,7 @@ def test_the_rule_rejects_a_wrong_result_in_a_short_precision(
     workload: Workload, variant: Variant
 ) -> None:
     pytest.importorskip("torch", reason="torch is only in the cells")
-    right = flatten(eager_form(variant)(*inputs_for(workload, variant)))
+    right = eager_outputs(workload.name, variant.name)
     assert judge(workload, variant, right) == []
     for number, output in enumerate(right):
         wrong = list(right)

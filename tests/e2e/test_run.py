@@ -32,6 +32,12 @@ def f(x):
 
 print(sys.argv[1:], f(torch.ones(SHAPE)).shape, torch.__version__)
 """
+# The same, as far as a reader sees, without the seconds of an import of torch.
+ENDS = """
+from importlib.metadata import version
+assert version("torch").startswith("2.15.0")
+print("Size")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +101,7 @@ def test_the_text_of_an_issue_has_script_stage_and_release(run: Callable[..., An
 
 
 def test_what_is_expected_is_asked_of_each_release(run: Callable[..., Any]) -> None:
-    code, told = run(FOUNDING, options=("--expect", "0", "--expect", "torch.Size"))
+    code, told = run(ENDS, options=("--expect", "0", "--expect", "Size"))
     assert code == 7
     assert told["unexpected"] == ["py3.13-torch2.5.1"]
 

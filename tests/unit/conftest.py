@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +15,6 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
     from types import ModuleType
 
 
@@ -25,32 +27,32 @@ def pytest_collection_finish() -> None:
     """Keep what is loaded by now, 700,000 objects, from the garbage collector: it takes 7 %."""
     gc.collect()
     gc.freeze()
-
-
-def pytest_unconfigure() -> None:
-    """Give it all back, or libraries report what is left at the end as leaks."""
-    gc.unfreeze()
+    # Or libraries report what is left at the end as leaks. Not before: pytest collects five times.
+    atexit.register(gc.unfreeze)
 
 
 @pytest.fixture(scope="session")
-def _made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder for what the tests of a process share."""
-    return tmp_path_factory.mktemp("made once")
+def _caches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder for the caches of all tests, whichever worker runs them."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    folder = shared / "caches"
+    (folder / "index").mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(
-    _made_once: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _own_cache(_caches: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep indexes of test results out of the user's cache.
 
     The index of the committed records takes two seconds, so it is made once. It lies under a digest
     of what it is made from.
     """
-    cache = tmp_path_factory.mktemp("cache")
+    # Not a numbered folder: pytest lists all earlier ones to number the next.
+    cache = Path(tempfile.mkdtemp(dir=_caches))
     (cache / "ivhl").mkdir()
-    (_made_once / "index").mkdir(exist_ok=True)
-    (cache / "ivhl" / "index").symlink_to(_made_once / "index")
+    (cache / "ivhl" / "index").symlink_to(_caches / "index")
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
 
 
@@ -89,4 +91,8 @@ def empty_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _loaded() -> dict[str, ModuleType]:
     """Return the modules of ``benchmarks`` that are loaded."""
-    return {name: m for name, m in sys.modules.items() if f"{name}.".startswith("benchmarks.")}
+    return {
+        name: module
+        for name, module in sys.modules.items()
+        if name == "benchmarks" or name.startswith("benchmarks.")
+    }

@@ -108,9 +108,11 @@ SCRIPTS = [
     ("failing_larger", "4,3", "forward", 2, "compiled float32 raises torch._dynamo.exc."),
 ]
 # Runs each script in a fork of its own: PyTorch and Dynamo are imported once, which takes seconds.
+# The collector would copy the memory of what they have loaded in each fork.
 RUNS_EACH = """\
-import os, runpy, sys, torch
+import gc, os, runpy, sys, torch
 torch.compile(torch.sin, backend="eager")(torch.ones(1))
+gc.freeze()
 for script in sys.argv[1:]:
     if os.fork():
         print(os.waitstatus_to_exitcode(os.wait()[1]))

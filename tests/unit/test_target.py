@@ -278,6 +278,23 @@ class Patches(torch.nn.Module):
         return self.norm(image.transpose(1, 2).flatten(2))
 '''
 
+# Calls compiled code, and is compiled.
+COMPILES = """
+import torch
+
+C = torch.compiler.is_compiling
+inner = torch.compile(lambda x: x.relu() + 1 if C() else x.relu())
+
+def calls_compiled(x):
+    return inner(x) * 2
+
+@torch.compile(fullgraph=True)
+def breaks(x):
+    y = x.sin()
+    torch._dynamo.graph_break()
+    return y.cos()
+"""
+
 
 @pytest.fixture
 def use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401
@@ -294,6 +311,16 @@ def use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401
     yield choose
     for name in CACHED:
         getattr(target_module, name).cache_clear()
+
+
+@pytest.fixture(scope="module")
+def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
+    """Yield trials of both modules, whose processes share what they import and compile first."""
+    folder = tmp_path_factory.mktemp("targets")
+    (folder / "targets_of_test.py").write_text(MODULE)
+    (folder / "compiles.py").write_text(COMPILES)
+    with Trials(Path(sys.prefix), folder, EFFORT, network=True, forks=True) as trials:
+        yield trials
 
 
 def look() -> dict[str, Any]:
@@ -777,20 +804,17 @@ def test_what_was_not_compared_by_value_is_printed() -> None:
 def test_zeros_count_as_the_gradient_that_eager_code_lacks(
     name: str,
     is_wrong: bool,  # noqa: FBT001
-    use: Any,  # noqa: ANN401
-    tmp_path: Path,
+    trials: Trials,
 ) -> None:
-    use(name, "2,4", step=True)
-    found = tried(Target("targets_of_test", name, ("2,4",), step=True), tmp_path)
+    found = tried(Target("targets_of_test", name, ("2,4",), step=True), trials)
     assert ("failure" in found) == is_wrong
     if is_wrong:
         assert "grad.head" in found["failure"]["message"]
 
 
-def tried(target: Target, folder: Path | None) -> dict[str, Any]:
+def tried(target: Target, trials: Trials) -> dict[str, Any]:
     """Return what a trial in this environment finds."""
-    with Trials(Path(sys.prefix), folder, EFFORT, network=True) as trials:
-        return trials.run(target, EFFORT.deadline_s).found
+    return trials.run(target, EFFORT.deadline_s).found
 
 
 @pytest.mark.full
@@ -800,12 +824,9 @@ def tried(target: Target, folder: Path | None) -> dict[str, Any]:
 def test_code_without_a_float64_form_is_judged_by_eager_code(
     name: str,
     passes: bool,  # noqa: FBT001
-    use: Any,  # noqa: ANN401
-    tmp_path: Path,
+    trials: Trials,
 ) -> None:
-    use(name, "16,4")
-    target, folder = Target("targets_of_test", name, ("16,4",)), tmp_path
-    found = tried(target, folder)
+    found = tried(Target("targets_of_test", name, ("16,4",)), trials)
     assert found["reference"] == "tolerance"
     assert ("failure" not in found) == passes
     assert found["accuracy"][0]["passed"] == passes
@@ -825,17 +846,14 @@ def test_kernels_of_a_trial_are_compiled_side_by_side(
     compiler.chmod(0o755)
     monkeypatch.setenv("PATH", f"{compiler.parent}:{os.environ['PATH']}")
     use("two_kernels", "4,4")
-    found = tried(Target("targets_of_test", "two_kernels", ("4,4",)), tmp_path)
+    with Trials(Path(sys.prefix), tmp_path, EFFORT, network=True) as trials:
+        found = tried(Target("targets_of_test", "two_kernels", ("4,4",)), trials)
     assert found["accuracy"][0]["passed"]
     assert "began\nbegan\n" in log.read_text()
 
 
-def test_code_that_exits_in_its_call_is_no_fault_of_its_import(
-    use: Any,  # noqa: ANN401
-    tmp_path: Path,
-) -> None:
-    use("exits", "4")
-    failure = tried(Target("targets_of_test", "exits", ("4",)), tmp_path)["failure"]
+def test_code_that_exits_in_its_call_is_no_fault_of_its_import(trials: Trials) -> None:
+    failure = tried(Target("targets_of_test", "exits", ("4",)), trials)["failure"]
     assert failure["phase"] == "eager"
     assert "exited with status 3 in phase eager" in failure["message"]
 
@@ -855,7 +873,8 @@ def test_a_trial_reads_no_modules_of_the_current_folder_and_leaves_nothing(
     monkeypatch.setenv("TMPDIR", str(temporary))
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     use("two_kernels", "4,4")
-    found = tried(Target("targets_of_test", "two_kernels", ("4,4",)), tmp_path)
+    with Trials(Path(sys.prefix), tmp_path, EFFORT, network=True) as trials:
+        found = tried(Target("targets_of_test", "two_kernels", ("4,4",)), trials)
     assert found["accuracy"][0]["passed"]
     assert list(temporary.iterdir()) == []
     assert sorted(path.name for path in current.iterdir()) == ["ivhl.py", "random.py", "types.py"]
@@ -899,31 +918,20 @@ def test_what_compiled_code_alone_does_is_wrong(
     name: str,
     phase: str,
     says: str,
-    use: Any,  # noqa: ANN401
-    tmp_path: Path,
+    trials: Trials,
 ) -> None:
     step = name.startswith("detached")
-    use(name, "2,4", step=step)
-    target, folder = Target("targets_of_test", name, ("2,4",), step=step), tmp_path
-    failure = tried(target, folder)["failure"]
+    failure = tried(Target("targets_of_test", name, ("2,4",), step=step), trials)["failure"]
     assert (failure["phase"], failure["failure_class"]) == (phase, "wrong")
     assert says in failure["message"]
 
 
-def test_what_calls_the_compiler_itself_is_judged_by_eager_code(tmp_path: Path) -> None:
+def test_what_calls_the_compiler_itself_is_judged_by_eager_code(trials: Trials) -> None:
     """It was compared with itself: the eager arm ran compiled code, too."""
-    (tmp_path / "compiles.py").write_text(
-        "import torch\n"
-        "C = torch.compiler.is_compiling\n"
-        "inner = torch.compile(lambda x: x.relu() + 1 if C() else x.relu())\n"
-        "def calls_compiled(x):\n    return inner(x) * 2\n"
-        "@torch.compile(fullgraph=True)\n"
-        "def breaks(x):\n    y = x.sin()\n    torch._dynamo.graph_break()\n    return y.cos()\n"
-    )
-    failure = tried(Target("compiles", "calls_compiled", ("2,4",)), tmp_path)["failure"]
+    failure = tried(Target("compiles", "calls_compiled", ("2,4",)), trials)["failure"]
     assert (failure["phase"], failure["failure_class"]) == ("accuracy", "wrong")
     # With inputs that are guessed by a call, and with the settings of its own compiler.
-    failure = tried(Target("compiles", "breaks"), tmp_path)["failure"]
+    failure = tried(Target("compiles", "breaks"), trials)["failure"]
     assert (failure["phase"], failure["exception"]) == (
         "compile",
         "torch._dynamo.exc.Unsupported",
@@ -1079,11 +1087,9 @@ def test_a_folder_without_the_module_is_no_place_of_it(
 def test_an_infinity_by_design_is_judged_and_nothing_but_nan_is_refused(
     name: str,
     says: str,
-    use: Any,  # noqa: ANN401
-    tmp_path: Path,
+    trials: Trials,
 ) -> None:
-    use(name, "2,4")
-    found = tried(Target("targets_of_test", name, ("2,4",)), tmp_path)
+    found = tried(Target("targets_of_test", name, ("2,4",)), trials)
     assert says in found.get("failure", {"message": ""})["message"]
     assert ("failure" in found) == bool(says)
     assert found["reference"] == ("tolerance" if says else "float64")

@@ -258,7 +258,7 @@ def test_probabilities_of_a_step_are_probabilities(n: int) -> None:
 )
 def test_many_series_at_once_have_the_steps_that_each_has_alone(n: int) -> None:
     every: list[list[float]] = []
-    for seed in range(20):
+    for seed in range(0, 20, 2):
         noise = make(n, seed=seed, sd=0.03)
         walk = np.cumsum(np.random.default_rng(seed).normal(0, 0.01, n))
         every += [
