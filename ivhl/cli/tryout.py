@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -18,13 +19,13 @@ from ivhl.cli.declared import declared, interpreter_of, locked
 from ivhl.cli.names import selection_of, the_one
 from ivhl.cli.run import cells_of, tell_of_network
 from ivhl.cli.screen import LINES, print_json
-from ivhl.errors import NoSpeedupError, SpecError
+from ivhl.errors import LockError, NoSpeedupError, SpecError
 from ivhl.git import changed_files, find_commit
 from ivhl.init.declare import declaration, write_changes
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import find_root, load, load_project
 from ivhl.measure.effort import DEADLINE_S, Effort
-from ivhl.script.cells import cell_in_use, shipped_matrix
+from ivhl.script.cells import cell_in_use, overlay_of_its_time, shipped_matrix
 from ivhl.script.overlay import UnavailableError
 from ivhl.script.trying import TargetTried, Trials, packages_of, read_target
 from ivhl.script.verdict import details, first_line, verdict
@@ -35,7 +36,7 @@ from ivhl.tracker.wording import counted
 from ivhl.workload import Case, core_cases, select_cases
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from ivhl.matrix.spec import CellSpec, Matrix
@@ -218,11 +219,8 @@ def try_target(
     for cell in cells:
         told.print(f"{cell.id}: {text}")
         try:
-            with (
-                cell_in_use(cell, _wanted(cell, requirements, target, folder)) as place,
-                Trials(place, folder, effort, network=network) as trials,
-            ):
-                tried = trials.run(target, effort.deadline_s)
+            wanted = _wanted(cell, requirements, target, folder)
+            tried = _tried(cell, wanted, target, folder, effort, network=network, tell=told.print)
         except UnavailableError as error:
             tried = TargetTried({"unavailable": str(error)}, "")
         results[cell] = tried
@@ -241,6 +239,38 @@ def try_target(
             console.print(f"{cell.id:20} {first_line(results[cell])}")
     if any(verdict(tried) != "works" for tried in results.values()):
         raise typer.Exit(FAILED)
+
+
+def _tried(
+    cell: CellSpec,
+    wanted: Sequence[str],
+    target: Target,
+    folder: Path | None,
+    effort: Effort,
+    *,
+    network: bool,
+    tell: Callable[[str], object],
+) -> TargetTried:
+    """Try a target in a cell; where it cannot be made, also with packages of the release's time."""
+
+    def trial(overlay: str | None = None) -> TargetTried:
+        with (
+            cell_in_use(cell, wanted, overlay) as place,
+            Trials(place, folder, effort, network=network) as trials,
+        ):
+            return trials.run(target, effort.deadline_s)
+
+    first = trial()
+    if wanted and not _is_made(first):
+        with suppress(LockError, UnavailableError):
+            older = overlay_of_its_time(cell, wanted, tell)
+            if older and _is_made(second := trial(older)):
+                return second
+    return first
+
+
+def _is_made(tried: TargetTried) -> bool:
+    return (tried.found.get("failure") or {}).get("phase") != "import"
 
 
 def _wanted(

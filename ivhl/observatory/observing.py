@@ -28,7 +28,6 @@ from ivhl.machine.identity import BY_PROCESSOR, this_machine
 from ivhl.machine.memory import memory_limit
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import lock_state
-from ivhl.matrix.releases import last_day_of
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import Effort
 from ivhl.measure.supervisor import cpu_seconds, living_descendants
@@ -46,7 +45,14 @@ from ivhl.observatory.signatures import fault_of, is_undecided
 from ivhl.records.files import write_whole
 from ivhl.records.text import tidy
 from ivhl.script import overlay
-from ivhl.script.cells import MARK, SHIPPED, cell_in_use, cells_folder, newest_overlay
+from ivhl.script.cells import (
+    MARK,
+    SHIPPED,
+    cell_in_use,
+    cells_folder,
+    newest_overlay,
+    overlay_of_its_time,
+)
 from ivhl.script.overlay import UnavailableError
 from ivhl.script.trying import TargetTried, Trials
 from ivhl.script.verdict import first_line, recompiles, verdict
@@ -310,14 +316,13 @@ class Observatory:
         Yields:
             For each record the second, or the first where the second is no better.
         """
-        cases = {(one.case, one.ask) for one in unfit}
         again = {}
-        with suppress(LockError, UnavailableError):
-            if unfit and (last := last_day_of(work.cell.python, work.cell.torch)):
-                text = newest_overlay(work.cell, work.library.requirements, last)
-                self._tell(f"{work.cell.id} {work.library.name}: again, with versions of {last}")
-                asked = tuple(x for x in work.library.questions if (x.case, x.ask) in cases)
-                older = replace(work, questions=asked)
+        needs = work.library.requirements
+        if unfit and (text := overlay_of_its_time(work.cell, needs, self._tell)):
+            cases = {(one.case, one.ask) for one in unfit}
+            asked = tuple(x for x in work.library.questions if (x.case, x.ask) in cases)
+            older = replace(work, questions=asked)
+            with suppress(LockError, UnavailableError):
                 again = {one.key: one for one in self._asked(older, text, effort, network=network)}
         for record in unfit:
             second = again.get(record.key, record)

@@ -22,11 +22,13 @@ from ivhl.matrix.environment import CellError, make_environment
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import LockState, lock_state
 from ivhl.matrix.project import MATRIX
+from ivhl.matrix.releases import last_day_of
 from ivhl.matrix.spec import CellSpec, Matrix, load_matrix
 from ivhl.records.files import replaced_whole
 from ivhl.script import observer
 from ivhl.script.overlay import UnavailableError, check_python, lay_over, overlay_lock
 from ivhl.tracker.store.kept import read_object
+from ivhl.tracker.wording import some
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -42,6 +44,7 @@ _LIMIT_GB: Final = 60.0
 _CELL_BYTES: Final = 7 << 30
 # What an overlay takes; that of most libraries has a tenth.
 _OVERLAY_BYTES: Final = 1 << 30
+_SHOWN: Final = 5
 
 
 def shipped_matrix() -> Matrix:
@@ -121,6 +124,25 @@ def newest_overlay(
     """
     python = find_interpreter(Path.home(), cell.python)
     return overlay_lock(python.path, _lock_of(cell), requirements, until)
+
+
+def overlay_of_its_time(
+    cell: CellSpec, requirements: Sequence[str], tell: Callable[[str], object]
+) -> str | None:
+    """Return the lock of an overlay with the versions of when the cell's release was the newest.
+
+    The newest version of a library does not always say which releases it is made for.
+
+    Returns:
+        ``None`` if the release still is the newest, or no versions of that time can be found.
+    """
+    with suppress(LockError, UnavailableError):
+        if until := last_day_of(cell.python, cell.torch):
+            text = newest_overlay(cell, requirements, until)
+            added = [line.partition(" ")[0] for line in text.splitlines()]
+            tell(f"{cell.id}: again, with the versions of {until}: {some(added, _SHOWN)}")
+            return text
+    return None
 
 
 def _made_of(

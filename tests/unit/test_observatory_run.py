@@ -6,7 +6,6 @@ import json
 import sysconfig
 import venv
 from contextlib import contextmanager, suppress
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,7 +139,7 @@ def observatory(tmp_path: Path, cell: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(observing, "cell_in_use", in_use)
     monkeypatch.setattr(observing, "newest_overlay", lambda *_: "newest")
-    monkeypatch.setattr(observing, "last_day_of", lambda *_: None)
+    monkeypatch.setattr(observing, "overlay_of_its_time", lambda *_: None)
     return folder
 
 
@@ -380,23 +379,19 @@ def test_where_the_newest_version_is_unfit_the_version_of_the_time_of_the_releas
     status: str,
     version: str,
 ) -> None:
-    def older(_: CellSpec, __: Sequence[str], until: date) -> str:
-        assert until == date(2025, 4, 22)
-        if second is None:
-            raise UnavailableError("no wheel of that time")
-        return "demo==0.9 --hash=sha256:00\n"
-
     @contextmanager
     def in_use(_: CellSpec, __: Sequence[str], text: str | None) -> Iterator[Path]:
         if text is not None:
+            if second is None:
+                raise LockError("no wheel of that time")
             (cell / "ivhl-overlay.txt").write_text(text)
             (cell / MARK).write_text(json.dumps({"added": {"demo": "0.9"}}))
         yield cell
 
     answers: Iterator[dict[str, Any] | None] = iter([UNFIT, GOOD, second])
     monkeypatch.setattr(Trials, "run", lambda *_, **__: TargetTried(next(answers) or {}, ""))
-    monkeypatch.setattr(observing, "last_day_of", lambda *_: date(2025, 4, 22))
-    monkeypatch.setattr(observing, "newest_overlay", older)
+    older = "demo==0.9 --hash=sha256:00\n"
+    monkeypatch.setattr(observing, "overlay_of_its_time", lambda *_: older)
     monkeypatch.setattr(observing, "cell_in_use", in_use)
     table(observatory, unfit=of_file("good"), good=of_file("good"))
     found, told = ask(observatory)

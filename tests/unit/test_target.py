@@ -53,7 +53,7 @@ from ivhl.workload import load_workloads, select_cases  # noqa: E402
 from tests.builders.fleet import make_fleet_project  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 CACHED = (
     "target",
@@ -543,6 +543,39 @@ def test_a_saved_target_is_declared_with_the_inputs_that_it_took(
     assert "return (torch.ones(3),)" in written
     (only,) = load_workloads(package)
     assert {name: getattr(only, name) for name in more} == more
+
+
+@pytest.mark.parametrize(
+    ("older", "second", "shown"),
+    [
+        ("library==1.0 --hash=sha256:00", {}, 1),
+        ("library==1.0 --hash=sha256:00", {"failure": {"phase": "import"}}, 0),
+        (None, {}, 0),
+    ],
+)
+def test_where_the_newest_package_cannot_be_imported_its_version_of_the_time_is_tried(
+    monkeypatch: pytest.MonkeyPatch, older: str | None, second: dict[str, Any], shown: int
+) -> None:
+    cell, target = CellSpec("3.12", "2.6.0"), Target("library", "f", (), step=False)
+    overlays: list[str | None] = []
+    answers = [
+        TargetTried({"failure": {"phase": "import"}}, "newest"),
+        TargetTried(second, "older"),
+    ]
+
+    @contextmanager
+    def in_use(_: CellSpec, __: Sequence[str], overlay: str | None) -> Iterator[Path]:
+        overlays.append(overlay)
+        yield Path(sys.prefix)
+
+    monkeypatch.setattr(cli_target, "cell_in_use", in_use)
+    monkeypatch.setattr(cli_target, "overlay_of_its_time", lambda *_: older)
+    monkeypatch.setattr(Trials, "run", lambda *_: answers[len(overlays) - 1])
+    tried = cli_target._tried(
+        cell, ("library",), target, None, Effort(), network=True, tell=lambda _: None
+    )
+    assert tried is answers[shown]
+    assert overlays == [None, older][: 1 + (older is not None)]
 
 
 def test_a_target_that_is_declared_already_is_refused_before_it_is_tried(
