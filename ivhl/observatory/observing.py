@@ -316,17 +316,17 @@ class Observatory:
         Yields:
             For each record the second, or the first where the second is no better.
         """
-        again = {}
+        rest = {one.key: one for one in unfit}
         needs = work.library.requirements
         if unfit and (text := overlay_of_its_time(work.cell, needs, self._tell)):
             cases = {(one.case, one.ask) for one in unfit}
             asked = tuple(x for x in work.library.questions if (x.case, x.ask) in cases)
             older = replace(work, questions=asked)
             with suppress(LockError, UnavailableError):
-                again = {one.key: one for one in self._asked(older, text, effort, network=network)}
-        for record in unfit:
-            second = again.get(record.key, record)
-            yield record if _is_unfit(second) else second
+                for second in self._asked(older, text, effort, network=network):
+                    first = rest.pop(second.key)
+                    yield first if _is_unfit(second) else second
+        yield from rest.values()
 
     def _recorded_lock(self, record: Observed | None) -> str | None:
         """Return the lock of what the library of a record had added to the cell.
