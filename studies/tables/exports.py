@@ -86,7 +86,7 @@ def throughput(root: Path) -> list[str]:
     return [
         *markdown(["batch", "way", *BATCHES.values()], once(lines)),
         "",
-        f"Percentages are of the rate of large matrix multiplications, {rates} Gflop/s; "
+        f"Percentages: share of the speed of large matrix multiplications ({rates} Gflop/s); "
         + _conditions(exports),
     ]
 
@@ -187,12 +187,11 @@ def rollout(root: Path) -> list[str]:
         )
     first = " and ".join(f"{1e3 * export['rows'][0]['seconds']:.2f}" for export in exports)
     text = (
-        f"The first row takes {first} ms for a step of one realisation, "
-        f"{one['n_rows']} x {one['n_rows']}, "
-        f"{one['n_steps']} steps in a call, "
-        f"{one['n_weights']:,} weights, {one['n_realisations']} realisations at once unless said. "
-        f"Drift is the distance from float64 after {one['drift_steps']} steps, {one['torch']}. "
-        f"{one['n_processes']} processes: another run differs more than the intervals say. "
+                f"A step of one realisation takes {first} ms in the first row. "
+        f"A call has {one['n_steps']} steps of {one['n_realisations']} realisations on "
+        f"{one['n_rows']} x {one['n_rows']} points, with {one['n_weights']:,} weights. "
+        f"Drift is the distance from float64 after {one['drift_steps']} steps ({one['torch']}). "
+        f"The intervals come from {one['n_processes']} processes; runs differ by more. "
     )
     head = ["speedup", *map(_rollout_head, exports), "drift"]
     return [*markdown(head, lines), "", text + _conditions(exports)]

@@ -202,8 +202,8 @@ def force_field(root: Path) -> list[str]:
     return [
         *table,
         "",
-        f"* A moving geometry (`mlff.trajectory`) over a fixed one: {moving}.",
-        f"* Python 3.13 over 3.12, with 2.6.0 and 2.15.0: {python}.",
+                f"* Speedup at moving geometries (`mlff.trajectory`) over this table's: {moving}.",
+        f"* Speedup on Python 3.13 over that on 3.12, with 2.6.0 and 2.15.0: {python}.",
     ]
 
 
