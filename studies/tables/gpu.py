@@ -56,7 +56,7 @@ def operations(root: Path) -> list[str]:
                 "-" if share is None else f"{share:.1%}" if share > LEAST_SHARE else "< 0.1%",
             ]
         )
-    head = ["workload", "variant", "µs", "speedup", "kernels", "their µs", "of the limit"]
+    head = ["workload", "variant", "µs", "speedup", "kernels", "kernel µs", "of the limit"]
     one = latest[0]
     commits = ", ".join(dict.fromkeys(f"{r.commit[:7]}" for r in latest))
     text = (
