@@ -143,32 +143,6 @@ def surgical_times(root: Path) -> list[str]:
     ]
 
 
-def surgical_module(root: Path) -> list[str]:
-    """Return how the module compares with a module compiled by hand, with the newest release."""
-    exports = [_load(root, f"exports/surgical-module-{RELEASES[-1]}.json")]
-    rows = [
-        [
-            f"{what}, {size}",
-            *(
-                value
-                for one in exports
-                for row in one[f"{what}, {size}"]
-                if row["form"] == "TransformerStack"
-                for value in (
-                    f"{row['ms']:.3f} ms",
-                    "{:.2f}x [{:.2f}, {:.2f}]".format(*row["over_hand"]),
-                )
-            ),
-        ]
-        for size in ("small", "medium")
-        for what in ("layers", "gradient")
-    ]
-    head = ["", *(f"{one['torch']}{what}" for one in exports for what in ("", ", over by hand"))]
-    loads = [load for one in exports for load in one["load"]]
-    conditions = f"CPU, one thread, {_load_average(loads)}."
-    return [*markdown(head, rows), "", conditions]
-
-
 def rollout(root: Path) -> list[str]:
     """Return the time of a step of each phase, its speedup over the first one, and its drift."""
     exports = _rollout_exports(root)
@@ -357,6 +331,5 @@ FROM_EXPORTS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "confirmation": confirmation,
     "rollout": rollout,
     "rollout-parts": rollout_parts,
-    "surgical-module": surgical_module,
     "surgical-times": surgical_times,
 }
