@@ -231,10 +231,10 @@ def spread(root: Path) -> list[str]:
     labels = (
         "records",
         "load average",
-        "standard deviation between runs, beyond that within runs",
-        "second run in the interval of another run",
-        "second run in the interval within this run",
-        "second run judged slower",
+        "additional standard deviation between runs",
+        "second runs in the interval of another run",
+        "second runs in the interval within the first run",
+        "second runs judged slower",
         "A/A",
     )
     return markdown(
