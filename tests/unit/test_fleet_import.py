@@ -389,7 +389,7 @@ def test_an_import_takes_50_new_machines_and_says_how_to_get_the_others(root: Pa
     assert first.new.total() == MOST_NEW_MACHINES + 1
     (refused,) = first.refused
     assert refused.place == "3 machines, box050 to box052"
-    assert "an import takes 50 new machines, the first ones by name" in refused.rule
+    assert "an import takes 50 new machines, in order of their names" in refused.rule
     assert "import the same files again" in refused.hint
     assert not (root / "results" / "box050").exists()
     again = take(root, *records)

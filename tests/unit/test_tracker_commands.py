@@ -186,7 +186,7 @@ def test_names_that_are_known_but_together_on_no_case_have_no_records(root: Path
                 run(command, "--machine", "gpubox", "--python", "3.13")
         with pytest.raises(UnknownNameError, match="unknown machine 'gpuboks'"):
             run("compat", "--machine", "gpuboks", "--python", "3.13")
-        with pytest.raises(ResultsError, match="gpubox has results in existing environments only"):
+        with pytest.raises(ResultsError, match="gpubox has results only in existing environments"):
             run("advise", "--machine", "gpubox")
     finally:
         shutil.rmtree(file.parents[1])
