@@ -493,7 +493,7 @@ def test_a_release_of_the_tier_next_is_not_measured_without_its_index(
     monkeypatch.setenv("IVHL_NEXT_INDEX", "https://pypi.test/simple")
     assert lock_of(root, matrix, cell, Console(file=StringIO())) == state
     monkeypatch.delenv("IVHL_NEXT_INDEX")
-    with pytest.raises(LockError, match="and IVHL_NEXT_INDEX is not set"):
+    with pytest.raises(LockError, match="but IVHL_NEXT_INDEX is not set"):
         lock_of(root, matrix, cell, Console(file=StringIO()))
 
 

@@ -317,7 +317,7 @@ def test_between_releases_nothing_else_may_differ(tmp_path: Path) -> None:
     assert found.reasons == (
         (
             "flit-core is 3.12.0 in py3.12-torch2.5.1 but 3.11.0 in py3.12-torch2.6.0, "
-            "which torch does not ask for"
+            "which torch does not require"
         ),
     )
 

@@ -291,7 +291,7 @@ def test_the_project_is_read_from_pyproject() -> None:
             '[project]\nname = "x"\n[tool.ivhl]\nbenchmarks = "b"\nworkloads = "a:B"\n',
             ["pyproject.toml: tool.ivhl: must have either benchmarks or workloads"],
         ),
-        ("tool = 3\n", ["pyproject.toml: project.name: must be there"]),
+        ("tool = 3\n", ["pyproject.toml: project.name: must exist"]),
         ("[project\n", ["pyproject.toml: is not valid TOML"]),
     ],
 )
