@@ -202,18 +202,18 @@ _FUNCTIONS = (
 
 
 def workload(call: object = None, *, inputs: object, **more: Any) -> Workload:  # noqa: ANN401
-    """Declare a function or a model in the file that holds it, or by its name.
+    """Declare a function or a model in its own file, or by its name.
 
-    ivhl reads such a file without torch, and without anything else that it imports.
+    ivhl reads such a file without running its imports, so torch is not needed.
 
     Args:
-        call: A function, which is the workload's ``eager``; or a class of models, or a call of one
-            with literal arguments; or a text, ``package.module:function`` or
+        call: A function, which is the workload's ``eager``; a class of models; a call of a class
+            with literal arguments; or a string, ``package.module:function`` or
             ``package.module:Model(64)``.
-        inputs: A function ``(size, generator)``, ``(size)`` or ``()``. It returns a tuple of what
-            the call gets; anything but a tuple or list is the only input.
-        more: Fields of ``Workload``, functions by name or as they are. By default its name is that
-            of module and function, its version 1, and its size ``default``.
+        inputs: A function ``(size, generator)``, ``(size)`` or ``()``. It returns a tuple or list of
+            arguments; any other object is the only argument.
+        more: Fields of ``Workload``; pass functions themselves or their names. Defaults: the name
+            of module and function, version 1, and the size ``default``.
 
     Raises:
         SpecError: If a function has no name by which a cell finds it, or there is no such field.
@@ -276,8 +276,8 @@ class Case:
     """One workload at one size in one variant; a run makes one record of it.
 
     Attributes:
-        mode: Mode requested in place of the declared ones, or ``None``; the variant has this mode,
-            and its name includes it.
+        mode: A mode that replaces the declared mode, or ``None``. The variant then has this mode,
+            also in its name.
     """
 
     workload: Workload
@@ -318,7 +318,7 @@ class Case:
 def resolve(reference: str) -> Any:  # noqa: ANN401  (whatever the name stands for)
     """Return the object that ``"module:attribute"`` names.
 
-    ``"module:Model(64)"`` stands for a function that makes the object, whatever it is called with.
+    For ``"module:Model(64)"``, return a function that ignores its arguments and makes the object.
 
     Raises:
         SpecError: If the text has no such form, or the module no such attribute.

@@ -200,7 +200,7 @@ def script_of(
         needs: Requirements of its row, the library first; without them, the library alone.
 
     Raises:
-        SpecError: If an input of the record cannot be drawn again.
+        SpecError: If an input of the record cannot be made again.
     """
     module, _, expression = record.target.partition(":")
     paths = place = ""

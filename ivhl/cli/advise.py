@@ -40,7 +40,7 @@ def advise_command(asked: options.Asked) -> None:
     if found is None:
         if any(row.existing for row in rows):
             raise ResultsError(
-                f"{place.machine} has results in existing environments only, which nobody can "
+                f"{place.machine} has results only in existing environments, which nobody can "
                 "build again, so there is no advice",
                 hint=f"ivhl compat --machine {place.machine} shows them; nox -s bench-3.12 "
                 "measures in cells",

@@ -85,7 +85,7 @@ def attribute_command(
         raise SpecError("--rounds: needs --case", hint="name the cases to measure")
     if flag and not rounds:
         raise SpecError(
-            "--flag: needs --case and --rounds: no record is of changed flags",
+            "--flag: needs --case and --rounds, since no record has these flags",
             hint="--case NAME --rounds 3",
         )
     flags = tuple(str(parse_flag(text)) for text in flag or ())
@@ -109,8 +109,8 @@ def attribute_command(
             _print(shown, done, every=every or bool(case))
     if rounds and not any(one.effects or one.whose(done.factors) for one in done.found):
         raise ResultsError(
-            "nothing is attributed: each case fails alike in all cells",
-            hint="ivhl try shows more of a case in a cell",
+            "nothing to attribute: each case fails in the same way in all cells",
+            hint="ivhl try shows details of a case in a cell",
         )
 
 
@@ -222,7 +222,7 @@ def _refuse(reasons: Sequence[str]) -> None:
         shown = "\n  ".join(reasons)
         raise LockError(
             f"these cells are not matched:\n  {shown}",
-            hint="compare cells that differ in the axes alone: ivhl matrix A B",
+            hint="compare cells that differ only in the axes: ivhl matrix A B",
         )
 
 
@@ -274,7 +274,7 @@ def _print(console: Terminal, done: _Factorial, *, every: bool) -> None:
         for text in disturbed_by(group):
             console.print(text)
         if hidden := len(group) - shown:
-            console.print(f"{counted(hidden, 'case')} that nothing moved: --all")
+            console.print(f"{counted(hidden, 'case')} without a change: --all")
 
 
 def _print_outcomes(console: Terminal, whose: str, alike: Sequence[Attributed]) -> None:

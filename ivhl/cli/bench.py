@@ -166,8 +166,8 @@ def _flags(texts: Sequence[str], root: Path, results: Path | None) -> tuple[str,
         results is None or folder_to_write(results) == folder_to_write(root / "results")
     ):
         raise SpecError(
-            "--flag: these records would take the place of those without",
-            hint="--results FOLDER puts them elsewhere; ivhl attribute --flag compares both",
+            "--flag: these records would replace records without flags",
+            hint="use --results FOLDER for another folder; ivhl attribute --flag compares both",
         )
     return tuple(str(parse_flag(text)) for text in texts)
 
@@ -305,8 +305,8 @@ def _telling_how_to_go_on(
         nonlocal pressed
         pressed += 1
         if pressed == 1:  # not by the console, which this may interrupt
-            then = ", then builds the site; Ctrl-C again leaves the site out" * (shown is not None)
-            os.write(2, f"\nCtrl-C: ends what runs{then}\n".encode())
+            then = ", then builds the site; a second Ctrl-C skips the site" * (shown is not None)
+            os.write(2, f"\nCtrl-C: stops the run{then}\n".encode())
         if pressed == 1 or is_building:
             raise KeyboardInterrupt
 
@@ -314,7 +314,7 @@ def _telling_how_to_go_on(
     try:
         yield
     except KeyboardInterrupt:
-        goes_on = "measures all of them again (--force)" if force else "goes on with the others"
+        goes_on = "measures all of them again (--force)" if force else "continues with the others"
         console.print(
             f"stopped: the cases measured so far are kept; {_command(context)} {goes_on}",
             soft_wrap=True,

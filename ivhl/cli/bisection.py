@@ -46,7 +46,7 @@ def bisect_command(
     before: Annotated[
         str, typer.Argument(help='A commit or PyTorch release before the change ("good").')
     ],
-    after: Annotated[str, typer.Argument(help='Another one, after the change ("bad").')],
+    after: Annotated[str, typer.Argument(help='A commit or release after the change ("bad").')],
     case: options.OneCase,
     sought: options.For = "slowdown",
     side: options.Side = None,
@@ -94,7 +94,7 @@ def bisect_command(
             raise SpecError(
                 f"PyTorch {release} cannot be installed on Python {python}: "
                 f"{lock.message.splitlines()[0]}",
-                hint="name ends that can, or another --python",
+                hint="name releases that can be installed, or another --python",
             )
     check_device(device)
     question = Question(
@@ -121,8 +121,8 @@ def bisect_command(
     lacking = lacking_releases([place.torch for place in positions]) if along == "torch" else ()
     if lacking:
         console.print(
-            f"not searched, for want of a release in envs/matrix.toml (--tier {tier}): PyTorch "
-            f"{', '.join(lacking)}; a change there is found at the next release",
+            f"not searched, since envs/matrix.toml lacks them (--tier {tier}): PyTorch "
+            f"{', '.join(lacking)}; a change there shows at the next release",
             style="bright_black",
         )
     if dry_run:
@@ -145,8 +145,8 @@ def _metric(sought: Sought, side: Literal["compiled", "eager", "speedup"] | None
     """
     if side is not None and sought != "slowdown":
         raise SpecError(
-            f"--side {side}: not with --for {sought}, which has no sides",
-            hint="leave --side out, or --for slowdown",
+            f"--side {side}: not with --for {sought}, which compares no times",
+            hint="omit --side, or use --for slowdown",
         )
     return "cold" if sought == "compile-time" else side or "compiled"
 

@@ -43,7 +43,7 @@ def blame_command(
     case: Annotated[
         str,
         typer.Argument(
-            help="WORKLOAD/SIZE/VARIANT, or a workload: then its core variant; or a script, FILE.py."
+            help="A case WORKLOAD/SIZE/VARIANT, a workload (its core variant), or a script FILE.py."
         ),
     ],
     python: options.OnePython = None,
@@ -140,7 +140,7 @@ def blame_case(
     if bad_release == good_release:
         raise SpecError(
             f"--torch and --good are the same release, {bad_release}",
-            hint="--good: a release in which it works, or is faster",
+            hint="--good: name a release in which the case works, or is faster",
         )
     cells = [CellSpec(python, release) for release in filter(None, (bad_release, good_release))]
     asked_as = {matrix.release(text): text for text in filter(None, (torch, good))}

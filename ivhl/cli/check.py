@@ -83,7 +83,7 @@ def check_command(
     if fixed := sum(len(one.fixed) for one in stood):
         raise FixedError(
             f"{counted(fixed, 'case')} fixed: {EXPECTATIONS} still expects a failure",
-            hint="remove or narrow the entries of what is listed as fixed",
+            hint="remove or narrow the entries of cases listed as fixed",
         )
 
 
@@ -117,17 +117,17 @@ def _print_expectations(
             )
             if rows
         ]
-        lines += [("never matches a measured case", "yellow")] if one.is_unmatched else []
+        lines += [("matches no measured case", "yellow")] if one.is_unmatched else []
         for text, style in lines:
             fold(console, text, style, indent=4, short=True)
     for ours, what_next in (
         (False, "write an entry for each cause"),
-        (True, "before anything is compiled: mend them, or write an entry by hand"),
+        (True, "before compiling: fix them, or write an entry by hand"),
     ):
         mine = [row for row in news if (row.failure_class in OF_THE_PROJECT) == ours]
         _print_news(console, mine, what_next)
     if unused:
-        text = f"{counted(len(unused), 'note')} on changes of cases that nobody measured"
+        text = f"{counted(len(unused), 'note')} on changes of unmeasured cases"
         console.print(Text(text, "bold"))
     for note in unused:
         fold(console, printable(note.why), "yellow", indent=2)

@@ -133,7 +133,7 @@ def compare_command(
         _summarise_all(console, summaries, names)
         for what, text in (("worse", cause), ("better", cause_better)):
             if text:
-                fold(console, f"known of what is {what}: {printable(text)}", "cyan", short=True)
+                fold(console, f"known causes of {what}: {printable(text)}", "cyan", short=True)
         _list_all(console, found)
         if cases := disturbed_cases(found):
             console.print(f"{cases}, by the calibration: times not compared", style="bright_black")
@@ -152,7 +152,7 @@ def _summarise_all(
         seconds = [f"{word} {text}" for word, text in means.items() if word != WORDS["speedup"]]
         fold(console, "; ".join([*seconds, counts_of(summary.counts)]), indent=2)
         if summary.apart and summary.means:
-            apart = f"the mean says little of the others: {printable(summary.apart)}"
+            apart = f"the mean does not describe other cases: {printable(summary.apart)}"
             fold(console, apart, "yellow", indent=2, short=True)
     if len(shown) < len(compared):
         more = counted(len(compared) - len(shown), "more place")
@@ -210,7 +210,7 @@ def _check_apart(axis: Axis, names: tuple[str, str], one: object, other: object)
     if one == other:
         raise SpecError(
             f"{names[0]} and {names[1]} are the same {_SORTS[axis]}",
-            hint="name two that differ; ivhl results lists what has records",
+            hint="name two different ones; ivhl results lists the records",
         )
 
 

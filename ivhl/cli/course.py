@@ -46,8 +46,8 @@ def course_command(
     case: Annotated[
         list[str] | None,
         typer.Argument(
-            help="WORKLOAD/SIZE/VARIANT, or a part of it. Without a case, what changed at each "
-            "place, over all cases."
+            help="WORKLOAD/SIZE/VARIANT, or a part of it. Without a case: the changes of "
+            "all cases, by release and Python."
         ),
     ] = None,
     *,
@@ -188,7 +188,7 @@ def _print_places(console: Terminal, courses: Sequence[_Course], beside: _Beside
         if not places:
             fold(console, _NO_STEP, indent=2)
         if alone:
-            text = f"{counted(alone, 'step')} that one cell of several shows alone, so perhaps "
+            text = f"{counted(alone, 'step')} in one of several cells only, perhaps of "
             fold(console, text + "disturbed runs: ivhl course CASE", "bright_black", indent=2)
         if loud := left_out(runs, beside.disturbed):
             fold(console, loud, "bright_black", indent=2)

@@ -131,7 +131,7 @@ def _jobs(
         if library:
             raise SpecError(
                 f"--commit {commit[0]}: times the project's cases, not {library[0]}",
-                hint="leave one of both out",
+                hint="omit --commit or the library",
             )
         return _timings(commit, torch, python, device, machine)
     if device != "cpu" or machine:

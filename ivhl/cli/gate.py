@@ -232,7 +232,7 @@ def _expectations(root: Path, index: Index) -> Expectations:
     expectations = load_expectations(root)
     measured = {entry.case for entry in index.entries}
     unmatched = never_covering(expectations.entries, measured)
-    warn(f"{EXPECTATIONS}: never matches a measured case: {one.title}" for one in unmatched)
+    warn(f"{EXPECTATIONS}: matches no measured case: {one.title}" for one in unmatched)
     return expectations
 
 

@@ -48,12 +48,12 @@ def init_command(
     )
     if foreign_files(root / "results"):
         console.print(
-            "note: results/ holds files that are not ivhl's, and records go there: move them"
+            "note: results/ has files of other programs, and ivhl needs this folder: move them"
         )
     for note in plan.notes:
         console.print(f"note: {note}")
     if not plan.changes:
-        console.print("nothing to do: everything that ivhl init writes is there")
+        console.print("nothing to do: all files of ivhl init exist")
         return
     if not dry_run:
         write_changes(root, plan.changes)

@@ -65,7 +65,7 @@ def lock_command(torch: options.Releases = None, *, force: options.Force = False
                 first, *_ = detail.split("\n")
                 console.label(state.kind, f"{state.cell.id}: {first}", COLOURS[state.kind])
     if write_missing_sums(root):
-        console.print(f"wrote envs/locks/{SUMS}: a lock that is edited from now on is noticed")
+        console.print(f"wrote envs/locks/{SUMS}: ivhl now detects edited locks")
     for left in _left(matrix, absent, named=bool(torch)):
         console.print(left)
     _raise_joined(failed)
@@ -76,10 +76,10 @@ def lock_command(torch: options.Releases = None, *, force: options.Force = False
 
 def _left(matrix: Matrix, absent: Iterable[str], *, named: bool) -> Iterator[str]:
     for python in absent:
-        yield f"left {python}: no such interpreter here, so its locks stay as they are"
+        yield f"skipped {python}: no such interpreter here, so its locks are unchanged"
     if not named and not os.environ.get(NEXT_INDEX):
         for release in matrix.releases("next"):
-            yield f"left {release}: of the tier next, and {NEXT_INDEX} is not set"
+            yield f"skipped {release}: its tier is next, and {NEXT_INDEX} is not set"
 
 
 def _raise_joined(failed: Sequence[IvhlError]) -> None:

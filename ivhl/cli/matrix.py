@@ -240,7 +240,7 @@ def _print_diff(console: Terminal, found: CellDiff) -> None:
     )
     if found.matched:
         console.print("matched", style="green", end="")
-        console.print(f": {axis}; every other difference is forced by that")
+        console.print(f": {axis}; this causes all other differences")
     for reason in found.reasons:
         console.label("not matched:", reason, "red")
     if differences:

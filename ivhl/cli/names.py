@@ -170,7 +170,7 @@ def recorded(
         named = matching(kind, text, {*known, *commands})
         if not (there := set(named) & set(known)):
             raise ResultsError(
-                f"{kind} {named[0]}: it is in the matrix, but has no record",
+                f"{kind} {named[0]}: is in the matrix, but has no record",
                 hint=f"measure it with: {commands[named[0]]}",
             )
         found |= there

@@ -163,7 +163,7 @@ def choosing(*without: str) -> Callable[[Callable[..., None]], Callable[..., Non
 Tier = Annotated[
     Literal["default", "extended", "next"],
     typer.Option(
-        "--tier", help="Cells of the matrix; extended includes default, and next is apart."
+        "--tier", help="Cells: default; extended, which includes default; next, pre-releases."
     ),
 ]
 Suite = Annotated[
@@ -188,7 +188,7 @@ Key = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; do nothing.")]
 Rounds = Annotated[
     int | None,
-    typer.Option("--rounds", min=1, max=20, help="Rounds to measure; of gate, at most so many."),
+    typer.Option("--rounds", min=1, max=20, help="Rounds to measure; for gate, the limit."),
 ]
 
 # Of bench alone, or nearly so.
@@ -240,10 +240,10 @@ Save = Annotated[
 ]
 Expect = Annotated[
     list[str] | None,
-    typer.Option("--expect", help="What a good run gives: an exit status, or a text it prints."),
+    typer.Option("--expect", help="Expected outcome: an exit status, or a printed text."),
 ]
 Search = Annotated[
-    bool, typer.Option("--search", help="Run only what shows where the outcome changes.")
+    bool, typer.Option("--search", help="Run only the releases needed to find the change.")
 ]
 Network = Annotated[bool, typer.Option("--network", help="Let the code use the network.")]
 
@@ -269,7 +269,7 @@ Form = Annotated[
 ]
 Attestation = Annotated[
     Path | None,
-    typer.Option("--attestation", help="Take only what this attestation of a workflow names."),
+    typer.Option("--attestation", help="Import only files that this attestation names."),
 ]
 Signer = Annotated[
     str | None,
@@ -282,7 +282,7 @@ Signer = Annotated[
 Asv = Annotated[
     bool | None,
     typer.Option(
-        "--asv/--no-asv", help="Make asv's pages again, or not (default: of a new site only)."
+        "--asv/--no-asv", help="Make asv's pages again, or not (default: only for a new site)."
     ),
 ]
 With = Annotated[
@@ -310,7 +310,7 @@ Error = Annotated[
     float, typer.Option("--error", min=1e-6, max=0.5, help="Probability of a wrong answer.")
 ]
 Good = Annotated[
-    str | None, typer.Option("--good", help="Release that is good (default: by the records).")
+    str | None, typer.Option("--good", help="Release that works (default: from the records).")
 ]
 Keep = Annotated[
     bool, typer.Option("--keep", help="Keep the clone and the environment (up to 7 GB).")

@@ -38,6 +38,5 @@ def publish_command(
         raise ResultsError(
             f"{counted(len(published.left_out), 'file')} of the site could not be made; the site "
             "has all others",
-            hint="the warnings name each with its reason: please report it with the records that "
-            "it shows",
+            hint="please report the warnings above, with the records that the missing pages show",
         )

@@ -93,7 +93,7 @@ def _print(console: Terminal, answer: Sequence[str], found: Readiness) -> None:
         console.print(table)
     if found.unknown:
         named = some(found.unknown, _NAMED)
-        console.print(f"not tried, but with torch, or not read: {named}")
+        console.print(f"not read, or only tried with torch as dependency: {named}")
     if found.others:
         console.print(f"not in the observatory: {counted(found.others, 'package')}")
 
@@ -127,7 +127,7 @@ def _answer(asked: Dependencies, found: Readiness, torch: str, python: str) -> l
     if found.newer is not None:
         lines.append(f"It allows {found.newer}, with which fewer were tried.")
     if found.pair is not None and found.newest is None:
-        lines.append("There is no Python and release on which all are known to compile.")
+        lines.append("No tried Python and release compiles all of them.")
     elif found.newest is not None:
         forbidden = "" if found.is_allowed else f", which {asked.place} does not allow"
         lines.append(f"Newest on which all compile: {found.newest}{forbidden}.")

@@ -114,7 +114,7 @@ def _of_exports(text: str, console: Terminal) -> Wanted | None:
     """Return what counts as good of a script that exports, which has no eager form."""
     if not _EXPORTS.search(text):
         return None
-    console.print("the script exports, so it has no eager form: exit 0 is good")
+    console.print("the script exports a model, without an eager form: exit status 0 is expected")
     return Wanted(ending="exit 0")
 
 
@@ -224,7 +224,7 @@ def _investigate(
 
     ordered = sorted(cells, key=lambda cell: Version(cell.torch))
     onset = find_symptom(run, ordered, expected, count)
-    console.print(f"{onset.cell.id} shows it; next: the first release, and the stage")
+    console.print(f"{onset.cell.id} shows the symptom; next: the first bad release, and the stage")
     with ThreadPoolExecutor(1) as pool:
         blame = pool.submit(
             blame_script,

@@ -55,7 +55,7 @@ def run_command(
     script: Annotated[Path, typer.Argument(help="A Python script.")],
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(help="Its own arguments; after -- if ivhl has such an option."),
+        typer.Argument(help="Arguments of the script; after -- if ivhl has the same option."),
     ] = None,
     torch: options.Releases = None,
     python: options.Pythons = None,
@@ -100,7 +100,7 @@ def run_command(
     if not any(outcome.has_run for outcome in runs.outcomes.values()):
         raise ResultsError(
             "the script ran in no cell",
-            hint="see the reasons above; name others by --torch or --python",
+            hint="see the reasons above; choose other cells with --torch or --python",
         )
     flaky = any(outcome.flaky for outcome in runs.outcomes.values())
     if flaky or runs.boundaries() or any(map(runs.is_unexpected, runs.outcomes)):
@@ -110,7 +110,7 @@ def run_command(
 def tell_of_network(console: Terminal, what: str, *, network: bool) -> None:
     """Print that the network cannot be left, where that is wanted."""
     if not network and not network_can_be_left():
-        console.print(f"this user may not leave the network: the {what} can reach it")
+        console.print(f"this user may not disable the network: the {what} can reach it")
 
 
 def blame_file(
@@ -237,7 +237,7 @@ def _releases_of(matrix: Matrix, text: str) -> Sequence[str]:
         reverse = any(ends[1] <= Version(release) <= ends[0] for release in known)
         raise SpecError(
             f"--torch {text}: no release is in this range",
-            hint=f"the older end first: {last}..{first}" if reverse else f"e.g. {known[0]}..",
+            hint=f"older release first: {last}..{first}" if reverse else f"e.g. {known[0]}..",
         )
     return found
 

@@ -126,7 +126,7 @@ def check_suffix(path: Path | None, *suffixes: str) -> None:
     if path.suffix.lower() not in suffixes:
         first = suffixes[0]
         raise SpecError(
-            f"{path}: the name must end in {' or '.join(suffixes)}, which says what is written",
+            f"{path}: the name must end in {' or '.join(suffixes)}, which sets the format",
             hint=f"e.g. {path.with_suffix(first)}" if path.name else f"e.g. records{first}",
         )
     if path.exists() and not path.is_file():
@@ -142,4 +142,4 @@ def check_github(form: str | None, what: str) -> None:
         SpecError: If the form is not that of GitHub.
     """
     if form not in (None, "github"):
-        raise SpecError(f"--format {form}: here is {what}, and no finding", hint="--format github")
+        raise SpecError(f"--format {form}: prints {what}, no findings", hint="--format github")

@@ -95,7 +95,7 @@ def try_command(
             raise SpecError(f"{name}: names no function", hint=f"e.g. ivhl try {name}:forward")
     if save or inputs or step or requirement or network or as_json:
         raise SpecError(
-            "--save, --input, --step, --with, --network, --json: of a target, and none is given",
+            "--save, --input, --step, --with, --network, --json: need a target",
             hint="ivhl try package.module:function --input 8,64",
         )
     root, matrix = load()
@@ -129,7 +129,7 @@ def try_command(
         raise NoSpeedupError(
             f"{len(failed)} of {counted(len(cases), 'case')} without a speedup, which is exit code "
             f"{NoSpeedupError.exit_code}",
-            hint="--all prints all that the process prints; TORCH_LOGS=recompiles adds PyTorch's",
+            hint="--all prints all output; TORCH_LOGS=recompiles adds PyTorch's reasons",
         )
     console.print(Text(f"{counted(len(cases), 'case')} with a speedup over eager", "green"))
 
@@ -296,7 +296,7 @@ def _project_for(text: str) -> Path:
     root = find_root()
     if text.partition(":")[0].endswith(".py"):
         raise SpecError(
-            f"--save: {text}: a cell imports what is measured as a module",
+            f"--save: {text}: a cell must import the target as a module",
             hint="name it as package.module:function",
         )
     declaration(root, load_project(root).workloads, text, [_UNKNOWN])  # refuses an existing file
@@ -312,8 +312,8 @@ def _save(root: Path, text: str, tried: Sequence[TargetTried], *, step: bool) ->
     found = next((one.found for one in tried if "arguments" in one.found), None)
     if found is None:
         raise SpecError(
-            f"--save: {text}: no cell could call it, so its inputs are not known",
-            hint="give them, e.g. --input 8,64",
+            f"--save: {text}: no cell could call it, so its inputs are unknown",
+            hint="name them, e.g. --input 8,64",
         )
     arguments, keywords = found["arguments"], found["keywords"]
     named = keywords and (arguments or not found["is_model"])

@@ -52,11 +52,11 @@ def version_checks_command(
         judged += [(check, NOT_JUDGED) for check in found.others]
     warn(printable(problem) for problem in found.problems)
     if found.problems and not found.files:
-        raise SpecError(f"{path}: no file of it can be read", hint="mend what the warnings name")
+        raise SpecError(f"{path}: no file there can be read", hint="fix the files in the warnings")
     if not found.files:
         raise SpecError(f"{path}: has no Python files", hint="name the folder of a Python project")
     if not any(one.tried for one in evidence.values()):
-        warn([f"no record in {folder}: only what can be installed is known"])
+        warn([f"no record in {folder}: ivhl only knows which releases can be installed"])
     if as_json:
         print_json("ivhl.version-checks/1", checks=[_as_dict(*one) for one in judged])
         return

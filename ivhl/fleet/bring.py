@@ -159,8 +159,8 @@ def _too_many_machines(results: Path, taken: Iterable[Offered]) -> tuple[str, ..
 def _of_too_many(names: Sequence[str]) -> Refused:
     return Refused(
         f"{counted(len(names), 'machine')}, {names[0]} to {names[-1]}",
-        f"an import takes {MOST_NEW_MACHINES} new machines, the first ones by name",
-        f"if they are yours, import the same files again: it takes the next {MOST_NEW_MACHINES}",
+        f"an import takes {MOST_NEW_MACHINES} new machines, in order of their names",
+        f"if you trust them, import the same files again: this takes the next {MOST_NEW_MACHINES}",
     )
 
 

@@ -209,11 +209,11 @@ def _unknown(record: RunRecord, known: Known) -> Iterator[tuple[str, str]]:
     lock = None if cell.lock_sha256 is None else known.locks[cell.id].get(cell.lock_sha256)
     if cell.lock_sha256 is not None and lock is None:
         got = shown(cell.lock_sha256)
-        rule = f"cell.lock_sha256: must be that of a committed lock of {cell.id} (got {got})"
+        rule = f"cell.lock_sha256: must be the hash of a committed lock of {cell.id} (got {got})"
         hint = f"commit the machine's version of envs/locks/{cell.id}.txt, or fetch the branch "
         yield rule, f"{hint}that has it"
     if lock is not None and (mistake := not_locked(record.conditions.packages, lock)):
-        yield mistake, "measure in the cell as its lock makes it, or import it without the lock"
+        yield mistake, "measure in a cell made from its lock, or import it without the lock"
     version = known.workloads.get(record.workload)
     if version is None:
         rule = f"workload: must be a workload of this project (got {shown(record.workload)})"

@@ -129,7 +129,7 @@ def cancel(queue: FleetQueue, name: str) -> int:
     if not (removed := queue.rows(_CANCEL, name=name)):
         raise SpecError(
             f"no job of {name} waits or was set aside",
-            hint="ivhl fleet status names cells and commits; what runs goes on, what is done stays",
+            hint="ivhl fleet status names cells and commits; running jobs continue, results stay",
         )
     return len(removed)
 

@@ -213,7 +213,7 @@ class FleetDatabase:
             except self._psycopg.Error as error:
                 raise SpecError(
                     f"the database refuses: {_reason(error)}",
-                    hint="use a database of its own, in UTF-8; docs/fleet.md makes one",
+                    hint="use a separate database in UTF-8: docs/fleet.md",
                 ) from error
             else:
                 if lost:
@@ -224,7 +224,7 @@ class FleetDatabase:
         """Tell why there is no answer, if that is another reason than before; return it."""
         reason = _reason(error)
         if reason != before:
-            self._tell(f"no answer of the queue, asking on: {reason}")
+            self._tell(f"the queue does not answer, trying again: {reason}")
         return reason
 
     def rows(self, query: str, **values: object) -> list[dict[str, Any]]:
@@ -248,7 +248,7 @@ class FleetDatabase:
         if number < _OLDEST * 10_000:
             raise SpecError(
                 f"the queue needs PostgreSQL {_OLDEST} or newer (got {number // 10_000})",
-                hint="use a newer server: an older one lets machines make functions for its owner",
+                hint="use a newer server: older servers let machines make functions for the owner",
             )
 
     def check(self) -> None:

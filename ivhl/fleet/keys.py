@@ -42,7 +42,7 @@ def check_signature(result: Mapping[str, Any], signers: Path) -> None:
         ValueError: If it is not.
     """
     if not result["signature"]:
-        raise ValueError(f"must be signed by {result['machine']}, as {signers.name} is here")
+        raise ValueError(f"must be signed by {result['machine']}, since {signers.name} exists")
     with TemporaryDirectory(prefix="ivhl-signature-") as name:
         signature = Path(name) / "signature"
         signature.write_text(result["signature"], encoding="utf-8")
@@ -69,6 +69,6 @@ def _ssh_keygen(text: str, *words: str, place: str) -> str:
     if done.returncode:
         raise SpecError(
             f"{place}: {printable((done.stderr or done.stdout).strip())}",
-            hint="give a private key without passphrase",
+            hint="use a private key without passphrase",
         )
     return done.stdout

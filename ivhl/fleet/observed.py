@@ -89,13 +89,13 @@ def measure(
     questions = tuple(one for one in row.questions if one.row in job.rows) if row else ()
     if row is None or len(questions) != len(job.rows):
         raise SpecError(
-            f"the row of {job.name} is another in this checkout",
+            f"the row of {job.name} differs in this checkout",
             hint="check out the commit of the coordinator",
         )
     lock = lock_state(SHIPPED, cell).sha256
     if lock != job.lock:
         raise SpecError(
-            f"the lock of {cell.id} is another here", hint="install the ivhl of the fleet"
+            f"the lock of {cell.id} differs here", hint="install the ivhl of the fleet"
         )
     told: list[str] = []
     with TemporaryDirectory(prefix="ivhl-fleet-") as name:
@@ -213,7 +213,7 @@ def _import_results(root: Path, found: Rows, queue: FleetQueue) -> Imported:
                 check_signature(result, signers)
             _check_checkout(root, result["args"], rows)
         except (SpecError, ValueError) as error:
-            hint = "mend this checkout, and import again: the queue keeps the result"
+            hint = "fix this checkout, and import again: the queue keeps the result"
             homes.append(_refused(place, error, hint))
             continue
         try:
@@ -267,9 +267,9 @@ def _check_checkout(root: Path, args: dict[str, Any], rows: Mapping[str, tuple[s
     if args["commit"]:
         find_commit(root, args["commit"])
     elif any(rows.get(row, ("",))[0] != name for row in args["rows"]):
-        raise ValueError(f"the row of {name} is another in this checkout")
+        raise ValueError(f"the row of {name} differs in this checkout")
     if lock_state(root if args["commit"] else SHIPPED, cell_of(need)).sha256 != args["lock"]:
-        raise ValueError(f"the lock of {need.cell} is another here")
+        raise ValueError(f"the lock of {need.cell} differs here")
     if need.instrument != str(INSTRUMENT):
         raise ValueError(f"instrument: must be {INSTRUMENT} (got {need.instrument})")
 
@@ -284,7 +284,7 @@ def _check_machine(result: dict[str, Any]) -> None:
     if only not in ("", result["machine"]):
         raise ValueError(f"machine: must be {only}, which the job names (got {result['machine']})")
     if result["before"] is None:
-        raise ValueError("its machine must repeat known records first, and did not")
+        raise ValueError("its machine must repeat known records first (got none)")
     if differs := result["before"] or result["after"]:
         raise ValueError(f"its machine must repeat known records ({differs})")
 
@@ -306,7 +306,7 @@ def _records_of(
         raise ValueError("records: must be records in JSON") from error
     args = result["args"]
     if sorted(one.row for one in records) != sorted(args["rows"]):
-        raise ValueError(f"records: must be one of each of {len(args['rows'])} questions")
+        raise ValueError(f"records: must answer once each of {len(args['rows'])} questions")
     known = [(one, locks.get(one.overlay or "")) for one in records]
     for record, lock in known:
         for rule, holds in {
@@ -314,7 +314,7 @@ def _records_of(
             "library, case, ask, target: must be those of the row": rows[record.row]
             == (record.library, record.case, record.ask, record.target),
             f"cell: must be {args['need'][0]}": record.cell == args["need"][0],
-            "lock: must be that of the job": record.lock == args["lock"],
+            "lock: must be the lock of the job": record.lock == args["lock"],
             f"instrument: must be {INSTRUMENT}": record.instrument == str(INSTRUMENT),
             "at: must not be in the future": not is_in_future(record.at),
             "overlay: must come with its lock": record.overlay is None

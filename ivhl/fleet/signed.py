@@ -78,7 +78,7 @@ def load_attestations(path: Path, signer: str) -> tuple[Attested, ...]:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise SpecError(
                 f"{path}: attestation {number} is not signed by {signer}: {error}",
-                hint="ask who sent it which workflow made the records, and get the file again",
+                hint="ask the sender which workflow made the records, and get the file again",
             ) from error
     if not found:
         raise SpecError(f"{path}: has no attestation", hint=_HINT)

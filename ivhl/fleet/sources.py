@@ -65,7 +65,7 @@ def _files(path: Path) -> Iterator[tuple[str, bytes] | Refused]:
             yield from _folder(path)
         elif not path.exists():
             yield Refused(
-                place, "no such file or folder", "give the file or folder of the records"
+                place, "no such file or folder", "name the file or folder of the records"
             )
         elif not path.is_file():
             yield Refused(place, "must be a file or a folder", "give the file of records")
@@ -73,7 +73,7 @@ def _files(path: Path) -> Iterator[tuple[str, bytes] | Refused]:
             yield Refused(
                 place,
                 "must be unpacked: a zip archive is not read",
-                "import the folder that unzip -d FOLDER makes of it",
+                "unpack it with unzip -d FOLDER, then import FOLDER",
             )
         else:
             yield _file(path, place)
@@ -87,7 +87,7 @@ def _file(path: Path, place: str) -> tuple[str, bytes] | Refused:
     if len(data) > LARGEST:
         return Refused(
             place,
-            f"a file may have {LARGEST // _MIB} MiB, and this one has more",
+            f"a file may have {LARGEST // _MIB} MiB, and this file has more",
             "if it is a file of records, split it at a line break",
         )
     return place, data
@@ -149,7 +149,7 @@ def _is_plain(path: Path) -> bool:
 def _over(place: str, limit: str) -> Refused:
     return Refused(
         place,
-        f"may have {limit}, and has more; the others are not read",
+        f"may have at most {limit}; the rest was not read",
         "import the folders of its machines one by one",
     )
 

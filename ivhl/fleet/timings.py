@@ -100,7 +100,7 @@ def time_cases(root: Path, job: FleetJob, attempt: int, machine: str, console: C
     cell = cell_of(job.need)
     if lock_state(root, cell).sha256 != job.lock:
         raise SpecError(
-            f"the lock of {cell.id} is another in this checkout",
+            f"the lock of {cell.id} differs in this checkout",
             hint="check out the commit of the coordinator",
         )
     fleet = cells_folder().parent / "fleet"
@@ -173,7 +173,7 @@ def _records_of(result: dict[str, Any]) -> list[RunRecord]:
             f"machine: must be {result['machine']}": record.machine.name == result["machine"],
             f"commit: must be {args['commit']}": record.commit == args["commit"],
             f"cell: must be {args['need'][0]}": record.cell.id == args["need"][0],
-            "case: must be of the job": case_name(record) in args["rows"],
+            "case: must be in the job": case_name(record) in args["rows"],
         }.items():
             if not holds:
                 raise ValueError(f"{rule} (got {case_name(record)} in {record.cell.id})")

@@ -111,7 +111,7 @@ class FleetWorker:
             alone = queue.is_alone_first(self._needs)
             needs = [one for one in self._needs if one.alone == alone]
             with self._place(alone=alone) as free:
-                why = self._busy() if free else "other jobs have this machine"
+                why = self._busy() if free else "other jobs use this machine"
                 if not why and done >= controlled_at:
                     why = self._check_itself(queue)
                     controlled_at = controlled_at if why else done + _CONTROLLED_AFTER
@@ -137,7 +137,7 @@ class FleetWorker:
         if differs:
             raise ResultsError(
                 f"{queue.machine} does not repeat known records: {differs}",
-                hint="ivhl doctor; its results since the last control are not imported",
+                hint="run ivhl doctor; results since the last control are not imported",
             )
         return ""
 

@@ -1,6 +1,6 @@
-"""Hot-path compilation: finds sequences of operations that repeat, and compiles them.
+"""Hot paths: find repeated sequences of operations, and compile them.
 
-User guide: docs/hotpath.md. Needs torch 2.5 or newer only; boundaries from YAML need the extra
+User guide: docs/hotpath.md. Needs torch 2.5 or newer; boundaries from YAML need the extra
 ``hotpath``.
 
 Raises:

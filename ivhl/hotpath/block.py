@@ -58,19 +58,19 @@ HOTPATH_MODES: Final = ("default", "max-autotune-no-cudagraphs")
 class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
     """Find sequences of operations that repeat, compile them, and run the compiled graphs instead.
 
-    Holds in this thread, until the end of the block. Entered again, the same object goes on with
-    what it has counted and compiled; another one begins anew.
+    Applies to this thread, until the end of the block. If the same object is entered again, it keeps
+    its counts and its compiled graphs.
 
     Args:
-        threshold: Repetitions after which a sequence is compiled: after call N, so call N + 1 is the
-            first that runs compiled. ``IVHL_HOTPATH_THRESHOLD`` replaces the default, 10.
+        threshold: Number N of eager runs of a sequence before it is compiled; run N + 1 is the first
+            compiled run. ``IVHL_HOTPATH_THRESHOLD`` replaces the default, 10.
         min_calls: Operations of the shortest sequence. ``IVHL_HOTPATH_MIN_CALLS`` replaces the
             default, 2.
-        mode: Of ``torch.compile``.
-        boundaries: Names of boundaries to compile without waiting (``True``), or never (``False``);
-            beside those of the file that ``IVHL_HOTPATH_BOUNDARIES`` names.
-        only_faster: Whether what is measured slower compiled than eagerly, in its first N compiled
-            runs, goes back to eager code. ``IVHL_HOTPATH_ONLY_FASTER`` replaces the default, no.
+        mode: ``mode`` of ``torch.compile``.
+        boundaries: Names of boundaries to compile at once (``True``) or never (``False``), in
+            addition to the file that ``IVHL_HOTPATH_BOUNDARIES`` names.
+        only_faster: Whether a sequence runs eagerly again if its first N compiled runs are slower
+            than eager runs. ``IVHL_HOTPATH_ONLY_FASTER`` replaces the default, no.
 
     Raises:
         SpecError: If an argument or a variable of the environment is invalid, or a block is open.
@@ -668,18 +668,18 @@ _lock: Final = threading.Lock()
 
 
 class boundary:  # noqa: N801  (as auto)
-    """Name a part of a program: a block of it, a function or a module.
+    """Name a part of a program: a block, a function or a module.
 
-    In a block, sequences begin and end at its edges and are counted by themselves. A function or
-    module is compiled as a whole, with its Python, after N calls with arguments of the same facts.
+    Sequences begin and end with a block, and are counted separately in it. ``torch.compile``
+    compiles a whole function or module after N calls with arguments of the same properties.
 
     Args:
-        name: For the report, and for rules in YAML.
-        compile: ``True`` compiles without waiting: what is seen for the second time. ``False`` never
-            compiles it. A rule in YAML overrides it.
+        name: Name in the report, and in rules in YAML.
+        compile: ``True`` compiles at the second occurrence, ``False`` never. A rule in YAML
+            overrides this value.
 
     Raises:
-        SpecError: If the name is empty, or ``compile`` is neither.
+        SpecError: If the name is empty, or ``compile`` has another value.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ _MOST: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """A line of the stream.
+    """An event of a block.
 
     Attributes:
         at_s: Seconds since the block began.

@@ -22,19 +22,19 @@ class PathReport:
 
     Attributes:
         name: The operations, ``linear -> relu``, or the name of the region.
-        number: The same in every process, or empty for a region.
-        boundary: In which it ran, or empty.
-        calls: Operations; 0 for a region.
+        number: Number of the sequence, equal in each process; empty for a region.
+        boundary: The boundary in which it ran, or empty.
+        calls: Number of operations; 0 for a region.
         hits: Runs of the compiled graph.
-        misses: Eager runs after it was hot.
-        compiles: Graphs compiled: for other live results of a sequence, other arguments of a region.
-        compile_s: Wall seconds of the first calls of these.
+        misses: Eager runs after compiling.
+        compiles: Compiled graphs; more than one if live results or arguments differ.
+        compile_s: Wall seconds of the first calls of these graphs.
         eager_s: Median wall seconds of the operations of eager runs, without recording, or ``None``.
         compiled_s: Median wall seconds of compiled runs without the first, or ``None``.
         speedup: ``eager_s / compiled_s``, or ``None``.
-        speedup_range: Least and largest speedup between a run of the middle half of the eager
-            ones and one of the middle half of the compiled ones; ``None`` with one run of either.
-        refused: Why it is not compiled any more; empty if it is.
+        speedup_range: Smallest and largest ratio of a run in the middle half of the eager runs to a
+            run in the middle half of the compiled runs; ``None`` if either has only one run.
+        refused: Reason why it runs eagerly from now on; empty if it runs compiled.
     """
 
     name: str
@@ -53,10 +53,10 @@ class PathReport:
 
 
 class HotpathReport:
-    """What a block did so far; prints as a table. Later blocks go on where earlier ones stopped.
+    """The results of a block so far; prints as a table. Later blocks continue the report.
 
     Attributes:
-        unused: Boundaries that the YAML file names and the program has not entered.
+        unused: Boundaries in the YAML file that the program has not entered.
     """
 
     def __init__(

@@ -18,8 +18,8 @@ CellAxis = Literal["none", "python", "torch", "both"]
 # Why a difference is not forced.
 _WHY: dict[CellAxis, str] = {
     "none": "",
-    "python": ", which no [[forced]] row of matrix.toml excuses",
-    "torch": ", which torch does not ask for",
+    "python": ", without a [[forced]] row in matrix.toml",
+    "torch": ", which torch does not require",
 }
 
 
@@ -152,7 +152,7 @@ def _asked_by(name: str, first: LockState, second: LockState) -> str:
         if pin.name == name
         for via in pin.via
     }
-    return "the release itself" if name == "torch" else f"asked for by {', '.join(sorted(asking))}"
+    return "the release itself" if name == "torch" else f"required by {', '.join(sorted(asking))}"
 
 
 def _other_files(first: LockState, second: LockState) -> Iterator[str]:

@@ -167,7 +167,7 @@ def index_options(cell: CellSpec, *, of_next: bool) -> tuple[str, ...]:
             )
         return ("--index", index)
     raise LockError(
-        f'{cell.id}: is of the tier "next", and {NEXT_INDEX} is not set',
+        f'{cell.id}: has the tier "next", but {NEXT_INDEX} is not set',
         hint=f"export {NEXT_INDEX}=ADDRESS, that of the package index which has this release",
     )
 
@@ -343,7 +343,7 @@ def lock_mistakes(state: LockState, matrix: Matrix) -> list[str]:
     found += [f"{name}: {mistake}" for mistake in _text_mistakes(text)]
     if state.kind == "unavailable":
         if not state.message:
-            found.append(f"{name}: does not say why")
+            found.append(f"{name}: has no reason")
         return found
     found += [
         f"{name}: {mistake}"
@@ -467,7 +467,7 @@ def _resolve(root: Path, matrix: Matrix, cell: CellSpec, seed: Mapping[str, str]
         mistakes = [*_text_mistakes(text), *_pin_mistakes(pins, cell, local=of_next)]
     if mistakes:
         raise LockError(
-            f"{cell.id}: what uv gave cannot be a lock: " + "; ".join(mistakes),
+            f"{cell.id}: the answer of uv cannot be a lock: " + "; ".join(mistakes),
             hint="see which index or find-links setting of uv it comes from, and leave that out",
         )
     return resolved
@@ -742,7 +742,7 @@ def _pin_mistakes(pins: Sequence[Pin], cell: CellSpec, *, local: bool) -> Iterat
         if "+" in pin.version and not local:
             yield f"{pin.name}: a local version is not on every mirror (got {pin.version})"
         if not set(pin.via) <= {*names, ASKED} or not pin.via:
-            yield f"{pin.name}: nothing in the lock asks for it (got {_listed(pin.via)})"
+            yield f"{pin.name}: no package in the lock requires it (got {_listed(pin.via)})"
     versions = [pin.version.partition("+")[0] for pin in pins if pin.name == "torch"]
     if versions != [cell.torch]:
         yield f"torch: must be {cell.torch} (got {_listed(versions)})"

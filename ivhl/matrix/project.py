@@ -81,7 +81,7 @@ class _Tool(StrictModel):
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
         if (self.workloads is None) == (self.benchmarks is None):
-            raise ValueError("must have one of benchmarks and workloads, and not both")
+            raise ValueError("must have either benchmarks or workloads")
         return self
 
 
@@ -131,8 +131,8 @@ def _refuse_tracked_scratch(root: Path) -> None:
                 hint=f"make {top} a folder; or git rm -r --cached {top}, to keep it elsewhere",
             )
         raise SpecError(
-            f"{root / tracked[0]}: must not be in git: ivhl writes there, and runs what is there",
-            hint=f"see what it is; then git rm -r --cached {shlex.quote(tracked[0])}",
+            f"{root / tracked[0]}: must not be in git: ivhl writes there, and runs files from there",
+            hint=f"check the file, then git rm -r --cached {shlex.quote(tracked[0])}",
         )
 
 
@@ -146,7 +146,7 @@ def load_project(root: Path) -> Project:
     if not path.exists():
         raise SpecError(
             f"no pyproject.toml in {root}",
-            hint="it must stand beside the folder envs/; `ivhl init` makes what is missing",
+            hint="it must be beside the folder envs/; `ivhl init` makes missing files",
         )
     raw = read_toml(path, f"correct {path}")
     mistakes: list[str] = []
@@ -156,7 +156,7 @@ def load_project(root: Path) -> Project:
     tool = _table(declared, _Tool, "tool.ivhl", mistakes)
     name = (named and named.name) or (tool and tool.name) or ""
     if named is not None and not name:
-        mistakes.append("project.name: must be there, or tool.ivhl.name")
+        mistakes.append("project.name: must exist, or tool.ivhl.name")
     if tool is None or mistakes:
         raise SpecError(
             "\n".join(f"pyproject.toml: {mistake}" for mistake in mistakes),

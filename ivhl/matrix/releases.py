@@ -129,7 +129,7 @@ def highest(python: str, requirement: str, until: dt.date | None = None) -> str:
             cwd=Path(folder),
         )
     message = " ".join(line.strip() for line in answer.stderr.splitlines() if line.strip())
-    hint = "see whether the registry and uv's index settings are as they should be"
+    hint = "check the registry and uv's index settings"
     if answer.returncode:
         raise LockError(f"uv gives no answer for {requirement}: {message}", hint=hint)
     # uv repeats the user's index settings as options.

@@ -267,7 +267,7 @@ class Matrix(StrictModel):
             there = {row.version for row in pythons} | {row.release for row in releases}
             for name in (name for row in forced for name in (row.torch, *row.pythons)):
                 if name not in there:
-                    raise ValueError(f"must name what has a row of its own, unlike {name}")
+                    raise ValueError(f"must name a Python or release with a row, unlike {name}")
         return forced
 
     @property
@@ -431,7 +431,7 @@ def load_matrix(path: Path) -> Matrix:
         SpecError: If the file cannot be read, is not TOML, or breaks rules; reports every mistake
             with its place, the rule and the value.
     """
-    hint = f"correct {path}; the comments in it say what each key means"
+    hint = f"correct {path}; its comments explain each key"
     return validated(Matrix, read_toml(path, hint), path.name, hint)
 
 

@@ -118,7 +118,7 @@ def run_uv(
         except subprocess.TimeoutExpired as error:
             raise LockError(
                 f"uv {' '.join(arguments[:2])} did not end within {timeout_s:.0f} s",
-                hint="see whether the package registry answers, then try again",
+                hint="check that the package registry answers, then try again",
             ) from error
         finally:
             if process.returncode is None:

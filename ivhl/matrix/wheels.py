@@ -105,7 +105,7 @@ def _build(root: Path, matrix: Matrix, pin: str, python: str) -> list[Path]:
         messages, text = resolve_requirements(root, matrix, python, requires, {})
         if text is None:
             raise LockError(
-                f"{pin}: what builds it cannot be locked: {cause_of(messages)}",
+                f"{pin}: its build requirements cannot be locked: {cause_of(messages)}",
                 hint=f"its [build-system] requires {', '.join(requires)}",
             )
         digest = hashlib.sha256(source.read_bytes()).hexdigest()

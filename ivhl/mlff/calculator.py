@@ -67,15 +67,15 @@ MIN_SKEWNESS: Final = 1e-6  # volume or area of a cell over that of a box with t
 class PaiNNCalculator(Calculator):
     """PaiNN for ASE: energy and free energy in eV, forces in eV/Å, stress in eV/Å³.
 
-    A molecule of up to 64 atoms is computed as a dense square of pairs; a larger or periodic system
-    as a list of edges from vesin's neighbour list. Both are the same model. Results are computed
-    again only if positions, numbers, cell or periodicity have changed. There is a stress if a
-    direction is periodic and the cell has a volume; it is per that volume.
+    Molecules of up to 64 atoms are computed over all pairs of atoms, larger or periodic systems over
+    a list of edges from vesin's neighbour list. Both forms are the same model. The calculator
+    computes again only if positions, numbers, cell or periodicity have changed. It returns a stress
+    if a direction is periodic and the cell has a volume.
 
-    Compiled, a molecule is padded to a bucket of ``ivhl.mlff.batch.BUCKETS``. Each bucket is one
-    graph for all molecules and all calculators of this dtype, device and mode; lists of edges are
-    one graph for all lengths. If compiling fails (``ivhl.compile``), and for lists of edges before
-    PyTorch 2.15, the calculator runs eagerly and warns.
+    If it compiles, the calculator pads a molecule to a bucket of ``ivhl.mlff.batch.BUCKETS``. All
+    molecules of a bucket, and all calculators of this dtype, device and mode, share one graph. Lists
+    of edges of all lengths share one graph. If compiling fails (``ivhl.compile``), and for lists of
+    edges before PyTorch 2.15, the calculator runs eagerly and warns.
 
     Args:
         parameters: Weights, in the form of ``painn.make_parameters``; default: the trained ones.

@@ -299,7 +299,7 @@ def _requirements(
         return
     seen.add(place)
     if len(seen) > _MOST_FILES:
-        raise SpecError(f"{path}: more than {_MOST_FILES} files name each other", hint=_READS)
+        raise SpecError(f"{path}: more than {_MOST_FILES} files refer to each other", hint=_READS)
     for number, line in _lines(path):
         if further := _FURTHER.fullmatch(line):
             limits = found.limits if further[1] in ("-c", "--constraint") else into

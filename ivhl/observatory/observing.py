@@ -480,7 +480,7 @@ _UNREADABLE: Final = TargetTried(
             "phase": "import",
             "failure_class": "crash",
             "exception": "",
-            "message": "its process reports what no case does",
+            "message": "its process sent an invalid report",
             "where": "",
         }
     },

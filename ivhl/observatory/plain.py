@@ -93,7 +93,7 @@ def plain_script(record: Observed, needs: Sequence[str], functions: str) -> str:
         functions: Text of the file that the row names; empty if it names none.
 
     Raises:
-        SpecError: If an input of the record cannot be drawn again.
+        SpecError: If an input of the record cannot be made again.
     """
     module, _, expression = record.target.partition(":")
     imports = functions and f"\n{_without_docstring(functions)}\n"
@@ -130,8 +130,8 @@ def script_of_case(libraries: Libraries, name: str) -> tuple[str, Observed]:
 
     Raises:
         UnknownNameError: If the library has no such case.
-        ResultsError: If the case works wherever it was tried, or PyTorch is not at fault.
-        SpecError: If its file is gone, or an input cannot be drawn again.
+        ResultsError: If the case works in all tried cells, or PyTorch is not at fault.
+        SpecError: If its file is gone, or an input cannot be made again.
     """
     library, _, case = name.partition("/")
     row = next(one for one in libraries.rows if one.name == library)
@@ -148,13 +148,13 @@ def script_of_case(libraries: Libraries, name: str) -> tuple[str, Observed]:
     named = f"{library} {question.case} {question.ask}"
     if not found:
         raise ResultsError(
-            f"no failure to report: {named} works wherever it was tried",
+            f"no failure to report: {named} works in all tried cells",
             hint="the page of the library has its verdicts",
         )
     found = [one for one in found if one.failure is None or fault_of(one.failure) == "PyTorch"]
     if not found:
         raise ResultsError(
-            f"no failure of PyTorch to report: {named} fails by a fault of its own",
+            f"no failure of PyTorch to report: {named} fails because of its own code",
             hint="the page of the library has the message",
         )
     torch = newest_release(one.torch for one in found)
@@ -228,8 +228,8 @@ def batch(record: Observed, inputs: str) -> str:
             except (SyntaxError, ValueError) as error:
                 raise SpecError(
                     f"{record.library} {record.case} in {record.cell}: inputs {inputs!r}: "
-                    f"{value!r} cannot be drawn again",
-                    hint="take another cell, or correct the script that another one gives",
+                    f"{value!r} cannot be made again",
+                    hint="use another cell, or correct the script of another cell",
                 ) from error
         if name:
             named.append(f"{json.dumps(name)}: {source}")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ivhl.measure.target_spec import Target
 
 TABLE: Final = "libraries.toml"
-_HINT: Final = "observatory/README.md says what a row holds"
+_HINT: Final = "observatory/README.md describes a row"
 _NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _CASE: Final = re.compile(r"\w[\w.-]{0,59}")
 # Its folder comes before the packages: a file named kornia.py would be imported in their place.
@@ -108,7 +108,7 @@ def _library(folder: Path, name: str, raw: object) -> Library:
     # One form of a name, so that TOML itself refuses a second row of it.
     if not _NAME.fullmatch(name):
         raise SpecError(
-            f"{place}: must be a name as PyPI writes it in addresses",
+            f"{place}: must be a name as in addresses of PyPI",
             hint=f"[{canonicalize_name(name)}]",
         )
     row = validated(_RowTable, raw, place, _HINT)

@@ -1,4 +1,4 @@
-"""Neural-operator rollout: a convolutional operator applied to a state again and again.
+"""Neural-operator rollout: apply a convolutional operator to a state many times.
 
 Each name is imported when it is first used, as in ``ivhl.mlff``. ``python -m ivhl.rollout generate``
 writes a dataset; only ``ivhl.rollout.dataset`` needs zarr.

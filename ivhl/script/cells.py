@@ -62,7 +62,7 @@ def cells_folder() -> Path:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ivhl" / "cells"
     except RuntimeError as error:
         raise SpecError(
-            f"no folder for cells: {error}", hint="set XDG_CACHE_HOME to a folder of yours"
+            f"no folder for cells: {error}", hint="set XDG_CACHE_HOME to your own folder"
         ) from error
 
 
@@ -221,7 +221,7 @@ def _make(folder: Path, make: Callable[[], Mapping[str, object]]) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, (CellError, OSError)):
             raise LockError(
-                f"{folder.name}: {error}", hint="see what uv says, then try again"
+                f"{folder.name}: {error}", hint="read uv's message, then try again"
             ) from error
         raise
 

@@ -152,7 +152,7 @@ def _raise_refused(
     text = text.removeprefix("error: ").partition(" hint: ")[0]
     text = text.removeprefix(f"{_NO_SOLUTION} when resolving dependencies cause: ")
     if must and (_UNKNOWN in text or _NO_SOLUTION not in refusal):
-        step = "check the name of the package" if _UNKNOWN in text else "see what uv says"
+        step = "check the name of the package" if _UNKNOWN in text else "read uv's message"
         raise LockError(f"{cell.id}: {text[:_LONGEST]}", hint=f"{step}, then try again")
     found = _PYTHON.search(text)
     here = {"torch": cell.torch, "Python": found["version"] if found else cell.python}
@@ -304,7 +304,7 @@ def lay_over(cell: Path, lock: LockState, text: str, folder: Path) -> dict[str, 
         if not _PIN.fullmatch(line):
             raise LockError(
                 f"{LOCK}: each line must be NAME==VERSION --hash=sha256:... (got {line!r})",
-                hint="take the lock as `ivhl` wrote it",
+                hint="use the lock that `ivhl` wrote",
             )
     python = (cell / "bin" / "python").resolve()
     uv_or_fail(Path.home(), "venv", "--no-project", "--python", str(python), str(folder))
@@ -376,7 +376,7 @@ def _join(ours: Path, theirs: Path, added: Mapping[str, str]) -> None:
             )
             raise LockError(
                 f"{owner}: would hide {module} of the cell",
-                hint="leave it out of what is required",
+                hint="remove it from the requirements",
             )
     for file in kept:
         if not (link := ours / file).exists():

@@ -96,7 +96,7 @@ def needs_of(script: Path, more: Sequence[str] = ()) -> Needs:
         elif parsed.url or parsed.extras or parsed.marker:
             raise SpecError(
                 f"{place}: torch comes from the cell (got {requirement!r})",
-                hint="name releases by --torch; torch>=2.6 alone may stand in a block",
+                hint="choose releases with --torch; a block may have only a range, torch>=2.6",
             )
         else:
             # The cell decides which build it has: ==2.15.0+cpu asks for 2.15.0. And !=2.15.0+cpu

@@ -43,7 +43,7 @@ _ALIKE: Final = 0.6
 # A name in a message: in quotes, with a point, or with an underscore.
 _NAME: Final = re.compile(r"(?<=')[\w.]+(?=')|\w+(?:\.\w+)+|\w*[a-zA-Z]_\w+")
 _NEGLIGIBLE: Final = 0.01
-_LIKE: Final = "ends alike with the compiler and without it"
+_LIKE: Final = "ends the same way with and without the compiler"
 Count = Literal["", "graph_breaks", "recompiles"]
 # ``other``: it ends in another way. ``eager``: it fails without the compiler, too.
 SymptomWord = Literal["shows", "right", "other", "eager", "absent"]
@@ -282,7 +282,7 @@ def _without_noise(symptom: Symptom, cell: CellSpec, again: ScriptOutcome) -> Sy
         raise ResultsError(
             f"{cell.id}: the script is flaky: two runs end with {ending(symptom.seen)} and with "
             f"{ending(again)}",
-            hint="fix its seed, or name what is good by --expect",
+            hint="fix its seed, or name the expected outcome with --expect",
         )
     return steady
 
@@ -305,17 +305,17 @@ def _no_failure(
         whys = dict.fromkeys(outcome.ending for outcome, _ in outcomes.values())
         return ResultsError(
             f"the script ran in no cell: {'; '.join(whys)}",
-            hint="name others by --torch, --python",
+            hint="choose other cells with --torch, --python",
         )
     n_right = sum(word == "right" for _, word in outcomes.values())
-    hint = "--expect names what is good: an exit status, or a text that is printed"
+    hint = "--expect names the expected outcome: an exit status, or a printed text"
     if count:
         what = f"has no {count.replace('_', ' ')}"
     elif ran[0].graph_breaks or ran[0].recompiles:
         sought = "graph-break" if ran[0].graph_breaks else "recompile"
-        hint = f"the newest has {sought}s, which --for {sought} reports; {hint}"
+        hint = f"the newest release has {sought}s, which --for {sought} reports; {hint}"
     elif ran[0].graphs == 0:
-        hint = "it compiles nothing in the newest"
+        hint = "the script compiles nothing in the newest release"
     return ResultsError(
         f"no failure to report: the script {what} in {counted(n_right, 'release')}", hint=hint
     )
@@ -421,7 +421,7 @@ def blame_script(
             return ScriptBlame("", "the script is flaky, or depends on when it imports torch")
         symptom = Symptom(seen=seen, without=run(OFF), noisy=noisy)
     if symptom.of(symptom.seen) == "right":
-        return ScriptBlame("", "the script ends alike without the compiler")
+        return ScriptBlame("", "the script ends the same way without the compiler")
     stage = stages[-1]
     others = []
     for backend in stages[:-1]:

@@ -42,7 +42,7 @@ def first_line(tried: TargetTried) -> str:
         if failure["exception"] == "ModuleNotFoundError":  # there is no project here
             message = message.partition(";")[0]
             is_package = "." not in message  # and no module of one that is there
-            message += "; --with PACKAGE (of a row: `with`) installs it" * is_package
+            message += "; --with PACKAGE (in a row: `with`) installs it" * is_package
         if failure["failure_class"] == "environment":
             message += "; the machine is at fault, not PyTorch: see `ivhl doctor`"
         number_of_break = dynamo_id(failure["message"])
@@ -71,7 +71,7 @@ def first_line(tried: TargetTried) -> str:
 def _likeness(second: dict[str, Any]) -> str:
     """Return how compiled code compares with eager for the larger batch."""
     if second.get("varies"):
-        return "not compared: eager code gives other values in each call"
+        return "not compared: eager code returns other values in each call"
     if second["unlike"]:
         return str(second["unlike"])
     return "like eager" if second["off"] <= OFF else f"off by {second['off']:.2g}"

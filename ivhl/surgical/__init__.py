@@ -1,4 +1,4 @@
-"""Surgical compilation: a transformer of which only chosen operations are compiled.
+"""Surgical compilation: a transformer that compiles only chosen operations.
 
 Each name is imported when it is first used, as in ``ivhl.mlff``. User guide: docs/surgical.md.
 """

@@ -38,7 +38,7 @@ MULTIPLE: Final = 16  # of both sizes of a weight, and of the tokens, for torch.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingRecipe:
-    """How the scale of a tensor is chosen.
+    """The rule for the scale of a tensor.
 
     Attributes:
         history: Steps whose largest absolute value (amax) is remembered; 0: the scale of each call
@@ -71,7 +71,7 @@ class ScalingRecipe:
 
 
 def fp8_kernel(device: torch.device | str) -> Fp8Kernel:
-    """Return what multiplies FP8 on a device."""
+    """Return the name of the kernel for FP8 multiplications on a device."""
     capability = _capability(torch.device(device))
     if capability is None or capability < FP8_CAPABILITY:
         return "emulated"
@@ -320,8 +320,8 @@ class _Fp8Multiply(torch.autograd.Function):
 class Fp8Linear(nn.Module):
     """A linear layer without bias that multiplies in e4m3; weights stay in their own precision.
 
-    Scales hold during a step and are updated after it: run each step in ``fp8_step``. In compiled
-    code the layer is no part of the graph; its rounding is compiled by ``compiler`` only.
+    Scales are constant during a step and change after it: run each step in ``fp8_step``. Graphs of
+    ``torch.compile`` do not contain the layer; ``compiler`` alone compiles its rounding.
 
     Args:
         n_in: Width of the input, a multiple of 16.
@@ -438,9 +438,9 @@ def _check_kernel(kernel: Fp8Kernel, device: torch.device) -> None:
 def fp8_step(model: nn.Module) -> Iterator[None]:
     """Hold all scales of a model's FP8 layers during a step, and update each once at its end.
 
-    A layer that is called several times in a step takes the largest amax of the calls. The original
-    runs 62 forward passes in one such block, in which no scale is ever updated. A step that raises
-    updates nothing.
+    If a step calls a layer several times, the layer uses the largest amax of these calls. If a step
+    raises an error, no scale changes. The original runs 62 forward passes in one such block, so it
+    never updates a scale.
     """
     layers = [layer for layer in model.modules() if isinstance(layer, Fp8Linear)]
     scales = [scale for layer in layers for scale in (layer.input_scale, layer.weight_scale)]

@@ -96,9 +96,9 @@ def split_heads(qkv: torch.Tensor, n_heads: int) -> Heads:
 def rotate(x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> torch.Tensor:
     """Return queries or keys with each pair ``(2 i, 2 i + 1)`` turned by its angle.
 
-    Computed in float32, or in float64 for such ``x``, and rounded to the dtype of ``x`` once: so
-    eager and compiled code round at the same place. In bfloat16 step by step, as in the original,
-    eager rounds three times and compiled code once (docs/surgical.md).
+    Computes in float32, or in float64 if ``x`` is float64, and rounds once to the dtype of ``x``, so
+    that eager and compiled code round at the same place. The original computes in bfloat16: there
+    eager code rounds three times, compiled code once (docs/surgical.md).
 
     Args:
         x: ``[..., n_tokens, n_head]``.

@@ -37,10 +37,10 @@ class CompilePlan:
     """How a stack is run.
 
     Attributes:
-        compiled: Operations that are compiled; a list or a set is taken, too, and frozen.
+        compiled: Operations to compile; a list or a set is converted.
         attention: ``softmax`` keeps all scores; ``sdpa`` is PyTorch's fused kernel.
-        fused: Whether neighbours that are both compiled become one graph: split, RoPE, attention and
-            combine; residual and the norm after it. Otherwise each is a graph of its own.
+        fused: Whether consecutive compiled operations become one graph: split, RoPE, attention and
+            combine; residual and the norm after it. Otherwise each operation is a graph.
         whole: Whether the whole stack is one graph, linear layers included; ``compiled`` is empty.
 
     Raises:

@@ -93,7 +93,7 @@ def apply_stack(
 
 
 class TransformerStack(nn.Module):
-    """A stack with weights of its own, run as a plan says.
+    """A stack of layers with weights, which a plan compiles.
 
     Args:
         configuration: The architecture.
@@ -105,8 +105,7 @@ class TransformerStack(nn.Module):
         compiler: Compiles one function; by default ``ivhl.compile.get_compiled``, with static
             shapes.
 
-    A copy by ``copy.deepcopy`` has weights of its own. A stack is saved by its ``state_dict``, and
-    not pickled as a whole.
+    ``copy.deepcopy`` copies the weights. Save a stack by its ``state_dict``; do not pickle it.
 
     Raises:
         ValueError: If a name is unknown, ``n_positions`` is less than 1, or the FP8 layers cannot be
@@ -280,7 +279,7 @@ def train_step(
     x: torch.Tensor,
     target: torch.Tensor,
 ) -> float:
-    """Take one step of an optimizer down the mean squared error, and return the error before.
+    """Make one optimizer step for the mean squared error, and return the error before the step.
 
     Scales of FP8 layers are updated once, after the step.
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 STORED: Final = Path(__file__).with_name("comparisons.jsonl")
 DRAWN: Final = Path(__file__).with_name("drawn.json")
 # Not decided after the rounds that were measured, which were fewer than today's rule takes.
-GOES_ON: Final = "to go on with"
+GOES_ON: Final = "to continue"
 # Words of the stored sessions that have changed since.
 _FORMER: Final = {"noisy": "inconclusive", "same": "unchanged"}
 PLANTED: Final = {"same": "the same code", "more": "5 % more work"}

@@ -81,10 +81,10 @@ class PeerSuite:
     note: str = ""
 
 
-_KEOPS_PRODUCT = "KeOps has no product over j: sum of logarithms and of angles"
+_KEOPS_PRODUCT = "KeOps has no product over j, so this sums logarithms and angles"
 _OTHER_GRU = (
-    "another function in general: resets after the product; the reset gate is open on these inputs, "
-    "where both agree"
+    "in general another function, which applies the reset gate after the product; on these inputs "
+    "the reset gate is open, and both functions agree"
 )
 
 
@@ -141,7 +141,7 @@ OPERATIONS: Final[tuple[PeerComparison, ...]] = (
                 name="torch.einsum",
                 make=f"{HERE}.networks:make_torch",
                 packages=("opt_einsum",),
-                note="looks for a path in each call",
+                note="searches for a path in each call",
             ),
             Peer(
                 name="opt_einsum",
@@ -169,7 +169,7 @@ OPERATIONS: Final[tuple[PeerComparison, ...]] = (
             name="ivhl",
             make=f"{HERE}.ours:make_condensate",
             arguments={"dt": gp_evolve.DT},
-            note="a step this short is a stencil, exact to rounding",
+            note="ivhl computes so short a step by a stencil, exact to rounding",
         ),
         peers=_fourier_peers(gp_evolve.DT),
     ),
@@ -225,9 +225,9 @@ OPERATIONS: Final[tuple[PeerComparison, ...]] = (
     ),
 )
 
-_PAIRS_GIVEN = "all pairs of atoms given, as a list that holds for every geometry"
-_COMPILED = "its energy by torch.compile; the derivative by autograd, from outside"
-_THROUGH_ASE = "called through ASE, with new positions in the Atoms at each call"
+_PAIRS_GIVEN = "gets a list of all pairs of atoms, made once"
+_COMPILED = "torch.compile of the energy; autograd differentiates the compiled function"
+_THROUGH_ASE = "called through ASE, with new positions at each call"
 
 
 def _torchmdnet_peer(name: str, model: str) -> Peer:
@@ -236,7 +236,7 @@ def _torchmdnet_peer(name: str, model: str) -> Peer:
         make=f"{HERE}.torchmdnet_models:make_model",
         arguments={"model": model},
         packages=("torchmd-net",),
-        note="finds its neighbours in each call",
+        note="makes its neighbour list in each call",
     )
 
 
@@ -254,7 +254,7 @@ MODELS: Final = (
             name="ivhl PaiNN, ahead of time",
             make=f"{HERE}.our_potentials:make_painn",
             arguments={"compiled": "aotinductor"},
-            note="compile_ahead: AOTInductor, weights as one input",
+            note="compile_ahead: AOTInductor, weights as an input",
         ),
         peers=(
             Peer(
@@ -295,13 +295,13 @@ MODELS: Final = (
                 name="SchNetPack SpkCalculator",
                 make=f"{HERE}.schnetpack_painn:make_calculator",
                 packages=("schnetpack", "ase", "vesin"),
-                note=f"{_THROUGH_ASE}; its own list of neighbours, by vesin",
+                note=f"{_THROUGH_ASE}; makes its own neighbour list, with vesin",
             ),
             Peer(
                 name="TorchANI ANI-2x, x1",
                 make=f"{HERE}.torchani_2x:make_ani",
                 packages=("torchani",),
-                note="one network per element; weights of all seven elements counted",
+                note="one network per element; the number counts the weights of all seven elements",
             ),
             Peer(
                 name="TorchANI ANI-2x, x1, compiled",
@@ -315,7 +315,7 @@ MODELS: Final = (
                 make=f"{HERE}.torchani_2x:make_ani",
                 arguments={"n_members": 8},
                 packages=("torchani",),
-                note="the mean of eight, by to_infer_model()",
+                note="the mean of eight networks, by to_infer_model()",
             ),
             Peer(
                 name="MACE 128x0e",
@@ -336,7 +336,7 @@ MODELS: Final = (
             Peer(
                 name="seed student, eager",
                 make=f"{HERE}.our_potentials:make_student",
-                note="not rotation invariant, and with jumps: [founding.md](founding.md)",
+                note="not rotation invariant and not continuous: [founding.md](founding.md)",
             ),
         ),
         judged="itself",

@@ -20,7 +20,6 @@ REFUSED: Final = "Dynamo is not supported on Python 3.13+"
 MILLISECOND: Final = 1e-3
 SHOWN: Final = 120  # characters of a message
 NAIVE: Final = "naive, eager"  # beside which the records of the operations stand
-LISTED: Final = 4  # lines of the list of regressions
 BATCHES: Final = {
     "2.15.0": "2.15.0, eager",
     "2.15.0-compiled": "2.15.0, `--compile`",
@@ -86,7 +85,7 @@ def throughput(root: Path) -> list[str]:
     return [
         *markdown(["batch", "way", *BATCHES.values()], once(lines)),
         "",
-        f"Percentages are of the rate of large matrix multiplications, {rates} Gflop/s; "
+        f"Percentages: share of the speed of large matrix multiplications ({rates} Gflop/s); "
         + _conditions(exports),
     ]
 
@@ -123,7 +122,7 @@ def surgical_times(root: Path) -> list[str]:
         for part, name in what.items()
         if part in exports[0]
         for n, row in enumerate(exports[0][part])
-        if row["form"] != "eager"
+        if row["form"] not in {"eager", "pointwise"}  # pointwise gains nothing
     ]
     hands = []
     for form in ("rotate", "whole", "sdpa"):
@@ -144,32 +143,6 @@ def surgical_times(root: Path) -> list[str]:
     ]
 
 
-def surgical_module(root: Path) -> list[str]:
-    """Return how the module compares with a module compiled by hand, with the newest release."""
-    exports = [_load(root, f"exports/surgical-module-{RELEASES[-1]}.json")]
-    rows = [
-        [
-            f"{what}, {size}",
-            *(
-                value
-                for one in exports
-                for row in one[f"{what}, {size}"]
-                if row["form"] == "TransformerStack"
-                for value in (
-                    f"{row['ms']:.3f} ms",
-                    "{:.2f}x [{:.2f}, {:.2f}]".format(*row["over_hand"]),
-                )
-            ),
-        ]
-        for size in ("small", "medium")
-        for what in ("layers", "gradient")
-    ]
-    head = ["", *(f"{one['torch']}{what}" for one in exports for what in ("", ", over by hand"))]
-    loads = [load for one in exports for load in one["load"]]
-    conditions = f"CPU, one thread, {_load_average(loads)}."
-    return [*markdown(head, rows), "", conditions]
-
-
 def rollout(root: Path) -> list[str]:
     """Return the time of a step of each phase, its speedup over the first one, and its drift."""
     exports = _rollout_exports(root)
@@ -187,26 +160,14 @@ def rollout(root: Path) -> list[str]:
         )
     first = " and ".join(f"{1e3 * export['rows'][0]['seconds']:.2f}" for export in exports)
     text = (
-        f"The first row takes {first} ms for a step of one realisation, "
-        f"{one['n_rows']} x {one['n_rows']}, "
-        f"{one['n_steps']} steps in a call, "
-        f"{one['n_weights']:,} weights, {one['n_realisations']} realisations at once unless said. "
-        f"Drift is the distance from float64 after {one['drift_steps']} steps, {one['torch']}. "
-        f"{one['n_processes']} processes: another run differs more than the intervals say. "
+        f"A step of one realisation takes {first} ms in the first row. "
+        f"A call has {one['n_steps']} steps of {one['n_realisations']} realisations on "
+        f"{one['n_rows']} x {one['n_rows']} points, with {one['n_weights']:,} weights. "
+        f"Drift is the distance from float64 after {one['drift_steps']} steps ({one['torch']}). "
+        f"The intervals come from {one['n_processes']} processes; runs differ by more. "
     )
     head = ["speedup", *map(_rollout_head, exports), "drift"]
     return [*markdown(head, lines), "", text + _conditions(exports)]
-
-
-def rollout_by_hand(root: Path) -> list[str]:
-    """Return how many times as fast the rollout is as what a person writes for the same numbers."""
-    exports = _rollout_exports(root)
-    lines = [
-        [name, *(_rollout_cell(row, "by_hand") for row in rows)]
-        for name, rows in _rollout_rows(exports).items()
-        if any(row and row.get("by_hand") for row in rows)
-    ]
-    return markdown(["over by hand", *map(_rollout_head, exports)], lines)
 
 
 def _rollout_exports(root: Path) -> list[dict[str, Any]]:
@@ -291,7 +252,7 @@ def _peer_cell(row: dict[str, Any] | None) -> str:
 
 
 def planted(root: Path) -> list[str]:
-    """Return what the gate said of each planted commit, and the list of regressions after them."""
+    """Return the gate's verdict on each planted commit."""
     export = _load(root, "planted/exports/planted.json")
     lines = []
     for row in export["rows"]:
@@ -306,12 +267,6 @@ def planted(root: Path) -> list[str]:
         *markdown(["commit", "exit code", "`ivhl gate --measure --confirm`"], lines),
         "",
         _conditions([export]),
-        "",
-        "```console",
-        "$ ivhl regressions",
-        *map(_short, export["regressions"][:LISTED]),
-        "...",
-        "```",
     ]
 
 
@@ -375,8 +330,6 @@ FROM_EXPORTS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "planted": planted,
     "confirmation": confirmation,
     "rollout": rollout,
-    "rollout-by-hand": rollout_by_hand,
     "rollout-parts": rollout_parts,
-    "surgical-module": surgical_module,
     "surgical-times": surgical_times,
 }

@@ -28,10 +28,12 @@ PARTS: Final = {
     "linear": "one linear layer, FP8",
     "fp8": "layers, FP8 linear layers",
 }
+# Forms that gain nothing and explain nothing.
+LEFT_OUT: Final = ("pointwise", "pointwise, FP8", "rotate, eager", "emulated, rounded before")
 
 
 def operations(root: Path) -> list[str]:
-    """Return naive code and the fastest variant beside the limit of the GPU, with their kernels."""
+    """Return the fastest variant of each workload beside the limit of the GPU, with its kernels."""
     found = [r for r in load_records(root / "results").records if device_type(r) == "cuda"]
     cases = {case.name: case for case in every_case(load_workloads("benchmarks"), "cuda")}
     ceilings = measured_ceilings(root)
@@ -43,7 +45,7 @@ def operations(root: Path) -> list[str]:
             record, fastest.get(record.workload, record), key=speedup_of
         )
     for record in latest:
-        if not record.variant.startswith("naive") and record is not fastest[record.workload]:
+        if record is not fastest[record.workload]:
             continue
         case = cases[f"{record.workload}/{record.size}/{record.variant}"]
         share = fraction_of_limit(record, case, ceilings)
@@ -56,7 +58,7 @@ def operations(root: Path) -> list[str]:
                 "-" if share is None else f"{share:.1%}" if share > LEAST_SHARE else "< 0.1%",
             ]
         )
-    head = ["workload", "variant", "µs", "speedup", "kernels", "their µs", "of the limit"]
+    head = ["workload", "variant", "µs", "speedup", "kernels", "kernel µs", "of the limit"]
     one = latest[0]
     commits = ", ".join(dict.fromkeys(f"{r.commit[:7]}" for r in latest))
     text = (
@@ -121,6 +123,8 @@ def surgical(root: Path) -> list[str]:
     rows = []
     for part, name in PARTS.items():
         for row in export[part]:
+            if row["form"] in LEFT_OUT:
+                continue
             over = "{:.2f}x [{:.2f}, {:.2f}]"
             rows.append(
                 [
@@ -159,7 +163,6 @@ def _load(root: Path, name: str) -> Any:  # noqa: ANN401  (JSON)
 FROM_GPU: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "gpu-operations": operations,
     "gpu-batches": partial(batches, export=f"throughput-cuda-{RELEASE}"),
-    "gpu-batches-graph": partial(batches, export=f"throughput-graph-cuda-{RELEASE}"),
     "gpu-surgical": surgical,
     "gpu-rollout": rollout,
 }

@@ -15,12 +15,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
 from ivhl.records.files import record_file
-from ivhl.tracker.changes.disturbed import disturbed_of
-from ivhl.tracker.store.course import MemoryHistory
-from ivhl.tracker.store.metrics import DISTURBED, WORDS, Metric, difference
+from ivhl.tracker.store.metrics import WORDS, Metric, difference
 from ivhl.tracker.store.records import is_existing
 from ivhl.tracker.store.spread import repeats
-from ivhl.tracker.support.compat import release_key
 from ivhl.workload import load_workloads
 from studies.stored import latest_per_case, load_records
 from studies.tables.layout import markdown, once
@@ -51,15 +48,6 @@ PYTHONS: Final = ("3.12", "3.13")
 RELEASES: Final = ("2.5.1", "2.6.0", "2.15.0")
 NOT_RECORDED: Final = "-"
 MOLECULES: Final = {"small": "H2O", "large": "C6H6"}
-# The cases that are shown at larger sizes.
-LARGER: Final = {
-    "ops.field_superposition": ("real-compiled", "real-dynamic", "rows-compiled"),
-    "ops.vortex_field": ("real-dynamic", "whole-charges-compiled"),
-    "ops.condensate_potential": ("real-compiled", "planes-compiled"),
-    "ops.gp_euler": ("real-compiled", "planes-compiled"),
-    "ops.gp_evolve": ("real-compiled", "real-dynamic"),
-    "ops.mera_layer": ("precontracted-compiled", "precontracted-dynamic"),
-}
 # Speedups that the operations were to reach: the best of a few hours on a core of an AMD EPYC.
 GOALS: Final = (
     (6.4, "ops.field_superposition", "medium", "rows-compiled"),
@@ -132,24 +120,6 @@ def operations(root: Path) -> list[str]:
     return markdown(["workload", "variant", *RELEASES[1:]], once(rows))
 
 
-def larger_sizes(root: Path) -> list[str]:
-    """Return the speedups at large, Python 3.12."""
-    records = _newest(root)
-    rows = [
-        [
-            f"`{workload}`",
-            variant,
-            *(
-                _speedup(records, TablePlace(workload, "large", variant, "3.12", torch))
-                for torch in RELEASES[1:]
-            ),
-        ]
-        for workload, variants in LARGER.items()
-        for variant in variants
-    ]
-    return markdown(["workload", "variant", *RELEASES[1:]], once(rows))
-
-
 def goals(root: Path) -> list[str]:
     """Return the goals that the operations do not reach, and what was measured."""
     records = _newest(root)
@@ -172,7 +142,9 @@ def goals(root: Path) -> list[str]:
         case = f"`{workload}/{size}/{variant}`"
         if verdict:
             rows.append([case, f"{goal:g}", *measured, "; ".join(verdict)])
-    reached = f"Of {len(GOALS)} goals, {len(GOALS) - len(rows)} are reached. The others:"
+    reached = (
+        f"Of {len(GOALS)} goals, {len(GOALS) - len(rows)} are reached. This table has the rest:"
+    )
     return [reached, "", *markdown(["case", "goal", *RELEASES[1:], ""], rows)]
 
 
@@ -182,7 +154,7 @@ def force_field(root: Path) -> list[str]:
     columns = [("3.12", "2.5.1"), ("3.13", "2.5.1"), ("3.12", "2.6.0"), ("3.12", "2.15.0")]
     order = (
         *("naive-compiled", "one-graph-compiled", "packed-compiled", "aotinductor"),
-        *("torchscript", "torchscript-fp16", "fp16-eager"),
+        *("torchscript", "torchscript-fp16"),
     )
     rows = [
         [
@@ -202,8 +174,8 @@ def force_field(root: Path) -> list[str]:
     return [
         *table,
         "",
-        f"* A moving geometry (`mlff.trajectory`) over a fixed one: {moving}.",
-        f"* Python 3.13 over 3.12, with 2.6.0 and 2.15.0: {python}.",
+        f"* Speedup at moving geometries (`mlff.trajectory`) over this table's: {moving}.",
+        f"* Speedup on Python 3.13 over that on 3.12, with 2.6.0 and 2.15.0: {python}.",
     ]
 
 
@@ -259,10 +231,10 @@ def spread(root: Path) -> list[str]:
     labels = (
         "records",
         "load average",
-        "standard deviation between runs, beyond that within runs",
-        "second run in the interval of another run",
-        "second run in the interval within this run",
-        "second run judged slower",
+        "additional standard deviation between runs",
+        "second runs in the interval of another run",
+        "second runs in the interval within the first run",
+        "second runs judged slower",
         "A/A",
     )
     return markdown(
@@ -374,43 +346,8 @@ def sessions(root: Path) -> list[str]:
     return markdown(["", "pairs of sessions", "standard deviation", "largest"], rows)
 
 
-def disturbed(root: Path) -> list[str]:
-    """Return what runs with so many disturbed calibrations measured.
-
-    Beside the median of its case; PyTorch 2.7 made some eager code slower, so the releases before it
-    have one of their own.
-    """
-    runs = [
-        (record, record.eager, record.calibration, record.speedup)
-        for record in load_records(root / "results").records
-        if record.machine.name == STAIRCASE
-    ]
-    timed = [(r, e, c, s) for r, e, c, s in runs if e and c and c.compute_s and s]
-    left_out = disturbed_of(MemoryHistory(record for record, *_ in timed).entries)
-    limit = DISTURBED * median(min(c.compute_s) for _, _, c, _ in timed)
-    by_case: dict[tuple[object, ...], list[tuple[float, float]]] = {}
-    found: dict[int, list[tuple[tuple[object, ...], float, float, bool]]] = {}
-    for number, (record, eager, calibrated, speedup) in enumerate(timed):
-        is_late = release_key(record.cell.torch) >= release_key("2.7.0")
-        case = record.workload, record.size, record.variant, is_late
-        measured = median(eager.samples_s), speedup.value
-        by_case.setdefault(case, []).append(measured)
-        n = sum(one > limit for one in calibrated.compute_s)
-        found.setdefault(n, []).append((case, *measured, number in left_out))
-    rows = []
-    for n, of_these in sorted(found.items()):
-        slower = [s / median(e for e, _ in by_case[case]) for case, s, *_ in of_these]
-        moved = sorted(s / median(v for _, v in by_case[case]) for case, _, s, _ in of_these)
-        n_out = sum(is_out for *_, is_out in of_these)
-        row = f"{n} of 4", len(of_these), f"{median(slower):.2f}x"
-        rows.append([*map(str, row), f"{moved[0]:.2f}x to {moved[-1]:.2f}x", str(n_out)])
-    head = ["disturbed calibrations", "records", "eager seconds", "speedup", "left out"]
-    return markdown(head, rows)
-
-
 FROM_RECORDS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "operations": operations,
-    "larger-sizes": larger_sizes,
     "goals": goals,
     "force-field": force_field,
     "edge-list": edge_list,
@@ -418,5 +355,4 @@ FROM_RECORDS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "loops": loops,
     "spread": spread,
     "sessions": sessions,
-    "disturbed": disturbed,
 }

@@ -102,18 +102,18 @@ def figures_of(
 | training | seed {recipe.seed}, {recipe.n_epochs} epochs, {recipe.batch_size} molecules a step, \
 learning rate {recipe.learning_rate:g} |
 
-Errors on frames held back, energies in meV/atom and forces in meV/Å, over components:
+Errors on held-back frames: energies in meV/atom, components of forces in meV/Å:
 
 {HEAD.format("molecule")}{"".join(by_molecule)}{_row("**all**", everything)}
 {_goal(everything)}
 
-The same by the way the geometries were made:
+The same errors by origin of the geometries:
 
 {HEAD.format("family")}{"".join(by_family)}
-Molecules that the model has never seen, all of their frames:
+All frames of molecules that the training data lack:
 
 {HEAD.format("molecule")}{"".join(others)}
-Frames that go with the tests:
+Frames in the repository's tests:
 
 {HEAD.format("")}{_row("frames of the tests", evaluate(parameters, samples))}"""
 

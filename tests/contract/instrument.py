@@ -122,7 +122,7 @@ def complaint(files: Sequence[str]) -> str:
     return (
         f"{', '.join(f'ivhl/{name}' for name in files)}: this may change numbers: raise the version "
         "in ivhl/instrument.py, or say why not\n"
-        'next: nox -s instrument -- --raise "What comes out differently, and why."\n'
+        'next: nox -s instrument -- --raise "Which numbers change, and why."\n'
         '  or: nox -s instrument -- --unchanged "Why no number changes."'
     )
 

@@ -558,7 +558,7 @@ def test_a_job_that_is_imported_has_no_second_result(
 
 WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
     "of another machine": ({"machine": "lab-2"}, ("",), "machine: must be lab-1"),
-    "of another row": ({"row": "0" * 64}, ("",), "records: must be one of each"),
+    "of another row": ({"row": "0" * 64}, ("",), "records: must answer once each"),
     "of another library": ({"library": "timm"}, ("",), "must be those of the row"),
     "of another case": ({"case": "no/../such"}, ("",), "must be those of the row"),
     "of another cell": (
@@ -578,8 +578,8 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
 OF_RESULTS: dict[str, tuple[dict[str, Any], str]] = {
     "of another try": ({"attempt": 10_000}, "attempt: must be"),
     "of a try without end": ({"attempt": float("inf")}, "attempt: must be"),
-    "with no record": ({"times": 0}, "records: must be one of each"),
-    "with a record twice": ({"times": 2}, "records: must be one of each"),
+    "with no record": ({"times": 0}, "records: must answer once each"),
+    "with a record twice": ({"times": 2}, "records: must answer once each"),
 }
 
 
@@ -634,7 +634,7 @@ def test_a_result_of_another_checkout_stays_in_the_queue(
         )
     )
     (refused,) = import_queue(checkout, queue).refused
-    assert "the row of einops is another in this checkout" in refused.rule
+    assert "the row of einops differs in this checkout" in refused.rule
     table.write_text(text)
     assert import_queue(checkout, queue).new.total() == 1
 

@@ -291,7 +291,7 @@ def test_where_all_cells_fail_alike_nothing_is_attributed_and_the_commits_are_na
     cells = [f"py3.12-torch2.6.0@{sha}" for sha in shas]
     text, error = run(*cells, "--case", CASE, "--rounds", "1")
     assert isinstance(error, ResultsError)
-    assert "each case fails alike in all cells" in str(error)
+    assert "each case fails in the same way in all cells" in str(error)
     for sha in shas:
         (line,) = [one for one in text.splitlines() if f"torch2.6.0@{sha[:8]}: " in one]
         assert line.endswith("…")
@@ -779,7 +779,7 @@ def test_flags_need_rounds_and_results_of_their_own(project: Path) -> None:
     cell, flag = "py3.12-torch2.6.0", "inductor.cpp.simdlen=1"
     assert "--flag: needs --case and --rounds" in str(run(cell, "--flag", flag)[1])
     done = CliRunner().invoke(app, ["bench", "--python", "3.12", "--flag", flag])
-    assert "would take the place of those without" in str(done.exception)
+    assert "would replace records without flags" in str(done.exception)
     there = ["--results", str(project / "results")]
     done = CliRunner().invoke(app, ["bench", "--python", "3.12", "--flag", flag, *there])
-    assert "would take the place of those without" in str(done.exception)
+    assert "would replace records without flags" in str(done.exception)

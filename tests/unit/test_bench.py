@@ -493,7 +493,7 @@ def test_a_release_of_the_tier_next_is_not_measured_without_its_index(
     monkeypatch.setenv("IVHL_NEXT_INDEX", "https://pypi.test/simple")
     assert lock_of(root, matrix, cell, Console(file=StringIO())) == state
     monkeypatch.delenv("IVHL_NEXT_INDEX")
-    with pytest.raises(LockError, match="and IVHL_NEXT_INDEX is not set"):
+    with pytest.raises(LockError, match="but IVHL_NEXT_INDEX is not set"):
         lock_of(root, matrix, cell, Console(file=StringIO()))
 
 
@@ -689,15 +689,15 @@ def test_benchmarks_that_are_in_no_commit_are_warned_of(tmp_path: Path) -> None:
         (
             "",
             ["--torch", "2.6.0"],
-            "ivhl bench --python 3.12 --torch 2.6.0 goes on with the others",
+            "ivhl bench --python 3.12 --torch 2.6.0 continues with the others",
         ),
-        ("bench-3.12", [], "nox -s bench-3.12 goes on with the others"),
+        ("bench-3.12", [], "nox -s bench-3.12 continues with the others"),
         (
             "bench-3.12",
             ["--workload", "ops.one", "--force"],
             "nox -s bench-3.12 -- --workload ops.one --force measures all of them again (--force)",
         ),
-        ("repeat", [], "ivhl bench --python 3.12 goes on with the others"),
+        ("repeat", [], "ivhl bench --python 3.12 continues with the others"),
     ],
 )
 def test_an_interrupted_run_says_how_to_go_on(
@@ -762,7 +762,7 @@ def test_a_second_interrupt_leaves_the_site_out_and_cuts_nothing_short(
     assert published == [None] * built
     assert ("site not built: ivhl publish builds it" in done.output) is not bool(built)
     told = capfd.readouterr().err  # at once, and not when all has ended
-    assert told.count("Ctrl-C: ends what runs, then builds the site; Ctrl-C again leaves") == 1
+    assert told.count("Ctrl-C: stops the run, then builds the site; a second Ctrl-C skips") == 1
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

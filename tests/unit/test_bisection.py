@@ -738,7 +738,7 @@ def test_series_that_the_matrix_lacks_are_named(
     monkeypatch.setattr("ivhl.cli.bisection.lacking_releases", lambda _: ("2.5", "2.7"))
     words = ["bisect", "2.5.1", "2.6.0", "--case", "ops.one", "--dry-run"]
     done = CliRunner().invoke(app, words)
-    assert "(--tier extended): PyTorch 2.5, 2.7; a change there is found" in done.output
+    assert "(--tier extended): PyTorch 2.5, 2.7; a change there shows" in done.output
 
 
 @pytest.mark.parametrize("sought", ["failure", "wrong", "graph-break", "compile-time"])

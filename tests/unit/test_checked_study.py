@@ -78,7 +78,7 @@ def test_no_text_of_a_record_is_code_of_the_script() -> None:
     assert "system" not in "".join(map(ast.unparse, tree.body[1:]))
     with pytest.raises(SpecError, match="is no module"):
         script_of(made(target="a; import os:f"))
-    with pytest.raises(SpecError, match="cannot be drawn again"):
+    with pytest.raises(SpecError, match="cannot be made again"):
         script_of(made(inputs="8,4; <object of a library>"))
 
 

@@ -202,7 +202,7 @@ WRONG: list[tuple[str, Any, str, str]] = [
     (
         "cell.lock_sha256",
         "ab" * 32,
-        "must be that of a committed lock of py3.12-torch2.6.0",
+        "must be the hash of a committed lock of py3.12-torch2.6.0",
         "envs/locks/py3.12-torch2.6.0.txt",
     ),
     ("cell.id", "../../up", "cell.id: must follow from", "ivhl"),
@@ -284,7 +284,9 @@ def test_each_record_is_checked_alone_and_the_others_are_imported(root: Path) ->
     records.append(changed(good[0], "cell.lock_sha256", lock))
     reasons = [(told, hint) for *_, told, hint in WRONG]
     reasons.append(("conditions.packages: must list the packages", "ivhl"))
-    reasons.append(("must be that of a committed lock of py3.12-torch2.6.0", "fetch the branch"))
+    reasons.append(
+        ("must be the hash of a committed lock of py3.12-torch2.6.0", "fetch the branch")
+    )
     done = take(root, good[0], *records, good[1])
     assert done.new.total() == 2
     refused = {int(one.place.rpartition("offered.jsonl:")[2]): one for one in done.refused}
@@ -389,7 +391,7 @@ def test_an_import_takes_50_new_machines_and_says_how_to_get_the_others(root: Pa
     assert first.new.total() == MOST_NEW_MACHINES + 1
     (refused,) = first.refused
     assert refused.place == "3 machines, box050 to box052"
-    assert "an import takes 50 new machines, the first ones by name" in refused.rule
+    assert "an import takes 50 new machines, in order of their names" in refused.rule
     assert "import the same files again" in refused.hint
     assert not (root / "results" / "box050").exists()
     again = take(root, *records)

@@ -208,7 +208,7 @@ def test_the_locks_of_a_free_threaded_python_that_is_not_here_stay(
     lock.write_text(f"# Matrix digest: {digest}\n\nno wheels\n", encoding="utf-8")
     code, out, _ = ivhl("lock --torch 2.15.0")
     assert code == 0
-    assert "left 3.11t: no such interpreter here, so its locks stay as they are" in out
+    assert "skipped 3.11t: no such interpreter here, so its locks are unchanged" in out
     assert {"3.12", "3.15"} <= {*resolved}
     assert lock.read_text(encoding="utf-8").endswith("no wheels\n")
 

@@ -185,7 +185,7 @@ def test_a_stale_lock_is_replaced_only_on_request(tmp_path: Path) -> None:
         ("# via torch", "# via torch\n# --index-url https://host/simple", "hold no address (got "),
         ("# via torch", "# via torch\n# made in /home/someone/x", "hold no path (got '/home/"),
         ("# via torch", "# via torch\n# made in ~/x", "hold no path (got '~/x')"),
-        ("# via torch", "# via numpy", "sympy: nothing in the lock asks for it (got numpy)"),
+        ("# via torch", "# via numpy", "sympy: no package in the lock requires it (got numpy)"),
         (f"    {HASH}\n", "", "flit-core: must have a hash"),
         ("torch==2.5.1", "torch==2.5.0", "torch: must be 2.5.1 (got 2.5.0)"),
         ("torch==2.5.1", "torch==2.5.1+cpu", "a local version is not on every mirror"),
@@ -216,7 +216,7 @@ def test_check_returns_all_problems(tmp_path: Path) -> None:
     assert third == (
         "py3.12-torch2.6.0 and py3.13-torch2.6.0 are not matched: sympy is 1.14 in "
         "py3.12-torch2.6.0 but 1.13.1 in py3.13-torch2.6.0, "
-        "which no [[forced]] row of matrix.toml excuses"
+        "without a [[forced]] row in matrix.toml"
     )
 
 
@@ -226,7 +226,7 @@ def test_an_unavailable_cell_with_a_reason_is_valid(tmp_path: Path) -> None:
     write_unavailable(tmp_path, NEW)
     assert check_locks(tmp_path, MATRIX) == []
     write_unavailable(tmp_path, NEW, reason="")
-    assert check_locks(tmp_path, MATRIX) == ["py3.13-torch2.5.1.unavailable.txt: does not say why"]
+    assert check_locks(tmp_path, MATRIX) == ["py3.13-torch2.5.1.unavailable.txt: has no reason"]
 
 
 @pytest.mark.parametrize("who", [(), (OLD, NEW), (NEW,)], ids=["none", "all", "the-other"])
@@ -292,7 +292,7 @@ def test_between_pythons_no_version_may_differ(tmp_path: Path) -> None:
     assert found.reasons == (
         (
             "triton is 3.1.0 in py3.12-torch2.5.1 but 3.2.0 in py3.13-torch2.5.1, "
-            "which no [[forced]] row of matrix.toml excuses"
+            "without a [[forced]] row in matrix.toml"
         ),
     )
 
@@ -303,9 +303,9 @@ def test_between_releases_the_closure_of_torch_may_differ(tmp_path: Path) -> Non
     found = diff_cells(tmp_path, MATRIX, OLD, LATER)
     assert (found.axis, found.matched) == ("torch", True)
     assert found.forced == {
-        "cuda": "asked for by torch 2.6.0",
-        "mpmath": "asked for by sympy 1.13.1",
-        "sympy": "asked for by torch 2.5.1, torch 2.6.0",
+        "cuda": "required by torch 2.6.0",
+        "mpmath": "required by sympy 1.13.1",
+        "sympy": "required by torch 2.5.1, torch 2.6.0",
         "torch": "the release itself",
     }
 
@@ -317,7 +317,7 @@ def test_between_releases_nothing_else_may_differ(tmp_path: Path) -> None:
     assert found.reasons == (
         (
             "flit-core is 3.12.0 in py3.12-torch2.5.1 but 3.11.0 in py3.12-torch2.6.0, "
-            "which torch does not ask for"
+            "which torch does not require"
         ),
     )
 

@@ -136,7 +136,7 @@ def test_a_candidate_is_observed_in_a_cell_from_its_index(
         monkeypatch.delenv(NEXT_INDEX)
         done = CliRunner().invoke(app, command)
         assert done.exit_code == 7
-        assert f'not run: is of the tier "next", and {NEXT_INDEX} is not set' in done.stderr
+        assert f'not run: has the tier "next", but {NEXT_INDEX} is not set' in done.stderr
         monkeypatch.setenv(NEXT_INDEX, early)
         assert CliRunner().invoke(app, command).exit_code == 0
     found = {one.library: one for one in every_observed(root / "observatory" / "records", print)}
@@ -193,7 +193,7 @@ def test_without_its_index_a_nightly_is_refused_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(NEXT_INDEX, raising=False)
-    with pytest.raises(LockError, match=f'is of the tier "next", and {NEXT_INDEX} is not') as got:
+    with pytest.raises(LockError, match=f'has the tier "next", but {NEXT_INDEX} is not') as got:
         lock_release(tmp_path, matrix_of(), NIGHTLY)
     assert f"export {NEXT_INDEX}=" in got.value.hint
     # Nobody must have its lock.
@@ -233,4 +233,4 @@ def test_locks_that_are_left_without_an_index_are_named(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(NEXT_INDEX, raising=False)
     done = CliRunner().invoke(app, ["lock"])
-    assert f"left {NIGHTLY}: of the tier next, and {NEXT_INDEX} is not set" in done.output
+    assert f"skipped {NIGHTLY}: its tier is next, and {NEXT_INDEX} is not set" in done.output

@@ -82,11 +82,11 @@ def mistakes(text: str, folder: Path) -> str:
         ("==3.12.0", "==3.*", "also.0: must be pinned and nothing more"),
         ("flit_core==", "torch==", "also: must not name torch"),
         ('["flit', '["Flit-Core==3.11.0", "flit', "also: must not list flit-core twice"),
-        ('["3.9"]', '["3.8"]', "forced: must name what has a row of its own, unlike 3.8"),
+        ('["3.9"]', '["3.8"]', "forced: must name a Python or release with a row, unlike 3.8"),
         (
             'torch = "2.9.1"',
             'torch = "2.9.0"',
-            "forced: must name what has a row of its own, unlike 2.9.0",
+            "forced: must name a Python or release with a row, unlike 2.9.0",
         ),
         ('reason = "no wheel"', 'reason = ""', "forced.0.reason: must not be empty (got '')"),
         ("[[python]]", "[[python", "matrix.toml: is not valid TOML: "),
@@ -285,18 +285,13 @@ def test_the_project_is_read_from_pyproject() -> None:
         ),
         (
             '[project]\nname = "x"\n[tool.ivhl]\n',
-            [
-                (
-                    "pyproject.toml: tool.ivhl: must have one of benchmarks and workloads, "
-                    "and not both"
-                )
-            ],
+            [("pyproject.toml: tool.ivhl: must have either benchmarks or workloads")],
         ),
         (
             '[project]\nname = "x"\n[tool.ivhl]\nbenchmarks = "b"\nworkloads = "a:B"\n',
-            ["pyproject.toml: tool.ivhl: must have one of benchmarks and workloads, and not both"],
+            ["pyproject.toml: tool.ivhl: must have either benchmarks or workloads"],
         ),
-        ("tool = 3\n", ["pyproject.toml: project.name: must be there"]),
+        ("tool = 3\n", ["pyproject.toml: project.name: must exist"]),
         ("[project\n", ["pyproject.toml: is not valid TOML"]),
     ],
 )

@@ -68,7 +68,7 @@ def test_rows_are_targets_of_try_the_most_downloaded_first(tmp_path: Path) -> No
         ("rank = 880", "rank = 0", r"\[einops\]: rank: .*\(got 0\)"),
         ("rank = 880", 'rank = "880"', r"\[einops\]: rank"),
         ("[rare]\n", "[timm]\n", r"not valid TOML: Cannot declare .*timm"),
-        ("[rare]", "[Ra_re]", r"\[Ra_re\]: must be a name as PyPI writes it"),
+        ("[rare]", "[Ra_re]", r"\[Ra_re\]: must be a name as in addresses"),
         ("[rare]\n[rare.cases]", "[rare]\n[rare.case]", r"\[rare\]: cases: must be there"),
         ('f = "rare.module:f"', "", r"\[rare\]: cases: "),
         ('f = "rare.module:f"', "f = 3", r"\[rare.cases\] f: .*must be a table"),

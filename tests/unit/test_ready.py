@@ -648,7 +648,7 @@ def test_the_command_prints_what_holds_back_and_exits_with_1(tmp_path: Path) -> 
     assert lines[3].split() == ["timm", "1", "wrong", "works", "2.9.1,", "wrong", "2.15.0"]
     assert lines[4:] == [
         r"a step, [red]why[/] \x1b[31m",
-        "not tried, but with torch, or not read: ./local[red]",
+        "not read, or only tried with torch as dependency: ./local[red]",
     ]
     assert CliRunner().invoke(app, [*command, "--torch", "2.9"]).exit_code == 0
     printed = CliRunner().invoke(app, [*command, "--json"])

@@ -314,7 +314,7 @@ def test_the_command_chooses_one_record_or_says_which(
 
     with pytest.raises(SpecError, match="case 'ops' is part of 2 names"):
         run("ops")
-    with pytest.raises(ResultsError, match=r"2\.5\.1: it is in the matrix, but has no record"):
+    with pytest.raises(ResultsError, match=r"2\.5\.1: is in the matrix, but has no record"):
         run("ops.one", "--torch", "2.5.1")
     # What names nothing is no missing record.
     for name, option, value in (

@@ -768,7 +768,7 @@ def test_what_lowers_a_count_or_compiles_nothing_is_no_cure() -> None:
 
 
 def test_no_stage_is_blamed_without_grounds() -> None:
-    assert _blamed().why == "the script ends alike without the compiler"
+    assert _blamed().why == "the script ends the same way without the compiler"
     assert "flaky" in _blamed("off", first="other").why
     assert _blamed("off", "no eager") == ScriptBlame("", "not here")
 

@@ -57,7 +57,7 @@ def test_compat_json_has_every_documented_field() -> None:
         ("3.13", "2.5.1", "unsupported")
     }
     page = (Path(__file__).parents[2] / "docs" / "track.md").read_text(encoding="utf-8")
-    table = page.partition("| field | holds |")[2].partition("\n\n")[0]
+    table = page.partition("| field | content |")[2].partition("\n\n")[0]
     promised = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in table.splitlines()[2:]]
     assert {name for line in promised for name in line} == set(gated[0])
 
@@ -110,7 +110,7 @@ def test_a_folder_without_code_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["compat", "results"])
 def test_a_release_without_records_is_known(command: str) -> None:
-    with pytest.raises(ResultsError, match=r"release 2\.10\.0: it is in the matrix") as none_yet:
+    with pytest.raises(ResultsError, match=r"release 2\.10\.0: is in the matrix") as none_yet:
         run(command, "--torch", "2.10.0")
     assert none_yet.value.hint == "measure it with: ivhl bench --python 3.12 --torch 2.10.0"
     with pytest.raises(UnknownNameError, match=r"unknown PyTorch release '2\.10\.1'") as unknown:
@@ -128,7 +128,7 @@ def test_a_python_without_records_is_known(
     row = '  {version = "3.14t", tier = "extended"},'
     matrix.write_text(text.replace("python = [", f"python = [\n{row}"), encoding="utf-8")
     monkeypatch.chdir(project)
-    with pytest.raises(ResultsError, match=r"Python 3\.14t: it is in the matrix") as none_yet:
+    with pytest.raises(ResultsError, match=r"Python 3\.14t: is in the matrix") as none_yet:
         run(command, "--python", "3.14t")
     assert none_yet.value.hint == "measure it with: ivhl bench --python 3.14t"
 
@@ -186,7 +186,7 @@ def test_names_that_are_known_but_together_on_no_case_have_no_records(root: Path
                 run(command, "--machine", "gpubox", "--python", "3.13")
         with pytest.raises(UnknownNameError, match="unknown machine 'gpuboks'"):
             run("compat", "--machine", "gpuboks", "--python", "3.13")
-        with pytest.raises(ResultsError, match="gpubox has results in existing environments only"):
+        with pytest.raises(ResultsError, match="gpubox has results only in existing environments"):
             run("advise", "--machine", "gpubox")
     finally:
         shutil.rmtree(file.parents[1])

@@ -381,7 +381,7 @@ def test_the_name_that_is_at_fault_is_blamed(root: Path, tmp_path: Path) -> None
         (
             "2.5.1 2.6.0 --python 3.13",
             ResultsError,
-            "Python 3.13: it is in the matrix, but has no",
+            "Python 3.13: is in the matrix, but has no",
         ),
         ("2.5.1 2.6.0 --workload ops.no", UnknownNameError, "unknown workload 'ops.no'"),
         (f"2.5.1 2.6.0 --results {empty}", ResultsError, f"no records in {empty}"),
@@ -392,7 +392,7 @@ def test_the_name_that_is_at_fault_is_blamed(root: Path, tmp_path: Path) -> None
             ResultsError,
             "no record of PyTorch release 2.5.1 has these op",
         ),
-        ("3.12 3.13", ResultsError, "Python 3.13: it is in the matrix, but has no record"),
+        ("3.12 3.13", ResultsError, "Python 3.13: is in the matrix, but has no record"),
         ("box nope", SpecError, "cannot compare 'box' with 'nope': unknown machine 'nope'"),
         ("nope box", SpecError, "cannot compare 'nope' with 'box': unknown machine 'nope'"),
         ("2.5 3.12", SpecError, "2.5 is a PyTorch release, 3.12 is a Python"),

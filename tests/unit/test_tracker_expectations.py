@@ -88,7 +88,7 @@ def test_what_the_projects_own_code_did_is_named_apart(project: Path) -> None:
         ),
     )  # fmt: skip
     shown = CliRunner().invoke(app, ["check", "expectations"])
-    assert "not expected: 1 failure (before anything is compiled: mend them" in shown.output
+    assert "not expected: 1 failure (before compiling: fix them" in shown.output
     assert "not expected: 1 failure (write an entry for each cause)" in shown.output
 
 
@@ -229,7 +229,7 @@ def test_the_command_names_what_occurs_and_what_is_fixed(project: Path) -> None:
     shown = runner.invoke(app, ["check", "expectations"])
     assert isinstance(shown.exception, FixedError)
     assert shown.exception.exit_code == 11
-    assert "never matches a measured case" in shown.output
+    assert "matches no measured case" in shown.output
     assert "fixed: 1 case: ops.one/" in shown.output
 
 
@@ -238,7 +238,7 @@ def test_the_command_lists_notes_on_changes_of_cases_that_nobody_measured(projec
     text = note.format("ops.never", "of another project") + note.format("ops.one", "of this one")
     (project / EXPECTATIONS).write_text(text)
     shown = CliRunner().invoke(app, ["check", "expectations"]).output
-    assert "1 note on changes of cases that nobody measured\n  of another project\n" in shown
+    assert "1 note on changes of unmeasured cases\n  of another project\n" in shown
     assert "of this one" not in shown
 
 

@@ -870,7 +870,7 @@ def test_the_command_judges_by_the_committed_records(
     (beside,) = [one for one in json.loads(every.stdout)["checks"] if one["file"] == "beside.py"]
     assert (beside["standing"], beside["evidence"]) == ("cannot tell", [])
     unread = runner.invoke(app, ["version-checks", str(tmp_path / "old.py")])
-    assert "no file of it can be read" in str(unread.exception)
+    assert "no file there can be read" in str(unread.exception)
     empty = runner.invoke(app, ["version-checks", str(tmp_path), "--results", str(tmp_path)])
     assert "no record in" in empty.stderr
     missing = runner.invoke(app, ["version-checks", str(tmp_path / "nothing")])
