@@ -284,9 +284,7 @@ class Observatory:
             except UnavailableError as error:
                 tried = TargetTried({"unavailable": str(error)}, "")
                 for question in one.questions:
-                    record = self._record(
-                        one, question, tried, took.since(), unavailable=error.kind
-                    )
+                    record = _record(one, question, tried, took.since(), unavailable=error.kind)
                     yield self._kept(one, record)
             except LockError as error:
                 text = f"{error}; {error.hint or 'try again'}".removeprefix(f"{one.cell.id}: ")
@@ -304,7 +302,7 @@ class Observatory:
                 if why := _undecided(tried, **spent):
                     self._tell(f"{work.cell.id} {question.text}: not run: {why}")
                 else:
-                    yield self._record(work, question, tried, spent, **environment)
+                    yield _record(work, question, tried, spent, **environment)
 
     def _of_its_time(
         self, work: LibraryInCell, unfit: Sequence[Observed], effort: Effort, *, network: bool
@@ -346,45 +344,15 @@ class Observatory:
         return data.decode()
 
     def _environment_of(self, work: LibraryInCell, place: Path) -> dict[str, str | None]:
-        """Return version and lock of what the library adds to a cell."""
+        """Return the machine, and version and lock of what the library adds to a cell."""
         mark = json.loads((place / MARK).read_text(encoding="utf-8"))
-        version = mark.get("added", {}).get(work.library.name)
+        found = {"machine": self._machine, "version": mark.get("added", {}).get(work.library.name)}
         lock = place / overlay.LOCK
         if not lock.is_file():
-            return {"version": version}
+            return found
         data = lock.read_bytes()
         self._locks[name_of(data)] = data
-        return {"version": version, "overlay": name_of(data)}
-
-    def _record(
-        self,
-        work: LibraryInCell,
-        question: AskedCase,
-        tried: TargetTried,
-        spent: Mapping[str, float],
-        **more: str | None,
-    ) -> Observed:
-        about = {
-            "library": work.library.name,
-            "case": question.case,
-            "ask": question.ask,
-            "target": question.text,
-            "cell": work.cell.id,
-            "python": work.cell.python,
-            "torch": work.cell.torch,
-            "lock": work.lock,
-            "row": question.row,
-            "instrument": str(INSTRUMENT),
-            "machine": self._machine,
-            "at": datetime.now(UTC).isoformat(timespec="seconds"),
-            **spent,
-            **more,
-        }
-        try:
-            return Observed.model_validate(about | _found(tried))
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-            # The code under test runs in the process that reports.
-            return Observed.model_validate(about | _found(_UNREADABLE))
+        return {**found, "overlay": name_of(data)}
 
     def _kept(self, work: LibraryInCell, record: Observed) -> Observed:
         """Keep a record and the lock of its environment, unless it repeats another."""
@@ -408,6 +376,35 @@ def _tried(
         for question in work.questions:
             shared = min(max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), _LONGEST_WAIT)
             yield question, trials.run(question.target, effort.deadline_s * shared)
+
+
+def _record(
+    work: LibraryInCell,
+    question: AskedCase,
+    tried: TargetTried,
+    spent: Mapping[str, float],
+    **more: str | None,
+) -> Observed:
+    about = {
+        "library": work.library.name,
+        "case": question.case,
+        "ask": question.ask,
+        "target": question.text,
+        "cell": work.cell.id,
+        "python": work.cell.python,
+        "torch": work.cell.torch,
+        "lock": work.lock,
+        "row": question.row,
+        "instrument": str(INSTRUMENT),
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        **spent,
+        **more,
+    }
+    try:
+        return Observed.model_validate(about | _found(tried))
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        # The code under test runs in the process that reports.
+        return Observed.model_validate(about | _found(_UNREADABLE))
 
 
 def name_of(lock: bytes) -> str:
