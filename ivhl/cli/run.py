@@ -15,9 +15,10 @@ from ivhl.cli import app, options
 from ivhl.cli.screen import print_json
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.locks import lock_state
+from ivhl.measure.failures import COMPILER_ERROR
 from ivhl.script.cells import SHIPPED, shipped_matrix
 from ivhl.script.matrix import ScriptRuns, Wanted
-from ivhl.script.outcome import ending
+from ivhl.script.outcome import ending, without_logs
 from ivhl.script.overlay import UnavailableError
 from ivhl.script.requirements import needs_of
 from ivhl.script.running import Script, network_can_be_left
@@ -245,7 +246,9 @@ def _releases_of(matrix: Matrix, text: str) -> Sequence[str]:
 def outcome_text(outcome: ScriptOutcome) -> str:
     """Return how a script ended, in a few words."""
     text = outcome.ending
-    if outcome.exception:
+    if error := COMPILER_ERROR.search(outcome.message):  # above it is g++'s command line
+        text += f", CppCompileError: {error['text']}"
+    elif outcome.exception:
         text += f", {ending(outcome)}"
     elif outcome.message:
         text += f", {outcome.first_line}"
@@ -284,11 +287,11 @@ def _show_output(console: Terminal, letter: str, outcome: ScriptOutcome) -> None
     """Print what the script printed in the first cell of a group."""
     message = f"{outcome.exception}: {outcome.message}".splitlines() if outcome.exception else []
     is_silent = not message and outcome.ending != "exit 0"
+    errors = without_logs(outcome.errors).strip().splitlines()
     for what, lines in (
         ("raises", [line for line in message if line.strip()]),
         ("prints", outcome.output.strip().splitlines()),
-        # A script that ends well prints warnings of torch there.
-        ("prints on standard error", outcome.errors.strip().splitlines() if is_silent else []),
+        ("prints on standard error", errors if is_silent else []),
     ):
         if not lines:
             continue
@@ -308,7 +311,9 @@ def sentences(runs: ScriptRuns) -> list[str]:
         found.append(f"flaky, so no verdict: two runs differ in {', '.join(flaky)}")
     for one, other in runs.boundaries():
         ends = (_in_short(runs.outcomes[cell]) for cell in (one, other))
-        found.append(f"{one.id} and {other.id} differ: {' | '.join(ends)}")
+        left_out = ", ".join(cell.torch for cell in runs.not_run(one, other))
+        more = f" ({left_out} not run)" if left_out else ""
+        found.append(f"{one.id} and {other.id} differ{more}: {' | '.join(ends)}")
     ran = sum(outcome.has_run for outcome in runs.outcomes.values())
     if ran > 1 and not runs.boundaries() and not flaky:
         found.append(f"alike in {counted(ran, 'cell')}")

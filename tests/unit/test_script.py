@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ivhl.cli import app
-from ivhl.cli.run import _show, cells_of, expected_of, outcome_text
+from ivhl.cli.run import _show, cells_of, expected_of, outcome_text, sentences
 from ivhl.errors import SpecError
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX
@@ -274,6 +274,36 @@ def test_a_search_between_like_ends_runs_no_more(monkeypatch: pytest.MonkeyPatch
     assert runs.boundaries() == []
 
 
+def test_the_search_passes_over_releases_that_refuse_this_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused, bad = replace(GOOD, ending="exit 1"), replace(GOOD, ending="SIGSEGV")
+    outcomes = [refused] + [bad] * 9 + [GOOD] * (len(CELLS) - 10)
+    runs, ran = _runs(monkeypatch, lambda cell, _: outcomes[CELLS.index(cell)])
+    runs.search(CELLS)
+    assert runs.boundaries()[-1] == (CELLS[9], CELLS[10])
+    assert len(ran) <= 2 + 4
+    # The other boundary lies somewhere between two cells that were run.
+    first, second = runs.boundaries()[0]
+    left_out = runs.not_run(first, second)
+    assert left_out == list(CELLS[1 : CELLS.index(second)]) != []
+    (sentence, _) = sentences(runs)
+    assert f"differ ({', '.join(cell.torch for cell in left_out)} not run): " in sentence
+
+
+@given(st.integers(1, len(CELLS) - 1))
+def test_the_search_does_not_take_a_duration_for_a_difference(at: int) -> None:
+    def timed(cell: CellSpec, count: int) -> ScriptOutcome:
+        loss = 1.5 if CELLS.index(cell) < at else 2.5
+        return replace(GOOD, output=f"took {3.7 * count + CELLS.index(cell)} s, loss {loss}")
+
+    with pytest.MonkeyPatch.context() as patch:
+        runs, ran = _runs(patch, timed)
+        runs.search(CELLS)
+    assert runs.boundaries() == [(CELLS[at - 1], CELLS[at])]
+    assert len(ran) <= 2 + 4 + 1  # the last cell twice
+
+
 def test_a_number_that_varies_in_one_cell_is_no_difference(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -346,6 +376,25 @@ def test_a_reason_that_stands_in_the_table_alone_is_whole(
         cells = "".join(line[column:].partition("  ")[0] for line in lines[:6])
         assert why.replace(" ", "") in cells.replace(" ", "") or not lines
         assert "x" * 150 in told  # below the table
+
+
+def test_a_failure_is_shown_by_what_went_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    above = "CppCompileError: C++ compile error\n\nCommand:\ng++ a.cpp -O3\n\nOutput:\n"
+    code = replace(
+        GOOD,
+        ending="exit 1",
+        exception="torch._inductor.exc.InductorError",
+        message=f"{above}a.cpp:9:7: error: 'tmp13' was not declared\na.cpp:9:8: error: b\n",
+    )
+    warning = "/a/b.py:3: UserWarning: Failed to initialize NumPy\n  cpu = f()\n"
+    crash = replace(GOOD, ending="SIGSEGV", errors=f"{warning}bad index\n")
+    assert outcome_text(code) == "exit 1, CppCompileError: 'tmp13' was not declared"
+    runs, _ = _runs(monkeypatch, lambda cell, _: crash if cell == CELLS[0] else code)
+    runs.run(CELLS[:2])
+    _show(runs, as_json=False)
+    assert "\nA prints on standard error:\n  bad index\n" in capsys.readouterr().out
 
 
 def test_what_a_script_needs_is_in_its_block_and_in_the_command(tmp_path: Path) -> None:
