@@ -245,13 +245,13 @@ def _releases_of(matrix: Matrix, text: str) -> Sequence[str]:
 
 def outcome_text(outcome: ScriptOutcome) -> str:
     """Return how a script ended, in a few words."""
-    text = outcome.ending
-    if error := COMPILER_ERROR.search(outcome.message):  # above it is g++'s command line
-        text += f", CppCompileError: {error['text']}"
-    elif outcome.exception:
-        text += f", {ending(outcome)}"
-    elif outcome.message:
-        text += f", {outcome.first_line}"
+    # An exception ends Python with 1. Above the error of a C++ compiler is its command line.
+    text = "" if outcome.exception and outcome.ending == "exit 1" else f"{outcome.ending}, "
+    if error := COMPILER_ERROR.search(outcome.message):
+        text += f"CppCompileError: {error['text']}"
+    else:
+        text += ending(outcome) if outcome.exception else outcome.first_line
+    text = text.removesuffix(", ")
     number = dynamo_id(outcome.message)
     return text + (f" [{number}]" if number else "") + ", flaky" * outcome.flaky
 
