@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -521,7 +522,7 @@ def test_the_observer_sees_the_exception_whatever_hook_prints_it(tmp_path: Path)
     }
 
 
-def _ended(tmp_path: Path, code: str) -> ScriptOutcome:
+def _ended(tmp_path: Path, code: str, deadline_s: float = 300.0) -> ScriptOutcome:
     """Return how a script ends in a cell without torch."""
     if not (tmp_path / "cell").exists():
         venv.create(tmp_path / "cell", with_pip=False)
@@ -530,7 +531,7 @@ def _ended(tmp_path: Path, code: str) -> ScriptOutcome:
         (packages / f"{observer.MODULE}.pth").write_text(observer.PTH)
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(code))
-    return Script(path=script, network=True).run_in(tmp_path / "cell")
+    return Script(path=script, deadline_s=deadline_s, network=True).run_in(tmp_path / "cell")
 
 
 def test_an_exit_status_without_an_exception_has_the_words_of_the_script(tmp_path: Path) -> None:
@@ -551,6 +552,24 @@ def test_an_exit_status_without_an_exception_has_the_words_of_the_script(tmp_pat
     printed = "import os, sys; print('late', file=sys.stderr, flush=True); "
     assert _ended(tmp_path, printed).message == ""
     assert _ended(tmp_path, printed + "os.kill(os.getpid(), 9)").message == ""
+
+
+def test_what_a_script_does_until_its_time_limit_is_chance(tmp_path: Path) -> None:
+    late = _ended(tmp_path, "while True: print('on', flush=True)", deadline_s=2)
+    assert late.ending == "did not end within 2 s"
+    assert re.fullmatch(r"[0-3] s of them on a CPU", late.message)
+    assert outcome_text(late) == f"{late.ending}, {late.message}"
+    assert are_alike(late, replace(late, message="9 s of them on a CPU", output="", left_out=""))
+    assert not are_alike(late, replace(late, ending="exit 0"))
+
+
+def test_the_limit_of_recompiles_is_one_class_in_all_releases() -> None:
+    old = replace(
+        GOOD, exception="torch._dynamo.exc.Unsupported", message="cache_size_limit reached"
+    )
+    new = replace(old, exception="torch._dynamo.exc.FailOnRecompileLimitHit", message="fullgraph")
+    assert are_alike(old, new)
+    assert not are_alike(replace(old, message="call_method sin"), new)
 
 
 def test_an_exception_under_a_hook_of_the_script_is_compared(tmp_path: Path) -> None:
