@@ -310,7 +310,8 @@ def sentences(runs: ScriptRuns) -> list[str]:
     if flaky:
         found.append(f"flaky, so no verdict: two runs differ in {', '.join(flaky)}")
     for one, other in runs.boundaries():
-        ends = (_in_short(runs.outcomes[cell]) for cell in (one, other))
+        pair = runs.outcomes[one], runs.outcomes[other]
+        ends = (_in_short(*pair), _in_short(*reversed(pair)))
         left_out = ", ".join(cell.torch for cell in runs.not_run(one, other))
         more = f" ({left_out} not run)" if left_out else ""
         found.append(f"{one.id} and {other.id} differ{more}: {' | '.join(ends)}")
@@ -330,12 +331,14 @@ def _known(cell: CellSpec, outcome: ScriptOutcome) -> list[str]:
     return [str(cause) for cause in causes_in(cell, "", outcome.message)]
 
 
-def _in_short(outcome: ScriptOutcome) -> str:
-    """Return how a script ended, with the last line that it printed if it raised nothing."""
+def _in_short(outcome: ScriptOutcome, other: ScriptOutcome | None = None) -> str:
+    """Return how a script ended; if it raised nothing, the last line that another did not print."""
     lines = outcome.output.strip().splitlines()
     text = outcome_text(outcome)
     if lines and not outcome.exception:
-        text += f", prints {lines[-1]}"
+        others = other.output.splitlines() if other else ()
+        own = [line for line in lines if line not in others] or lines
+        text += f", prints {own[-1]}"
     return shortened(text, _LONGEST)
 
 

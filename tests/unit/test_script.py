@@ -399,6 +399,14 @@ def test_a_failure_is_shown_by_what_went_wrong(
     assert "\nA prints on standard error:\n  bad index\n" in capsys.readouterr().out
 
 
+def test_a_difference_is_told_by_a_line_that_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ("eager 20.0\ncompiled 0.0\ndone\n", "eager 20.0\ncompiled 20.0\ndone\n")
+    runs, _ = _runs(monkeypatch, lambda cell, _: replace(GOOD, output=texts[CELLS.index(cell)]))
+    runs.run(CELLS[:2])
+    (sentence,) = sentences(runs)
+    assert sentence.endswith("exit 0, prints compiled 0.0 | exit 0, prints compiled 20.0")
+
+
 def test_what_a_script_needs_is_in_its_block_and_in_the_command(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
