@@ -15,9 +15,10 @@ from ivhl.cli import app, options
 from ivhl.cli.screen import print_json
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.locks import lock_state
+from ivhl.measure.failures import COMPILER_ERROR
 from ivhl.script.cells import SHIPPED, shipped_matrix
 from ivhl.script.matrix import ScriptRuns, Wanted
-from ivhl.script.outcome import ending
+from ivhl.script.outcome import ending, without_logs
 from ivhl.script.overlay import UnavailableError
 from ivhl.script.requirements import needs_of
 from ivhl.script.running import Script, network_can_be_left
@@ -244,11 +245,13 @@ def _releases_of(matrix: Matrix, text: str) -> Sequence[str]:
 
 def outcome_text(outcome: ScriptOutcome) -> str:
     """Return how a script ended, in a few words."""
-    text = outcome.ending
-    if outcome.exception:
-        text += f", {ending(outcome)}"
-    elif outcome.message:
-        text += f", {outcome.first_line}"
+    # An exception ends Python with 1. Above the error of a C++ compiler is its command line.
+    text = "" if outcome.exception and outcome.ending == "exit 1" else f"{outcome.ending}, "
+    if error := COMPILER_ERROR.search(outcome.message):
+        text += f"CppCompileError: {error['text']}"
+    else:
+        text += ending(outcome) if outcome.exception else outcome.first_line
+    text = text.removesuffix(", ")
     number = dynamo_id(outcome.message)
     return text + (f" [{number}]" if number else "") + ", flaky" * outcome.flaky
 
@@ -284,11 +287,11 @@ def _show_output(console: Terminal, letter: str, outcome: ScriptOutcome) -> None
     """Print what the script printed in the first cell of a group."""
     message = f"{outcome.exception}: {outcome.message}".splitlines() if outcome.exception else []
     is_silent = not message and outcome.ending != "exit 0"
+    errors = without_logs(outcome.errors).strip().splitlines()
     for what, lines in (
         ("raises", [line for line in message if line.strip()]),
         ("prints", outcome.output.strip().splitlines()),
-        # A script that ends well prints warnings of torch there.
-        ("prints on standard error", outcome.errors.strip().splitlines() if is_silent else []),
+        ("prints on standard error", errors if is_silent else []),
     ):
         if not lines:
             continue
@@ -307,8 +310,11 @@ def sentences(runs: ScriptRuns) -> list[str]:
     if flaky:
         found.append(f"flaky, so no verdict: two runs differ in {', '.join(flaky)}")
     for one, other in runs.boundaries():
-        ends = (_in_short(runs.outcomes[cell]) for cell in (one, other))
-        found.append(f"{one.id} and {other.id} differ: {' | '.join(ends)}")
+        pair = runs.outcomes[one], runs.outcomes[other]
+        ends = (_in_short(*pair), _in_short(*reversed(pair)))
+        left_out = ", ".join(cell.torch for cell in runs.not_run(one, other))
+        more = f" ({left_out} not run)" if left_out else ""
+        found.append(f"{one.id} and {other.id} differ{more}: {' | '.join(ends)}")
     ran = sum(outcome.has_run for outcome in runs.outcomes.values())
     if ran > 1 and not runs.boundaries() and not flaky:
         found.append(f"alike in {counted(ran, 'cell')}")
@@ -325,12 +331,14 @@ def _known(cell: CellSpec, outcome: ScriptOutcome) -> list[str]:
     return [str(cause) for cause in causes_in(cell, "", outcome.message)]
 
 
-def _in_short(outcome: ScriptOutcome) -> str:
-    """Return how a script ended, with the last line that it printed if it raised nothing."""
+def _in_short(outcome: ScriptOutcome, other: ScriptOutcome | None = None) -> str:
+    """Return how a script ended; if it raised nothing, the last line that another did not print."""
     lines = outcome.output.strip().splitlines()
     text = outcome_text(outcome)
     if lines and not outcome.exception:
-        text += f", prints {lines[-1]}"
+        others = other.output.splitlines() if other else ()
+        own = [line for line in lines if line not in others] or lines
+        text += f", prints {own[-1]}"
     return shortened(text, _LONGEST)
 
 

@@ -43,6 +43,8 @@ _LOGGED: Final = re.compile(r"^(?:\[rank\d+\]:)?\[?[VIWE]\d{4} [\d:.]+ .*\n?", r
 _WARNED: Final = re.compile(r"^\S+:\d+: \w*Warning: .*\n?(?:[ \t].*\n?)?", re.MULTILINE)
 # Where memory is corrupt, chance says when a process ends, by which signal, and what it has printed.
 CRASHES: Final = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV"})
+# How the ending of a script begins that reached its time limit: chance says where it was.
+LATE: Final = "did not end within"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,7 +56,7 @@ class ScriptOutcome:
             exist if it cannot.
         exception: Type of the exception that ended it, with its module; empty without one.
         message: Its message; of an exit status without an exception the last line of standard
-            error, without logs and warnings.
+            error, without logs and warnings; of a time limit the CPU seconds.
         inner: Type and message of the first exception, from which it was raised; empty without one.
         frames: File, line and function of its traceback, outermost first.
         output: What it printed; of more than 2 MiB the beginning and the end.
@@ -131,17 +133,24 @@ def signature(outcome: ScriptOutcome, releases: Sequence[str] = ()) -> tuple[obj
         outcome: Its cell's outcome.
         releases: Releases of torch, whose names in a text are left out.
     """
-    kind = outcome.exception.rpartition(".")[2]
     return (
         "crash" if outcome.ending in CRASHES else outcome.ending,
-        BY_TYPE.get(kind, kind),
+        failure_class(outcome),
         # A number as wide as its column has no blank beside it.
         *(
             tuple(part.strip(" ") for part in _NUMBER.split(text))
             for text in _texts(outcome, releases)
         ),
-        outcome.left_out,
+        "" if _is_cut_off(outcome) else outcome.left_out,
     )
+
+
+def failure_class(outcome: ScriptOutcome) -> str:
+    """Return the class of the compiler's exception, or the type of another one."""
+    kind = outcome.exception.rpartition(".")[2]
+    if kind == "Unsupported" and "cache_size_limit reached" in outcome.message:  # up to 2.5
+        kind = "CacheLimitExceeded"
+    return BY_TYPE.get(kind, kind)
 
 
 def numbers(outcome: ScriptOutcome, releases: Sequence[str] = ()) -> tuple[str, ...]:
@@ -196,9 +205,14 @@ def _is_near(a: str, b: str) -> bool:
     return abs(x - y) <= max(TOLERANCE * max(abs(x), abs(y)), SMALL)
 
 
+def _is_cut_off(outcome: ScriptOutcome) -> bool:
+    """Return whether chance says how much of its text a script has printed."""
+    return outcome.ending in CRASHES or outcome.ending.startswith(LATE)
+
+
 def _texts(outcome: ScriptOutcome, releases: Sequence[str]) -> tuple[str, str]:
     """Return the message of an exception and what was printed, as far as they are compared."""
-    if outcome.ending in CRASHES:
+    if _is_cut_off(outcome):
         return "", ""
     # Each release words the messages of the compiler anew.
     kind = outcome.exception

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from ivhl.measure.process import ProcessTree
+from ivhl.measure.supervisor import cpu_seconds, living_descendants
 from ivhl.script import no_network, observer
-from ivhl.script.outcome import ScriptOutcome, not_run, without_logs
+from ivhl.script.outcome import LATE, ScriptOutcome, not_run, without_logs
 from ivhl.tracker.store.kept import read_object
 
 if TYPE_CHECKING:
@@ -73,14 +74,16 @@ class Script:
                 code: int | None = None
                 while code is None and time.monotonic() - began < self.deadline_s:
                     code = tree.wait(_POLL_S)
-                ending = (
-                    f"did not end within {self.deadline_s:g} s" if code is None else _ended(code)
-                )
+                ending = f"{LATE} {self.deadline_s:g} s" if code is None else _ended(code)
+                cpu_s = cpu_seconds(living_descendants(tree.process.pid))
                 seconds = time.monotonic() - began
                 tree.end()
                 texts = output.text(), errors.text()
             found = read_object(report)
-        return replace(_outcome(ending, seconds, texts, found), left_out=output.left_out())
+        outcome = _outcome(ending, seconds, texts, found)
+        if code is None and not outcome.exception:  # a busy machine is no hang
+            outcome = replace(outcome, message=f"{cpu_s:.0f} s of them on a CPU")
+        return replace(outcome, left_out=output.left_out())
 
     def _named(self) -> str:
         """Return the path as its user wrote it, and not as an option of Python."""

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from packaging.version import Version
 
 from ivhl.errors import ResultsError
-from ivhl.measure.failures import BY_TYPE, COMPILER_ERROR, SUPPORT_GATE
+from ivhl.measure.failures import COMPILER_ERROR, SUPPORT_GATE
 from ivhl.script.outcome import (
     CRASHES,
     ScriptOutcome,
     are_alike,
     differing_numbers,
     ending,
+    failure_class,
     noisy_numbers,
 )
 from ivhl.tracker.support.messages import carried, cause_of, dynamo_id, has_words
@@ -151,8 +152,8 @@ def _are_same(one: ScriptOutcome, other: ScriptOutcome) -> bool:
     if a.text == b.text or (a.is_inside != b.is_inside and a.around == b.around != ""):
         return True
     numbers = {dynamo_id(outcome.message) for outcome in (one, other)} - {""}
-    kinds = (outcome.exception.rpartition(".")[2] for outcome in (one, other))
-    is_one_class = a.type == b.type != "" or len({BY_TYPE.get(kind, kind) for kind in kinds}) == 1
+    classes = {failure_class(outcome) for outcome in (one, other)}
+    is_one_class = a.type == b.type != "" or len(classes) == 1
     names = set(_NAME.findall(a.text)), set(_NAME.findall(b.text))
     is_one_subject = not all(names) or bool(names[0] & names[1])
     alike = SequenceMatcher(None, a.text, b.text).ratio() >= _ALIKE

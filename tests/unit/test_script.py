@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ivhl.cli import app
-from ivhl.cli.run import _show, cells_of, expected_of, outcome_text
+from ivhl.cli.run import _show, cells_of, expected_of, outcome_text, sentences
 from ivhl.errors import SpecError
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX
@@ -274,6 +275,36 @@ def test_a_search_between_like_ends_runs_no_more(monkeypatch: pytest.MonkeyPatch
     assert runs.boundaries() == []
 
 
+def test_the_search_passes_over_releases_that_refuse_this_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused, bad = replace(GOOD, ending="exit 1"), replace(GOOD, ending="SIGSEGV")
+    outcomes = [refused] + [bad] * 9 + [GOOD] * (len(CELLS) - 10)
+    runs, ran = _runs(monkeypatch, lambda cell, _: outcomes[CELLS.index(cell)])
+    runs.search(CELLS)
+    assert runs.boundaries()[-1] == (CELLS[9], CELLS[10])
+    assert len(ran) <= 2 + 4
+    # The other boundary lies somewhere between two cells that were run.
+    first, second = runs.boundaries()[0]
+    left_out = runs.not_run(first, second)
+    assert left_out == list(CELLS[1 : CELLS.index(second)]) != []
+    (sentence, _) = sentences(runs)
+    assert f"differ ({', '.join(cell.torch for cell in left_out)} not run): " in sentence
+
+
+@given(st.integers(1, len(CELLS) - 1))
+def test_the_search_does_not_take_a_duration_for_a_difference(at: int) -> None:
+    def timed(cell: CellSpec, count: int) -> ScriptOutcome:
+        loss = 1.5 if CELLS.index(cell) < at else 2.5
+        return replace(GOOD, output=f"took {3.7 * count + CELLS.index(cell)} s, loss {loss}")
+
+    with pytest.MonkeyPatch.context() as patch:
+        runs, ran = _runs(patch, timed)
+        runs.search(CELLS)
+    assert runs.boundaries() == [(CELLS[at - 1], CELLS[at])]
+    assert len(ran) <= 2 + 4 + 1  # the last cell twice
+
+
 def test_a_number_that_varies_in_one_cell_is_no_difference(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -346,6 +377,34 @@ def test_a_reason_that_stands_in_the_table_alone_is_whole(
         cells = "".join(line[column:].partition("  ")[0] for line in lines[:6])
         assert why.replace(" ", "") in cells.replace(" ", "") or not lines
         assert "x" * 150 in told  # below the table
+
+
+def test_a_failure_is_shown_by_what_went_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    above = "CppCompileError: C++ compile error\n\nCommand:\ng++ a.cpp -O3\n\nOutput:\n"
+    code = replace(
+        GOOD,
+        ending="exit 1",
+        exception="torch._inductor.exc.InductorError",
+        message=f"{above}a.cpp:9:7: error: 'tmp13' was not declared\na.cpp:9:8: error: b\n",
+    )
+    warning = "/a/b.py:3: UserWarning: Failed to initialize NumPy\n  cpu = f()\n"
+    crash = replace(GOOD, ending="SIGSEGV", errors=f"{warning}bad index\n")
+    assert outcome_text(replace(code, ending="SIGABRT")).startswith("SIGABRT, CppCompileError: ")
+    assert outcome_text(code) == "CppCompileError: 'tmp13' was not declared"
+    runs, _ = _runs(monkeypatch, lambda cell, _: crash if cell == CELLS[0] else code)
+    runs.run(CELLS[:2])
+    _show(runs, as_json=False)
+    assert "\nA prints on standard error:\n  bad index\n" in capsys.readouterr().out
+
+
+def test_a_difference_is_told_by_a_line_that_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ("eager 20.0\ncompiled 0.0\ndone\n", "eager 20.0\ncompiled 20.0\ndone\n")
+    runs, _ = _runs(monkeypatch, lambda cell, _: replace(GOOD, output=texts[CELLS.index(cell)]))
+    runs.run(CELLS[:2])
+    (sentence,) = sentences(runs)
+    assert sentence.endswith("exit 0, prints compiled 0.0 | exit 0, prints compiled 20.0")
 
 
 def test_what_a_script_needs_is_in_its_block_and_in_the_command(tmp_path: Path) -> None:
@@ -471,7 +530,7 @@ def test_the_observer_sees_the_exception_whatever_hook_prints_it(tmp_path: Path)
     }
 
 
-def _ended(tmp_path: Path, code: str) -> ScriptOutcome:
+def _ended(tmp_path: Path, code: str, deadline_s: float = 300.0) -> ScriptOutcome:
     """Return how a script ends in a cell without torch."""
     if not (tmp_path / "cell").exists():
         venv.create(tmp_path / "cell", with_pip=False)
@@ -480,7 +539,7 @@ def _ended(tmp_path: Path, code: str) -> ScriptOutcome:
         (packages / f"{observer.MODULE}.pth").write_text(observer.PTH)
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(code))
-    return Script(path=script, network=True).run_in(tmp_path / "cell")
+    return Script(path=script, deadline_s=deadline_s, network=True).run_in(tmp_path / "cell")
 
 
 def test_an_exit_status_without_an_exception_has_the_words_of_the_script(tmp_path: Path) -> None:
@@ -503,12 +562,30 @@ def test_an_exit_status_without_an_exception_has_the_words_of_the_script(tmp_pat
     assert _ended(tmp_path, printed + "os.kill(os.getpid(), 9)").message == ""
 
 
+def test_what_a_script_does_until_its_time_limit_is_chance(tmp_path: Path) -> None:
+    late = _ended(tmp_path, "while True: print('on', flush=True)", deadline_s=2)
+    assert late.ending == "did not end within 2 s"
+    assert re.fullmatch(r"[0-3] s of them on a CPU", late.message)
+    assert outcome_text(late) == f"{late.ending}, {late.message}"
+    assert are_alike(late, replace(late, message="9 s of them on a CPU", output="", left_out=""))
+    assert not are_alike(late, replace(late, ending="exit 0"))
+
+
+def test_the_limit_of_recompiles_is_one_class_in_all_releases() -> None:
+    old = replace(
+        GOOD, exception="torch._dynamo.exc.Unsupported", message="cache_size_limit reached"
+    )
+    new = replace(old, exception="torch._dynamo.exc.FailOnRecompileLimitHit", message="fullgraph")
+    assert are_alike(old, new)
+    assert not are_alike(replace(old, message="call_method sin"), new)
+
+
 def test_an_exception_under_a_hook_of_the_script_is_compared(tmp_path: Path) -> None:
     own = "import sys\nsys.excepthook = lambda *_: print('it failed', file=sys.stderr)\n"
     one, other = (
         _ended(tmp_path, f"{own}raise {kind}('a')") for kind in ("ValueError", "KeyError")
     )
-    assert outcome_text(one) == "exit 1, ValueError: a"
+    assert outcome_text(one) == "ValueError: a"
     assert not are_alike(one, other)
     # As PyErr_Print of code in C leaves it.
     printed = _ended(tmp_path, "import sys; sys.last_exc = ValueError(3)")
