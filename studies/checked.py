@@ -246,11 +246,11 @@ def _lines(values: Iterable[str]) -> str:
 
 
 # As the script says what compiled code raises; Python's own status would be that of a wrong result.
-_NOT_IMPORTED: Final = '''\
+_NOT_IMPORTED: Final = """\
 except Exception as error:
     print(f"import raises {type(error).__module__}.{type(error).__name__}: {error}"[:3000])
     sys.exit(2)
-'''
+"""
 _NAMES: Final = ("LIBRARY", "CASE", "ASK", "CELL")
 # Exit status of the script of a record with this status.
 _ENDS: Final = {"works": 0, "wrong": 1, "failed": 2, "unsupported": 2}

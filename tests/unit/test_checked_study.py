@@ -107,7 +107,7 @@ SCRIPTS = [
     ("constant", "4,3", "step", 2, "eager float32 raises builtins.ValueError: no output depends"),
     ("failing", "4,3", "forward", 2, "compiled float32 raises torch._dynamo.exc."),
     ("failing_larger", "4,3", "forward", 2, "compiled float32 raises torch._dynamo.exc."),
-    ("absent", "4,3", "forward", 2, "import raises builtins.ImportError: cannot import name 'absent'"),
+    ("absent", "4,3", "forward", 2, "import raises builtins.ImportError: cannot import"),
 ]
 # Runs each script in a fork of its own: PyTorch and Dynamo are imported once, which takes seconds.
 RUNS_EACH = """\
@@ -222,7 +222,7 @@ def test_what_scripts_say_is_noted_once(tmp_path: Path, monkeypatch: pytest.Monk
         ("failed", "import", 1, "no"),  # a wrong result, not a failure
     ],
 )
-def test_a_refusal_and_a_failed_import_end_the_script_as_a_failure(
+def test_a_refusal_and_a_failed_import_end_the_script_as_a_failure(  # noqa: PLR0917  (a table)
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     status: str,
