@@ -325,6 +325,7 @@ def run_script(record: Observed, observatory: Path) -> tuple[int, str, int]:
         )
     lines = [x for x in done.stdout.splitlines() if x.strip() and not _LOGGED.match(x)]
     says = next((line for line in lines if " raises " in line), lines[-1] if lines else "")
+    says = re.sub(r"\S*/site-packages/", "", says)  # a path of this machine
     return done.returncode, printable(says)[:200], logged_breaks(done.stdout)
 
 
