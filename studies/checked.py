@@ -26,6 +26,7 @@ import sys
 import tempfile
 from itertools import pairwise
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Final
 
 from packaging.requirements import Requirement
@@ -212,6 +213,8 @@ def script_of(
         module = Path(module).stem
     check_module(record.library, module)
     imports = f"{place}from {module} import {', '.join(free_names(expression))}\n"
+    if record.failure is not None and record.failure.phase == "import":
+        imports = f"\ntry:\n{indent(imports.strip(), '    ')}\n{_NOT_IMPORTED}"
     batches = [record.inputs or ""]
     if record.failure is None and record.status != "works" and record.second:
         batches.append(record.second.inputs)
@@ -242,9 +245,15 @@ def _lines(values: Iterable[str]) -> str:
     return "\n" + "".join(f"    {value},\n" for value in values)
 
 
+# As the script says what compiled code raises; Python's own status would be that of a wrong result.
+_NOT_IMPORTED: Final = """\
+except Exception as error:
+    print(f"import raises {type(error).__module__}.{type(error).__name__}: {error}"[:3000])
+    sys.exit(2)
+"""
 _NAMES: Final = ("LIBRARY", "CASE", "ASK", "CELL")
 # Exit status of the script of a record with this status.
-_ENDS: Final = {"works": 0, "wrong": 1, "failed": 2}
+_ENDS: Final = {"works": 0, "wrong": 1, "failed": 2, "unsupported": 2}
 _LOGGED: Final = re.compile(r"[VIWE]\d{4} ")  # how a line of PyTorch's log begins
 _BREAK: Final = re.compile(
     r"Graph break (?:\([^)\n]*suppressed[^)\n]*\) )?in user|WON'T CONVERT <?"
@@ -316,6 +325,7 @@ def run_script(record: Observed, observatory: Path) -> tuple[int, str, int]:
         )
     lines = [x for x in done.stdout.splitlines() if x.strip() and not _LOGGED.match(x)]
     says = next((line for line in lines if " raises " in line), lines[-1] if lines else "")
+    says = re.sub(r"\S*/site-packages/", "", says)  # a path of this machine
     return done.returncode, printable(says)[:200], logged_breaks(done.stdout)
 
 

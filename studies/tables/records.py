@@ -67,7 +67,6 @@ LOOPS: Final = (
     ("159fb332", "3.12", "ops.condensate_potential", "real-dynamic"),
     ("159fb332", "3.12", "ops.mera_layer", "precontracted-dynamic"),
     ("e2de3d41", "3.13", "ops.vortex_field", "real-compiled"),
-    ("e2de3d41", "3.13", "ops.gp_euler", "real-dynamic"),
     ("e2de3d41", "3.13", "ops.cdt_sweep", "naive-compiled"),
 )
 # The repeated runs that spread.json was learnt from: conditions to machine, and commits to files.

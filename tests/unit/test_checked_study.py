@@ -41,6 +41,7 @@ def failing_larger(x):
 def failing(x):
     return x + 1 if not torch.compiler.is_compiling() else x @ torch.ones(1, 7)
 """
+FAILED = {"class": "import", "exception": "", "message": "m", "where": "", "frame": ""}
 
 
 @pytest.mark.parametrize(
@@ -106,6 +107,7 @@ SCRIPTS = [
     ("constant", "4,3", "step", 2, "eager float32 raises builtins.ValueError: no output depends"),
     ("failing", "4,3", "forward", 2, "compiled float32 raises torch._dynamo.exc."),
     ("failing_larger", "4,3", "forward", 2, "compiled float32 raises torch._dynamo.exc."),
+    ("absent", "4,3", "forward", 2, "import raises builtins.ImportError: cannot import"),
 ]
 # Runs each script in a fork of its own: PyTorch and Dynamo are imported once, which takes seconds.
 # The collector would copy the memory of what they have loaded in each fork.
@@ -135,6 +137,9 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tup
         status = "failed" if name == "failing_larger" else "works"
         target = f"functions.py:{name}"
         record = made(target=target, inputs=inputs, ask=ask, status=status, second=larger)
+        if name == "absent":
+            failure = FAILED | {"phase": "import"}
+            record = made(target=target, inputs=inputs, status="failed", failure=failure)
         # Without Inductor: what the script compares is the same, and the C++ compiler is not needed.
         text = script_of(record, folder).replace(
             "torch.compile(function)", 'torch.compile(function, backend="eager")'
@@ -208,6 +213,29 @@ def test_what_scripts_say_is_noted_once(tmp_path: Path, monkeypatch: pytest.Monk
     lines = (tmp_path / "checked" / "outcomes.csv").read_text(encoding="utf-8").splitlines()
     assert lines[0].startswith("library,version,case,ask,cell,recorded,at,exit,agrees,says")
     assert [line.split(",")[8] for line in lines[1:]] == ["yes", "no"]
+
+
+@pytest.mark.parametrize(
+    ("status", "phase", "ends", "agrees"),
+    [
+        ("unsupported", "compile", 2, "yes"),  # as releases that refuse a Python
+        ("unsupported", "compile", 0, "no"),
+        ("failed", "import", 2, "yes"),
+        ("failed", "import", 1, "no"),  # a wrong result, not a failure
+    ],
+)
+def test_a_refusal_and_a_failed_import_end_the_script_as_a_failure(  # noqa: PLR0917  (a table)
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    status: str,
+    phase: str,
+    ends: int,
+    agrees: str,
+) -> None:
+    monkeypatch.setattr(checked, "run_script", lambda *_: (ends, "raises", 0))
+    record = made(status=status, failure=FAILED | {"phase": phase})
+    ((*_, said, _, _, _),) = checked.check([record], tmp_path, set())
+    assert said == agrees
 
 
 def test_a_function_that_is_given_up_after_a_break_has_one_graph_break() -> None:
