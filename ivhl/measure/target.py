@@ -927,7 +927,9 @@ def indicative(function: Callable[..., Any], compiled: Callable[..., Any]) -> di
     first = guess_of()
     if not is_model():
         function, compiled = parts(lambda _: function), parts(lambda _: compiled)
-    with nullcontext() if target().step or needs_gradients() else torch.no_grad():
+    # As the harness has called it: otherwise all is compiled once more.
+    forward_only = is_model() and not (target().step or needs_gradients())
+    with torch.no_grad() if forward_only else nullcontext():
         calls = _bound(function, first), _bound(compiled, first)
         again = _settled(calls[1])
         eager_s, compiled_s = _medians(*calls)
@@ -940,8 +942,6 @@ def indicative(function: Callable[..., Any], compiled: Callable[..., Any]) -> di
 
 def _settled(call: Callable[[], Any]) -> int:
     """Call until nothing is compiled any more, or for some seconds; return how often it was."""
-    if not is_model():  # the harness called a function with gradients
-        call()
     seen = [sum(convert_frame_counts().values())]
     ends = time.perf_counter() + _SETTLES_S
     while len(seen) == 1 or (seen[-1] != seen[-2] and time.perf_counter() < ends):
