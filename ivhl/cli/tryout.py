@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from rich.text import Text
 
-from ivhl.bench.checks import check_device
-from ivhl.bench.trial import try_case
 from ivhl.cli import app, options
 from ivhl.cli.declared import declared, interpreter_of, locked
 from ivhl.cli.names import selection_of, the_one
@@ -98,6 +96,9 @@ def try_command(
             "--save, --input, --step, --with, --network, --json: need a target",
             hint="ivhl try package.module:function --input 8,64",
         )
+    from ivhl.bench.checks import check_device  # noqa: PLC0415  (a target needs nothing of asv)
+    from ivhl.bench.trial import try_case  # noqa: PLC0415
+
     root, matrix = load()
     check_device(device)
     cases = _cases(root, workload or (), size, variant, device)

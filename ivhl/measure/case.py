@@ -136,7 +136,7 @@ class Measurement:
         sizes = [size for size in self.case.workload.sizes if size != self.case.size]
         if not sizes or self.case.variant.dynamic is False:
             return
-        beside = self.job.references + ".size"
+        beside = self.job.references and f"{self.job.references}.size"
         job = replace(self.job, stage="size", size=sizes[0], references=beside)
         case, journal = replace(self.case, size=sizes[0]), Journal(Path(os.devnull))
         try:

@@ -29,7 +29,8 @@ class Job:
         process: Number among the processes of its stage.
         seed: Seed of the order of the arms.
         secret: Seed of the draws that are used once, which no code can know in advance.
-        references: File with the references, shared by the processes of a case.
+        references: File with the references, shared by the processes of a case; empty if there is
+            only one.
         turns: File of the turns (``ivhl.measure.turns``); empty if processes run one at a time.
         mode: Mode requested in place of the declared ones; the variant's name includes it.
         version: Version of the workload that the parent expects.

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from ivhl.measure import failures
 from ivhl.measure.case import Measurement, class_of
-from ivhl.measure.first_compile import precompile_kernel_header
+from ivhl.measure.first_compile import find_instructions, precompile_kernel_header
 from ivhl.measure.job import read_job
 from ivhl.measure.journal import Journal
 from ivhl.measure.rehearsal import print_traceback
@@ -272,12 +272,27 @@ def _call_quietly(
 
 
 @cache
+def _seen_in_a_call() -> tuple[bool, bool]:
+    """Return whether a call of the code differentiates, and whether it writes into its inputs."""
+    import torch  # noqa: PLC0415
+
+    arguments, keywords = _drawn(guess_of())
+    tensors = [x for x in (*arguments, *keywords.values()) if isinstance(x, torch.Tensor)]
+    before = [x._version for x in tensors]  # noqa: SLF001
+    differentiates = False
+    with suppress(Exception):  # the phases to come say what is wrong
+        differentiates = _call_quietly(_made(), arguments, keywords)
+    return differentiates, before != [x._version for x in tensors]  # noqa: SLF001
+
+
 def needs_gradients() -> bool:
     """Return whether the code differentiates, as a force field does, so gradients stay on."""
-    arguments, keywords = _drawn(guess_of())
-    with suppress(Exception):  # the phases to come say what is wrong
-        return _call_quietly(_made(), arguments, keywords)
-    return False
+    return _seen_in_a_call()[0]
+
+
+def changes_inputs() -> bool:
+    """Return whether a call writes into a tensor that it gets."""
+    return _seen_in_a_call()[1]
 
 
 def _made() -> Any:  # noqa: ANN401
@@ -285,22 +300,17 @@ def _made() -> Any:  # noqa: ANN401
 
 
 @cache
-def changes_inputs() -> bool:
-    """Return whether a call writes into a tensor that it gets."""
-    import torch  # noqa: PLC0415
+def _kind() -> tuple[bool, set[torch.dtype]]:
+    """Return whether the target is a model, and the precisions of a model's floating tensors."""
+    from ivhl.measure.models import precisions_of  # noqa: PLC0415  (imports torch)
 
-    arguments, keywords = _drawn(guess_of())
-    tensors = [x for x in (*arguments, *keywords.values()) if isinstance(x, torch.Tensor)]
-    before = [x._version for x in tensors]  # noqa: SLF001
-    with suppress(Exception):
-        _call_quietly(_made(), arguments, keywords)
-    return before != [x._version for x in tensors]  # noqa: SLF001
+    found = make()
+    return (True, precisions_of(found)) if _is_model(found) else (False, set())
 
 
-@cache
 def is_model() -> bool:
     """Return whether the target is a model."""
-    return _is_model(make())
+    return _kind()[0]
 
 
 def _is_model(found: Any) -> bool:  # noqa: ANN401
@@ -483,10 +493,7 @@ def dtype() -> str:
     """
     import torch  # noqa: PLC0415
 
-    from ivhl.measure.models import precisions_of  # noqa: PLC0415  (imports torch)
-
-    found = make()
-    own = precisions_of(found) if _is_model(found) else set()
+    own = _kind()[1]
     given = map(parse_input, target().inputs)
     asked = {getattr(torch, one.dtype) for one in given if one.dtype in FLOATS}
     if len(own) != 1:
@@ -778,9 +785,8 @@ def _arms(job: Job, journal: Journal, reference: str) -> tuple[Any, ...]:
     if _rounds_to_16_bits():
         workload = replace(workload, tolerance=_NARROW)
     (case,) = select_cases((workload,), names=[NAME], device=job.effort.device)
-    own = replace(job, references=f"{job.references}.{reference}")
     journal.note(reference=reference)
-    measurement = _Tried(own, case, journal)
+    measurement = _Tried(job, case, journal)
     measurement.run()
     return measurement.arms
 
@@ -866,6 +872,9 @@ class _Tried(Measurement):
         shared = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
 
         def compile_and_keep(function: Callable[..., Any]) -> Callable[..., Any]:
+            if self.job.effort.device == "cpu":
+                with suppress(Exception):  # it only saves time
+                    find_instructions()
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = own_cache
             if self.job.effort.device == "cpu":
                 _compile_kernels_side_by_side()
@@ -918,7 +927,9 @@ def indicative(function: Callable[..., Any], compiled: Callable[..., Any]) -> di
     first = guess_of()
     if not is_model():
         function, compiled = parts(lambda _: function), parts(lambda _: compiled)
-    with nullcontext() if target().step or needs_gradients() else torch.no_grad():
+    # As the harness has called it: otherwise all is compiled once more.
+    forward_only = is_model() and not (target().step or needs_gradients())
+    with torch.no_grad() if forward_only else nullcontext():
         calls = _bound(function, first), _bound(compiled, first)
         again = _settled(calls[1])
         eager_s, compiled_s = _medians(*calls)
@@ -931,8 +942,6 @@ def indicative(function: Callable[..., Any], compiled: Callable[..., Any]) -> di
 
 def _settled(call: Callable[[], Any]) -> int:
     """Call until nothing is compiled any more, or for some seconds; return how often it was."""
-    if not is_model():  # the harness called a function with gradients
-        call()
     seen = [sum(convert_frame_counts().values())]
     ends = time.perf_counter() + _SETTLES_S
     while len(seen) == 1 or (seen[-1] != seen[-2] and time.perf_counter() < ends):

@@ -166,7 +166,6 @@ class Trials:
                 stage="compile",
                 process=1,
                 journal=str(here / "journal.jsonl"),
-                references=str(here / "references.pt"),
             )
             own = self._places(here)
             output = here / "output"

@@ -53,6 +53,12 @@ def test_the_help_imports_nothing_that_takes_long() -> None:
     assert {name.partition(".")[0] for name in modules.split()}.isdisjoint(HEAVY)
 
 
+def test_a_trial_of_a_target_imports_nothing_of_asv() -> None:
+    code = "import sys, ivhl.cli.tryout; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "asv" not in ran.stdout.split()
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_a_help_of_its_own(name: str) -> None:
     result = CliRunner().invoke(app, [name, "--help"])
@@ -187,7 +193,7 @@ def test_a_verdict_is_printed_first_and_last_and_the_exit_code_is_explained(
         lines = tuple(f"line {number}" for number in range(500))
         return TrialEnd(code, "wrong in phase judge: far off" if code else "right, and 2x", lines)
 
-    monkeypatch.setattr(tryout, "try_case", tried)
+    monkeypatch.setattr("ivhl.bench.trial.try_case", tried)
     names = ["ops.one", "ops.two", "ops.three"][: len(codes)]
     done = CliRunner().invoke(app, ["try", *names])
     lines = done.stdout.splitlines()

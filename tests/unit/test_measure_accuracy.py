@@ -362,6 +362,14 @@ def test_equal_infinities_and_two_nan_are_not_apart(pairs: list[tuple[float, flo
     assert largest_of(one) == max((abs(a) for a, _ in pairs if math.isfinite(a)), default=0.0)
 
 
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), max_size=6))
+def test_a_distance_is_that_of_all_elements(pairs: list[tuple[float, float]]) -> None:
+    one, other = (torch.tensor([p[n] for p in pairs], dtype=torch.float64) for n in (0, 1))
+    off = apart(one, other)
+    wanted = (float(off.max()), float(off.square().mean().sqrt())) if pairs else (0.0, 0.0)
+    assert distance(one, other) == (wanted if math.isfinite(wanted[0]) else (math.inf, math.inf))
+
+
 def test_integers_that_float64_cannot_tell_apart_differ() -> None:
     one = torch.tensor([2**60, 5])
     largest, rmse = distance(one + torch.tensor([1, 0]), one)

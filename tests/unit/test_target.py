@@ -10,6 +10,7 @@ import sys
 import textwrap
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +26,7 @@ from ivhl.cli.tryout import _save, try_target  # noqa: E402
 from ivhl.errors import SpecError  # noqa: E402
 from ivhl.matrix.spec import CellSpec  # noqa: E402
 from ivhl.measure import target as target_module  # noqa: E402
+from ivhl.measure.case import Measurement  # noqa: E402
 from ivhl.measure.effort import Effort  # noqa: E402
 from ivhl.measure.failures import CaseError  # noqa: E402
 from ivhl.measure.subject import Subject  # noqa: E402
@@ -61,12 +63,11 @@ CACHED = (
     "named",
     "call_of",
     "guess_of",
-    "is_model",
+    "_kind",
     "model_step",
     "_workloads",
     "dtype",
-    "changes_inputs",
-    "needs_gradients",
+    "_seen_in_a_call",
     "_rounds_to_16_bits",
 )
 MODULE = '''
@@ -474,6 +475,17 @@ def test_a_larger_batch_is_compiled_once_more_and_compared(use: Any) -> None:  #
     assert found["eager_s"] > 0
 
 
+def test_a_function_that_was_called_is_compiled_for_a_larger_batch_only(use: Any) -> None:  # noqa: ANN401
+    use("ratio", "8,64", "8,64")
+    made = target_module.make()
+    compiled = torch.compile(made, backend="eager")
+    compiled(*target_module._drawn(guess_of())[0])
+    before = sum(target_module.convert_frame_counts().values())
+    found = indicative(made, compiled)
+    assert (found["again"], found["second"]["recompiles"]) == (0, 1)
+    assert sum(target_module.convert_frame_counts().values()) == before + 1
+
+
 @given(
     st.sampled_from(["float", "long", "bool"]),
     st.lists(st.integers(0, 4), max_size=3),
@@ -681,7 +693,7 @@ def test_what_compiles_again_in_equal_calls_is_counted_and_timed_afterwards(use:
         use("Counts()", "8,4")
         assert look()["again"] in {3, 4}  # the first compilation among them
         use("images", "2,3,8,8")
-        assert look()["again"] == 0
+        assert look()["again"] == 1  # the first compilation
 
 
 @pytest.mark.parametrize(
@@ -843,6 +855,26 @@ def test_zeros_count_as_the_gradient_that_eager_code_lacks(
     assert ("failure" in found) == is_wrong
     if is_wrong:
         assert "grad.head" in found["failure"]["message"]
+
+
+def test_only_code_of_the_target_is_compiled_in_an_empty_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, seen = str(tmp_path / "cell"), []
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", shared)
+    for name in ("_compile_kernels_side_by_side", "precompile_kernel_header"):
+        monkeypatch.setattr(target_module, name, lambda *_: None)
+    monkeypatch.setattr(
+        target_module,
+        "find_instructions",
+        lambda: seen.append(os.environ["TORCHINDUCTOR_CACHE_DIR"]),
+    )
+    monkeypatch.setattr(Measurement, "_compiler", lambda *_: lambda function: function)
+    about = SimpleNamespace(effort=EFFORT, turns="", journal=str(tmp_path / "journal.jsonl"))
+    own = target_module._Tried(about, None, None)._compiler(None)  # type: ignore[arg-type]
+    own(lambda: None)
+    assert seen == [shared]
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "inductor")
 
 
 def tried(target: Target, trials: Trials) -> dict[str, Any]:
