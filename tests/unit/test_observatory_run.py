@@ -388,8 +388,8 @@ def test_where_the_newest_version_is_unfit_the_version_of_the_time_of_the_releas
             (cell / MARK).write_text(json.dumps({"added": {"demo": "0.9"}}))
         yield cell
 
-    answers: Iterator[dict[str, Any] | None] = iter([UNFIT, GOOD, second])
-    monkeypatch.setattr(Trials, "run", lambda *_, **__: TargetTried(next(answers) or {}, ""))
+    answers: list[dict[str, Any] | None] = [UNFIT, GOOD, second]
+    monkeypatch.setattr(Trials, "run", lambda *_, **__: TargetTried(answers.pop(0) or {}, ""))
     older = "demo==0.9 --hash=sha256:00\n"
     monkeypatch.setattr(observing, "overlay_of_its_time", lambda *_: older)
     monkeypatch.setattr(observing, "cell_in_use", in_use)
