@@ -756,8 +756,9 @@ def test_a_case_that_is_unknown_or_works_has_no_script() -> None:
     assert LIBRARIES is not None
     with pytest.raises(UnknownNameError, match="unknown case of timm"):
         script_of_case(LIBRARIES, "timm/none")
-    with pytest.raises(ResultsError, match="by a fault of its own"):
-        script_of_case(LIBRARIES, "torchaudio/mel/forward")
+    own = Libraries([make_row("timm")], [make_observed(**VERDICTS["undecided"])])
+    with pytest.raises(ResultsError, match="because of its own code"):
+        script_of_case(own, "timm/small/forward")
     bad = {one.library for one in LIBRARIES.newest if one.status in CAUSE_KINDS}
     row = next(one for one in LIBRARIES.rows if one.name not in bad)
     with pytest.raises(ResultsError, match="works in all tried cells"):
