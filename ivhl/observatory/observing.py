@@ -284,8 +284,8 @@ class Observatory:
             except UnavailableError as error:
                 tried = TargetTried({"unavailable": str(error)}, "")
                 for question in one.questions:
-                    record = _record(one, question, tried, took.since(), unavailable=error.kind)
-                    yield self._kept(one, record)
+                    of = {"machine": self._machine, "unavailable": error.kind}
+                    yield self._kept(one, _record(one, question, tried, took.since(), **of))
             except LockError as error:
                 text = f"{error}; {error.hint or 'try again'}".removeprefix(f"{one.cell.id}: ")
                 self._tell(f"{one.cell.id} {one.library.name}: not run: {text}")
