@@ -782,10 +782,16 @@ def _corrections(libraries: Libraries, library: str) -> Iterator[str]:
 
 
 def _disagreements(libraries: Libraries, library: str) -> Iterator[str]:
-    words: dict[str, dict[str, str]] = defaultdict(dict)
+    by_place: dict[str, list[Observed]] = defaultdict(list)
     for key, group in libraries.history[library].items():
-        words[f"{key.case} {key.ask} in {key.cell}"][key.machine] = VERDICTS[key_of(group[-1])][0]
-    for place, said in words.items():
+        by_place[f"{key.case} {key.ask} in {key.cell}"].append(group[-1])
+    for place, records in by_place.items():
+        newest = max(records, key=lambda record: record.at)
+        said = {
+            record.machine: VERDICTS[key_of(record)][0]
+            for record in records
+            if all(getattr(record, name) == getattr(newest, name) for name in _SAME)
+        }
         if len(set(said.values())) > 1:
             yield f"{place}: {', '.join(f'{word} on {name}' for name, word in said.items())}"
 

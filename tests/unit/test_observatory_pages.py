@@ -631,6 +631,9 @@ def test_a_page_says_where_machines_disagree() -> None:
         make_observed(machine="new"),
         make_observed(machine="old", torch="2.14.1"),
         make_observed(machine="new", torch="2.14.1"),
+        # An older version of a library is another question.
+        make_observed(machine="old", torch="2.13.0", version="1.0.30", **VERDICTS["wrong"]),
+        make_observed(machine="new", torch="2.13.0", at="2026-11-28T12:00:01+00:00"),
     ]
     libraries = libraries_of(records)
     view = library_view(libraries, source(), libraries.rows[0])
