@@ -678,7 +678,7 @@ def test_with_signers_each_result_must_be_signed_by_its_machine(
     imported = import_queue(checkout, queue)
     assert imported.new.total() == 1
     assert [one.rule[:27] for one in imported.refused] == [
-        "must be signed by lab-1, as",
+        "must be signed by lab-1, si",
         "must be signed by lab-1: al",
     ]
     with pytest.raises(SpecError, match="no-key"):

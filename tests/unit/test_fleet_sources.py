@@ -136,8 +136,8 @@ def test_links_in_a_folder_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limits", "told"),
     [
-        ({"_MOST_FILES": 1}, "may have 1 files"),
-        ({"LARGEST": 1 << 20, "_LARGEST_TOTAL": 1 << 20}, "may have 1 MiB of records"),
+        ({"_MOST_FILES": 1}, "may have at most 1 files"),
+        ({"LARGEST": 1 << 20, "_LARGEST_TOTAL": 1 << 20}, "may have at most 1 MiB of records"),
         ({"LARGEST": 1000}, "a file may have 0 MiB"),
         ({"LONGEST_LINE": 1000}, "a record may have 0 MiB"),
     ],
