@@ -254,12 +254,15 @@ def _tried(
 ) -> TargetTried:
     """Try a target in a cell; where it cannot be made, also with packages of the release's time."""
 
+    def so_far(known: TargetTried) -> None:
+        tell(f"{cell.id}: so far {first_line(known)}; now further calls, and a larger batch")
+
     def trial(overlay: str | None = None) -> TargetTried:
         with (
             cell_in_use(cell, wanted, overlay) as place,
             Trials(place, folder, effort, network=network) as trials,
         ):
-            return trials.run(target, effort.deadline_s)
+            return trials.run(target, effort.deadline_s, so_far)
 
     first = trial()
     if wanted and not _is_made(first):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 EAGER_LIMIT = 0.05
 # Unit roundoff of each dtype.
 ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+_COMPUTED = {getattr(torch, name) for name in ROUNDOFF}
 # Roundings, all in one direction, that a variant may have in addition to its anchor. The anchor may
 # be zero by chance: a single number may be exact in any dtype (docs/adr/0016).
 ROUNDINGS_BESIDE = 16
@@ -161,8 +162,10 @@ def _is_same(one: Tensor, other: Tensor) -> bool:
 
     Of the parameters of a model in a forward pass all have: then nothing else is computed of them.
     """
-    rounded = is_rounded(one) and is_rounded(other)
-    return rounded and torch.equal(*(as_real(x.detach().cpu()) for x in (one, other)))
+    if not (is_rounded(one) and is_rounded(other)):
+        return False
+    a, b = _numbers_of(one), _numbers_of(other)
+    return a.shape == b.shape and bool((a == b).all())  # promoted one by one, without a wide copy
 
 
 def apart(one: Tensor, other: Tensor) -> Tensor:
@@ -182,9 +185,9 @@ def apart(one: Tensor, other: Tensor) -> Tensor:
 
 def largest_of(tensor: Tensor) -> float:
     """Return the largest finite absolute value; 0 if there is none."""
-    values = as_real(tensor.detach().cpu())
+    # A copy of a model's parameters takes longer than their comparison.
+    values = _numbers_of(tensor)
     if values.numel():
-        # Without a copy of all values, as their absolute values would be.
         largest = max(abs(float(one)) for one in values.aminmax())
         if math.isfinite(largest):
             return largest
@@ -194,12 +197,16 @@ def largest_of(tensor: Tensor) -> float:
 
 def values_of(tensor: Tensor) -> tuple[float, ...]:
     """Return up to 8 numbers of a tensor, evenly spaced among those that a record can hold."""
-    numbers = as_real(tensor.detach().cpu()).reshape(-1)
-    numbers = numbers[numbers.abs() <= LARGEST_VALUE]
-    numbers[numbers.abs() < 1 / LARGEST_VALUE] = 0.0
+    numbers = _numbers_of(tensor).reshape(-1)
+    if not len(numbers):
+        return ()
+    if not max(abs(float(one)) for one in numbers.aminmax()) <= LARGEST_VALUE:
+        numbers = as_real(numbers)  # 16 bits have no such limit
+        numbers = numbers[numbers.abs() <= LARGEST_VALUE]
     n = len(numbers)
     k = min(n, VALUES)
-    return tuple(float(numbers[i * (n - 1) // max(k - 1, 1)]) for i in range(k))
+    found = (float(numbers[i * (n - 1) // max(k - 1, 1)]) for i in range(k))
+    return tuple(one if abs(one) >= 1 / LARGEST_VALUE else 0.0 for one in found)
 
 
 def is_rounded(tensor: Tensor) -> bool:
@@ -238,6 +245,12 @@ def as_real(tensor: Tensor) -> Tensor:
     if tensor.is_complex():
         return torch.view_as_real(tensor.to(torch.complex128).resolve_conj())
     return tensor.to(torch.float64)
+
+
+def _numbers_of(tensor: Tensor) -> Tensor:
+    """Return what ``as_real`` does in the tensor's own precision, if PyTorch computes in that."""
+    tensor = tensor.detach().cpu()
+    return tensor if tensor.dtype in _COMPUTED else as_real(tensor)
 
 
 def limits_of_precision(

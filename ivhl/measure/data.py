@@ -154,7 +154,8 @@ class Data:
         self._refuse_own_types(found.types.values(), "call")
         if self._functions.finish:
             found = leaves_in(self._functions.finish(outputs))
-        return found.copied()
+        # What was read of a model is a copy.
+        return found if found is outputs else found.copied()
 
 
 def leaves_in(outputs: Any) -> Leaves:  # noqa: ANN401  (any nest, or what was read of a model)

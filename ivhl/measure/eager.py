@@ -14,14 +14,13 @@ from ivhl.measure.failures import CaseError
 from ivhl.measure.state import RANDOM_STATES, Unchanged, changes, differing, snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch import Tensor
+    from collections.abc import Callable
 
     from ivhl.measure.anchors import Anchor, Anchors
     from ivhl.measure.data import Data
     from ivhl.measure.imports import Functions, Setup
     from ivhl.measure.judge import OutputJudge
+    from ivhl.measure.leaves import Leaves
     from ivhl.measure.subject import Subject
 
 
@@ -93,13 +92,15 @@ def run_eager(
     values: tuple[tuple[float, ...], ...] = ()
     for number in range(len(data.draws)):
         data.use(number)
-        outputs = leaves_in(call())
+        returned = call()
+        outputs = leaves_in(returned)
         if number == 0:
             values = tuple(map(values_of, outputs.tensors.values()))
         places.append([(t, t.data_ptr()) for t in outputs.tensors.values()])
         data.eager_types |= set(outputs.types.values())
         data.refuse_changed_eager_inputs(number)
-        first = [tensor.clone() for tensor in outputs.tensors.values()]
+        # What was read of a model is a copy; other code may overwrite what it returned.
+        first = outputs if outputs is returned else outputs.copied()
         try:
             anchors.append(judge.anchor_of(outputs, data.draws[number], references[number]))
         except CaseError as error:
@@ -121,11 +122,11 @@ def run_eager(
     return EagerArm(call=call, anchors=anchors, allowed=allowed, reuses_memory=reuses_memory)
 
 
-def _hint(setup: Setup, first: Sequence[Tensor], call: Callable[[], Any]) -> str:
+def _hint(setup: Setup, first: Leaves, call: Callable[[], Any]) -> str:
     """Return why eager differs from its reference, if its next call differs from the first."""
     with suppress(Exception):  # whatever this call raises, the first error stands
         again = leaves_in(call()).tensors.values()
-        pairs = zip(first, again, strict=False)
+        pairs = zip(first.tensors.values(), again, strict=False)
         if not all(setup.torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs):
             return (
                 "; eager's next call on the same inputs has another result: the code keeps what "

@@ -113,14 +113,20 @@ class Exact:
     ) -> dict[str, float]:
         """Return by which RMSE outputs of few elements move if all inputs are rounded once more.
 
-        So are the parameters and buffers of a model. Empty where the reference refuses such inputs.
+        So are the parameters and buffers of a model, whose state moves only where a call changes it.
+        Empty where the reference refuses such inputs.
 
         Args:
             inputs: One draw.
             references: What ``reference_of`` returned for it.
             number: Number of the draw: each is rounded in other directions.
         """
-        few = {path: reference for path, reference in references.items() if has_few(reference)}
+        start = {} if self._held is None else self._held.started()
+        few = {
+            path: reference
+            for path, reference in references.items()
+            if has_few(reference) and reference is not start.get(path)
+        }
         subject = self._subject
         if not few or subject.case.level in ("tolerance", "cosine"):
             return {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -124,6 +124,22 @@ class Held:
         """Return the tensors of the start by their paths."""
         return {kept.path: kept.copied for kept in self._start if kept.copied is not None}
 
+    def copied(self, found: Leaves) -> Leaves:
+        """Return what was read with copies of its tensors; of unchanged state, those of the start.
+
+        Nobody may write into them.
+        """
+        start = self.started()
+        kept = {
+            path: start[path]
+            for path, tensor in found.tensors.items()
+            if path in start and _is_equal(tensor, start[path])
+        }
+        changed = {path: one for path, one in found.tensors.items() if path not in kept}
+        copies = Leaves(changed, found.others, found.types).copied()
+        ordered = {path: kept.get(path, copies.tensors.get(path)) for path in found.tensors}
+        return replace(copies, tensors=ordered)
+
     def _places(self) -> Iterator[Place]:
         """Yield each value of the state: its dictionary, key, path and value."""
         for prefix, module in self.model.named_modules():
@@ -161,6 +177,11 @@ def _is_state(value: Any) -> bool:  # noqa: ANN401
     if isinstance(value, (tuple, list)):
         return isinstance(value, tuple) and all(isinstance(part, _PLAIN) for part in value)
     return isinstance(value, (torch.Tensor, *_PLAIN))
+
+
+def _is_equal(one: Tensor, other: Tensor) -> bool:
+    alike = one.dtype == other.dtype and one.layout == other.layout == torch.strided
+    return bool(alike and torch.equal(one, other))
 
 
 def _copied(value: Any) -> Tensor | None:  # noqa: ANN401

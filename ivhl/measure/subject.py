@@ -216,7 +216,7 @@ class Subject:
             self.reset_random_numbers()
 
         def read(outputs: Any) -> Leaves:  # noqa: ANN401
-            return _observed(outputs, held).copied()
+            return held.copied(_observed(outputs, held))
 
         each = not self._arms or self._arms[0].each
         return Restored(lambda: self.run(function, arguments, inputs), restore, read, each)
@@ -283,7 +283,7 @@ class Subject:
         self.held.restore()
         before = self.held.state()
         same = all(
-            path in start and torch.equal(tensor, start[path])
+            path in start and (tensor is start[path] or torch.equal(tensor, start[path]))
             for path, tensor in found.tensors.items()
             if path in before.tensors or path.startswith("grad.")
         ) and all(found.others.get(path) == value for path, value in before.others.items())

@@ -18,7 +18,7 @@ import re
 import resource
 import sys
 import time
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache, partial, wraps
@@ -295,8 +295,15 @@ def changes_inputs() -> bool:
     return _seen_in_a_call()[1]
 
 
+@cache
+def _first_made() -> Any:  # noqa: ANN401  (a function or a model)
+    """Return what is looked at and called before the case makes its own: making takes seconds."""
+    return make()
+
+
 def _made() -> Any:  # noqa: ANN401
-    return make_model(0) if is_model() else make()
+    found = _first_made()
+    return make_model(0) if is_model() and _is_lazy(found) else found
 
 
 @cache
@@ -304,7 +311,7 @@ def _kind() -> tuple[bool, set[torch.dtype]]:
     """Return whether the target is a model, and the precisions of a model's floating tensors."""
     from ivhl.measure.models import precisions_of  # noqa: PLC0415  (imports torch)
 
-    found = make()
+    found = _first_made()
     return (True, precisions_of(found)) if _is_model(found) else (False, set())
 
 
@@ -519,7 +526,7 @@ def guess_of() -> Guess:
         names = _needed_keywords()
         n = max(len(given) - len(names), 0)
         return Guess(given[:n], dict(zip(names, given[n:], strict=False)), "as given")
-    found = make()
+    found = make() if is_model() and _is_lazy(_first_made()) else _first_made()
     tried: list[str] = []
     for guess in _guesses(found):
         try:
@@ -733,6 +740,7 @@ def main(argv: Sequence[str]) -> NoReturn:
         journal.note(**indicative(*arms))
         journal.enter("accuracy")
         refuse_later_calls(*arms)
+        journal.note(second=with_larger_batch(*arms))  # last: it compiles all once more
     except (Exception, SystemExit) as raised:  # noqa: BLE001  (every exception is a result)
         error = (
             raised if isinstance(raised, Exception) else failures.exit_error(raised, journal.phase)
@@ -837,7 +845,8 @@ def _rounds_to_16_bits() -> bool:
     if dtype() == "float64":
         return False
     try:
-        call = _exactly(_made(), guess_of())
+        made = _made()
+        call = _exactly(copy.deepcopy(made) if is_model() else made, guess_of())
         with Seen():
             _call_quietly(call.func, call.args, call.keywords)
     except Exception:  # noqa: BLE001  (it has no float64 form)
@@ -911,7 +920,7 @@ def _compile_kernels_side_by_side() -> None:
 
 
 def indicative(function: Callable[..., Any], compiled: Callable[..., Any]) -> dict[str, Any]:
-    """Time the target by hand, and call it with a larger batch: a first look, and no measurement.
+    """Time the target by hand: a first look, and no measurement.
 
     Args:
         function: The function or the model.
@@ -919,25 +928,40 @@ def indicative(function: Callable[..., Any], compiled: Callable[..., Any]) -> di
 
     Returns:
         ``eager_s`` and ``compiled_s``, medians of a call; ``again``, how often equal calls compiled
-        once more, as for each value of a counter; ``second``, what a larger batch did, or ``None``
-        if the target takes none or none is asked for.
+        once more, as for each value of a counter.
     """
-    import torch  # noqa: PLC0415
-
-    first = guess_of()
-    if not is_model():
-        function, compiled = parts(lambda _: function), parts(lambda _: compiled)
-    # As the harness has called it: otherwise all is compiled once more.
-    forward_only = is_model() and not (target().step or needs_gradients())
-    with torch.no_grad() if forward_only else nullcontext():
-        calls = _bound(function, first), _bound(compiled, first)
+    with _called_alike(function, compiled) as both:
+        calls = [_bound(one, guess_of()) for one in both]
         again = _settled(calls[1])
         eager_s, compiled_s = _medians(*calls)
-        larger = first._replace(arguments=tuple(map(_larger, first.arguments)))
-        second = None
-        if target().larger and larger != first and not first.keywords:
-            second = _second_shape(function, compiled, larger)
-    return {"eager_s": eager_s, "compiled_s": compiled_s, "again": again, "second": second}
+    return {"eager_s": eager_s, "compiled_s": compiled_s, "again": again}
+
+
+def with_larger_batch(
+    function: Callable[..., Any], compiled: Callable[..., Any]
+) -> dict[str, Any] | None:
+    """Call the target with a larger batch, and return what that did.
+
+    ``None`` if the target takes none, or none is asked for.
+    """
+    first = guess_of()
+    larger = first._replace(arguments=tuple(map(_larger, first.arguments)))
+    if not target().larger or larger == first or first.keywords:
+        return None
+    with _called_alike(function, compiled) as (own, other):
+        return _second_shape(own, other, larger)
+
+
+@contextmanager
+def _called_alike(*arms: Callable[..., Any]) -> Iterator[tuple[Callable[..., Any], ...]]:
+    """Yield arms to call as the harness has called them: otherwise all is compiled once more."""
+    import torch  # noqa: PLC0415
+
+    if not is_model():
+        arms = tuple(parts(lambda _, arm=arm: arm) for arm in arms)
+    forward_only = is_model() and not (target().step or needs_gradients())
+    with torch.no_grad() if forward_only else nullcontext():
+        yield arms
 
 
 def _settled(call: Callable[[], Any]) -> int:

@@ -6,8 +6,10 @@ import json
 import os
 import sys
 import tempfile
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import ivhl
@@ -20,13 +22,15 @@ from ivhl.script import no_network
 from ivhl.script.confined import confined
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ivhl.measure.effort import Effort
 
 # User of a trial with temporary files of its own: their place has the user's name.
 _USER: Final = "ivhl"
 _HEADERS: Final = "precompiled_headers"
+# Seconds between two looks at what a trial knows.
+_LOOKS_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +156,16 @@ class Trials:
         self._launcher.close()
         self._here.cleanup()
 
-    def run(self, target: target_spec.Target, deadline_s: float) -> TargetTried:
-        """Try a target, and return what is known of it after so many wall seconds at most."""
+    def run(
+        self,
+        target: target_spec.Target,
+        deadline_s: float,
+        tell: Callable[[TargetTried], object] | None = None,
+    ) -> TargetTried:
+        """Try a target, and return what is known of it after so many wall seconds at most.
+
+        ``tell`` gets what is known when the target is timed: a larger batch compiles all once more.
+        """
         with tempfile.TemporaryDirectory(dir=self._here.name, ignore_cleanup_errors=True) as name:
             here = Path(name)
             job = Job(
@@ -169,15 +181,16 @@ class Trials:
             )
             own = self._places(here)
             output = here / "output"
-            ending = self._launcher.launch(
-                job,
-                environment=self._environment
-                | {target_spec.VARIABLE: json.dumps(target._asdict())}
-                | own,
-                folder=Path(own["TMPDIR"]) if self._apart else None,
-                output=output,
-                deadline_s=deadline_s,
-            )
+            with _telling(Path(job.journal), tell) if tell else nullcontext():
+                ending = self._launcher.launch(
+                    job,
+                    environment=self._environment
+                    | {target_spec.VARIABLE: json.dumps(target._asdict())}
+                    | own,
+                    folder=Path(own["TMPDIR"]) if self._apart else None,
+                    output=output,
+                    deadline_s=deadline_s,
+                )
             phase, found = read_journal(Path(job.journal))
             if not found.get("done"):
                 failure = failure_of(phase, found, ending, output)
@@ -198,6 +211,27 @@ class Trials:
         (place / _HEADERS).symlink_to(shared)
         places = {"TMPDIR": str(home), "USER": _USER}
         return places | {"HOME": str(home)} if self._apart else places
+
+
+@contextmanager
+def _telling(journal: Path, tell: Callable[[TargetTried], object]) -> Iterator[None]:
+    """Meanwhile, tell what a journal knows as soon as the target is timed."""
+    ended = Event()
+
+    def follow() -> None:
+        while not ended.wait(_LOOKS_S):
+            found = read_journal(journal)[1] if journal.exists() else {}
+            if "eager_s" in found:
+                tell(TargetTried(found, ""))
+                return
+
+    thread = Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _environment(here: Path, folder: Path | None, effort: Effort) -> dict[str, str]:

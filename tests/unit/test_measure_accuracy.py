@@ -15,7 +15,9 @@ from ivhl.measure.accuracy import (
     EAGER_LIMIT,
     ROUNDINGS,
     ROUNDOFF,
+    VALUES,
     Scales,
+    _is_same,
     apart,
     ceiling_for,
     count_numbers,
@@ -34,6 +36,7 @@ from ivhl.measure.accuracy import (
     worse,
 )
 from ivhl.measure.draws import rounded_again
+from ivhl.records.record import LARGEST_VALUE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -479,6 +482,24 @@ def test_a_few_values_of_an_output_are_kept_that_a_record_can_hold() -> None:
     assert values_of(torch.tensor([1 - 2j])) == (1.0, -2.0)
     assert values_of(torch.tensor([True, False])) == (1.0, 0.0)
     assert values_of(torch.zeros(0)) == ()
+
+
+@given(
+    st.lists(st.one_of(NUMBERS, st.floats(width=32)), max_size=20),
+    st.sampled_from(["float16", "bfloat16", "float32", "float64"]),
+)
+def test_the_kept_values_are_those_of_a_wide_copy(numbers: list[float], dtype: str) -> None:
+    one = torch.tensor(numbers, dtype=torch.float64).to(getattr(torch, dtype))
+    wide = [float(x) for x in one if abs(float(x)) <= LARGEST_VALUE]
+    wide = [x if abs(x) >= 1 / LARGEST_VALUE else 0.0 for x in wide]
+    n, k = len(wide), min(len(wide), VALUES)
+    assert values_of(one) == tuple(wide[i * (n - 1) // max(k - 1, 1)] for i in range(k))
+    finite = [abs(float(x)) for x in one if math.isfinite(x)]
+    assert largest_of(one) == max(finite, default=0.0)
+    other = one.double()
+    same = not any(math.isnan(x) for x in one)
+    assert _is_same(one, other) == same
+    assert not numbers or not _is_same(one, torch.where(other == 0, 1.0, -other))
 
 
 def test_what_the_reference_rounds_is_named_with_its_precision() -> None:

@@ -61,6 +61,25 @@ def train(one: Held, inputs: tuple[Any, ...]) -> Any:  # noqa: ANN401
     return default_call(passes, None)(*one.arguments, *inputs)
 
 
+def test_only_state_that_a_call_changes_is_copied() -> None:
+    one = held("convolutions")
+    one.model.train()
+    one.keep()
+    one.model(*inputs_of("convolutions"))
+    read = one.copied(one.state())
+    start, now = one.started(), one.state()
+    same = {path for path, tensor in read.tensors.items() if tensor is start.get(path)}
+    assert {path for path in start if "running" not in path and "tracked" not in path} == same
+    assert not same & {path for path in read.tensors if "running" in path}
+    assert list(read.tensors) == list(now.tensors)
+    assert all(torch.equal(read.tensors[path], tensor) for path, tensor in now.tensors.items())
+    changed = next(path for path in read.tensors if path.endswith("running_mean"))
+    before = read.tensors[changed].clone()
+    one.model(*inputs_of("convolutions", 1))
+    one.restore()
+    assert torch.equal(read.tensors[changed], before)
+
+
 @pytest.mark.parametrize("optimizer", ["make_adam", None])
 @pytest.mark.parametrize("maker", MAKERS)
 def test_every_call_begins_from_the_same_state(maker: str, optimizer: str | None) -> None:

@@ -10,6 +10,7 @@ import sys
 import textwrap
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from ivhl.measure import target as target_module  # noqa: E402
 from ivhl.measure.case import Measurement  # noqa: E402
 from ivhl.measure.effort import Effort  # noqa: E402
 from ivhl.measure.failures import CaseError  # noqa: E402
+from ivhl.measure.journal import Journal  # noqa: E402
 from ivhl.measure.subject import Subject  # noqa: E402
 from ivhl.measure.target import (  # noqa: E402
     distance,
@@ -37,6 +39,7 @@ from ivhl.measure.target import (  # noqa: E402
     indicative,
     like,
     make_inputs,
+    with_larger_batch,
 )
 from ivhl.measure.target_spec import (  # noqa: E402
     FLOATS,
@@ -49,7 +52,14 @@ from ivhl.measure.target_spec import (  # noqa: E402
     source_of,
 )
 from ivhl.observatory.observing import EFFORT  # noqa: E402
-from ivhl.script.trying import TargetTried, Trials, packages_of, read_target  # noqa: E402
+from ivhl.script.trying import (  # noqa: E402
+    _LOOKS_S,
+    TargetTried,
+    Trials,
+    _telling,
+    packages_of,
+    read_target,
+)
 from ivhl.script.verdict import details  # noqa: E402
 from ivhl.workload import load_workloads, select_cases  # noqa: E402
 from tests.builders.fleet import make_fleet_project  # noqa: E402
@@ -63,6 +73,7 @@ CACHED = (
     "named",
     "call_of",
     "guess_of",
+    "_first_made",
     "_kind",
     "model_step",
     "_workloads",
@@ -72,6 +83,17 @@ CACHED = (
 )
 MODULE = '''
 import torch
+
+class Counted(torch.nn.Module):
+    made = 0
+
+    def __init__(self):
+        super().__init__()
+        type(self).made += 1
+        self.layer = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(x)
 
 class Net(torch.nn.Module):
     """A layer.
@@ -324,10 +346,17 @@ def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
         yield trials
 
 
+def larger(function: Any, compiled: Any) -> dict[str, Any]:  # noqa: ANN401
+    found = with_larger_batch(function, compiled)
+    assert found is not None
+    return found
+
+
 def look() -> dict[str, Any]:
     """Return a first look at the target, compiled."""
     made = target_module.make()
-    return indicative(made, torch.compile(made))
+    compiled = torch.compile(made)
+    return indicative(made, compiled) | {"second": with_larger_batch(made, compiled)}
 
 
 @pytest.mark.parametrize(
@@ -386,6 +415,17 @@ def test_a_name_that_the_module_lacks_is_refused_with_the_nearest(
     use(expression, module=module)
     with pytest.raises(TargetError, match=rf"{module}: .*; did you mean {meant}\?$"):
         target_module.named()
+
+
+def test_a_model_is_made_once_before_the_case_makes_its_own(use: Any) -> None:  # noqa: ANN401
+    use("Counted")
+    assert target_module.is_model()
+    assert target_module.guess_of().source == "its first layer, Linear"
+    assert not target_module.changes_inputs()
+    assert not target_module._rounds_to_16_bits()
+    assert target_module.named().made == 1
+    assert target_module.make_model(0).layer.weight.dtype == torch.float32
+    assert target_module.named().made == 2
 
 
 def test_inputs_that_are_given_are_taken(use: Any) -> None:  # noqa: ANN401
@@ -481,8 +521,8 @@ def test_a_function_that_was_called_is_compiled_for_a_larger_batch_only(use: Any
     compiled = torch.compile(made, backend="eager")
     compiled(*target_module._drawn(guess_of())[0])
     before = sum(target_module.convert_frame_counts().values())
-    found = indicative(made, compiled)
-    assert (found["again"], found["second"]["recompiles"]) == (0, 1)
+    assert indicative(made, compiled)["again"] == 0
+    assert larger(made, compiled)["recompiles"] == 1
     assert sum(target_module.convert_frame_counts().values()) == before + 1
 
 
@@ -684,7 +724,7 @@ def test_what_was_compiled_is_not_compiled_again_for_a_first_look(use: Any) -> N
         call = target_module._bound(compiled, guess_of())
         with torch.set_grad_enabled(step):
             call()
-        assert indicative(made, compiled)["second"]["recompiles"] == 1
+        assert larger(made, compiled)["recompiles"] == 1
         assert len(graphs) == 2
 
 
@@ -765,9 +805,9 @@ def test_compiled_code_that_is_as_near_to_float64_as_eager_code_is_like_it(use: 
     def wrong(x: Any) -> Any:  # noqa: ANN401
         return made(x) + 0.1
 
-    assert indicative(made, made)["second"]["off"] == 0
-    assert indicative(made, lambda x: x)["second"]["off"] == 0
-    assert indicative(made, wrong)["second"]["off"] > 1e-2
+    assert larger(made, made)["off"] == 0
+    assert larger(made, lambda x: x)["off"] == 0
+    assert larger(made, wrong)["off"] > 1e-2
 
 
 def test_a_model_that_differs_from_its_second_call_on_is_refused(use: Any) -> None:  # noqa: ANN401
@@ -829,9 +869,9 @@ def test_an_element_at_a_tie_is_right_and_any_other_is_wrong(
 
         return call
 
-    assert indicative(made, at("argmin"))["second"]["off"] == 0
+    assert larger(made, at("argmin"))["off"] == 0
     target_module.refuse_later_calls(made, at("argmin"))
-    assert indicative(made, at("argmax"))["second"]["off"] == 1
+    assert larger(made, at("argmax"))["off"] == 1
     if name != "parity":
         with pytest.raises(CaseError, match="is not like eager code: off by 1"):
             target_module.refuse_later_calls(made, at("argmax"))
@@ -915,6 +955,29 @@ def test_kernels_of_a_trial_are_compiled_side_by_side(
         found = tried(Target("targets_of_test", "two_kernels", ("4,4",)), trials)
     assert found["accuracy"][0]["passed"]
     assert "began\nbegan\n" in log.read_text()
+
+
+def test_what_is_known_is_told_once_while_the_trial_goes_on(tmp_path: Path) -> None:
+    seen: list[dict[str, Any]] = []
+    told = Event()
+
+    def tell(known: TargetTried) -> None:
+        seen.append(known.found)
+        told.set()
+
+    path = tmp_path / "journal.jsonl"
+    with _telling(path, tell):
+        pass
+    assert not seen
+    with _telling(path, tell):
+        journal = Journal(path)
+        journal.note(inputs="8,64")
+        assert not told.wait(2 * _LOOKS_S)
+        journal.note(eager_s=2.0, compiled_s=1.0)
+        assert told.wait(20)
+        journal.note(second=None)
+        journal.close()
+    assert seen == [{"inputs": "8,64", "eager_s": 2.0, "compiled_s": 1.0}]
 
 
 def test_code_that_exits_in_its_call_is_no_fault_of_its_import(trials: Trials) -> None:
