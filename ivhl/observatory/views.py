@@ -183,7 +183,7 @@ class TableView(NamedTuple):
         forecasts: Address and name of each pre-release whose release was not tried yet.
         signatures: Number and text of each signature in the table.
         tallies: Key, word, meaning and number of cells of each verdict, the worst first.
-        newest: How many libraries have which verdict with the newest release, as text.
+        totals: How many libraries have which verdict with each release, as text.
         observed: First and last day of the records.
     """
 
@@ -195,7 +195,7 @@ class TableView(NamedTuple):
     own: LibraryLine | None
     signatures: tuple[tuple[str, str], ...]
     tallies: tuple[tuple[str, str, str, int], ...]
-    newest: str
+    totals: tuple[str, ...]
     observed: str
 
 
@@ -517,7 +517,10 @@ def table_view(libraries: Libraries, source: Source, python: str) -> TableView:
         own=_own_line(source, python, releases),
         signatures=tuple((s.name, _option(s)) for s in used),
         tallies=tuple((key, *VERDICTS[key], counts[key]) for key in VERDICTS if counts[key]),
-        newest=_counted(line.cells[0].verdict for line in lines if releases),
+        totals=tuple(
+            _counted(line.cells[number].verdict for line in lines)
+            for number, _ in enumerate(releases)
+        ),
         observed=" to ".join(dict.fromkeys((days[0], days[-1]))) if days else "",
     )
 

@@ -162,7 +162,13 @@ def test_a_line_says_since_which_release_its_newest_verdict_holds() -> None:
     records.append(make_observed("roma", torch="2.8.0", **VERDICTS["failed"]))
     _, roma = table_view(libraries_of(records, ("timm", "roma")), source(), "3.12").lines
     assert roma.since == "works in 2.12.1, not in 2.8.0"
-    assert table.newest == "2 of 2 work, 1 not run"
+    assert table.totals == (
+        "2 of 2 work, 1 not run",
+        "0 of 1 work, 1 wrong, 2 not run",
+        "0 of 1 work, 1 wrong, 2 not run",
+        "0 of 1 work, 1 failed, 2 not run",
+        "2 of 2 work, 1 not run",
+    )
 
 
 def test_slower_is_no_other_verdict_and_undecided_is_none() -> None:
