@@ -23,6 +23,7 @@ from ivhl.measure.failures import CaseError, UnsupportedHereError  # noqa: E402
 from ivhl.measure.job import Job  # noqa: E402
 from ivhl.measure.journal import Journal  # noqa: E402
 from ivhl.measure.launcher import read_journal  # noqa: E402
+from ivhl.measure.leaves import leaves_of  # noqa: E402
 from ivhl.mlff import packed  # noqa: E402
 from ivhl.workload import Variant, load_workloads, select_cases  # noqa: E402
 
@@ -179,9 +180,10 @@ def test_eager_code_that_counts_its_calls_is_told_from_wrong_code(
 def test_a_second_call_that_raises_or_cannot_be_compared_hides_no_error() -> None:
     setup: Any = SimpleNamespace(torch=torch)
     narrow = torch.zeros(2).to(torch.float8_e4m3fn)  # has no nan_to_num
-    assert eager._hint(setup, [narrow], lambda: narrow) == ""
-    assert eager._hint(setup, [torch.zeros(2)], lambda: 1 / 0) == ""
-    assert "has another result" in eager._hint(setup, [torch.zeros(2)], lambda: torch.ones(2))
+    zeros = leaves_of(torch.zeros(2))
+    assert eager._hint(setup, leaves_of(narrow), lambda: narrow) == ""
+    assert eager._hint(setup, zeros, lambda: 1 / 0) == ""
+    assert "has another result" in eager._hint(setup, zeros, lambda: torch.ones(2))
 
 
 def test_a_variant_in_its_own_precision_has_its_own_anchor(
