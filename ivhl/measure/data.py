@@ -154,7 +154,7 @@ class Data:
         self._refuse_own_types(found.types.values(), "call")
         if self._functions.finish:
             found = leaves_in(self._functions.finish(outputs))
-        # What was read of a model is a copy.
+        # Leaves of a model are copies already.
         return found if found is outputs else found.copied()
 
 

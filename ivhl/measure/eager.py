@@ -99,7 +99,7 @@ def run_eager(
         places.append([(t, t.data_ptr()) for t in outputs.tensors.values()])
         data.eager_types |= set(outputs.types.values())
         data.refuse_changed_eager_inputs(number)
-        # What was read of a model is a copy; other code may overwrite what it returned.
+        # Leaves of a model are copies already; a function may overwrite its last outputs.
         first = outputs if outputs is returned else outputs.copied()
         try:
             anchors.append(judge.anchor_of(outputs, data.draws[number], references[number]))
