@@ -1,5 +1,7 @@
 """Measure the size of the tool and of its documents: ``python -m studies.house`` prints a table.
 
+Below it are the lines of code of each room (folder, or module, of ``ivhl/``).
+
 The tool is ``ivhl/`` without the libraries (``LIBRARIES``). Lines of code are those with a token
 that is no comment and no docstring. Words are what ``wc -w`` counts, tables and code included;
 documents are ``docs/*.md``, without decisions (``docs/adr``).
@@ -29,6 +31,20 @@ def main() -> None:
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT
     for name, value in measure(root).items():
         print(f"{name:45} {value:>9,}")
+    print()
+    for name, value in lines_of_rooms(root).most_common():
+        print(f"{name:45} {value:>9,}")
+
+
+def lines_of_rooms(root: Path) -> Counter[str]:
+    """Return the lines of code of each room of the tool."""
+    found: Counter[str] = Counter()
+    for path in tool(root):
+        source = path.read_text(encoding="utf-8")
+        found[path.relative_to(root / "ivhl").parts[0]] += len(
+            code_lines(source, ast.parse(source))
+        )
+    return found
 
 
 def measure(root: Path) -> dict[str, float]:

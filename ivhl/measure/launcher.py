@@ -309,6 +309,7 @@ def failure_of(
     if ending.how == "deadline":
         failure_class = "timeout"
         message = f"still in phase {phase} after {ending.seconds:.0f} s"
+        message += f", {ending.cpu_s:.0f} s of them on a CPU"  # a busy machine is no hang
     elif ending.how == "memory":
         failure_class = "out_of_memory"
         message = f"killed at {ending.peak_bytes / 2**30:.1f} GiB of resident memory"

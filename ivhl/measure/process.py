@@ -21,6 +21,7 @@ from ivhl.measure import supervisor
 from ivhl.measure.supervisor import (
     adopt_orphans,
     children,
+    cpu_seconds,
     end_descendants,
     end_tree,
     living_descendants,
@@ -46,12 +47,14 @@ class Ending:
         how: ``exit`` with the exit status in ``code``; ``signal`` with its number in ``code``;
             ``deadline`` or ``memory`` if the harness killed it at that limit.
         peak_bytes: Largest resident memory, with what it started, seen while polling.
+        cpu_s: CPU seconds, with what it started, of a process that the harness killed.
     """
 
     how: Literal["exit", "signal", "deadline", "memory"]
     code: int
     seconds: float
     peak_bytes: int
+    cpu_s: float = 0.0
 
     @property
     def signal_name(self) -> str:
@@ -233,7 +236,7 @@ def watch(
         own: Processes of the tree whose memory does not count.
     """
     began = time.monotonic()
-    peak = 0
+    peak, cpu_s = 0, 0.0
     others: set[int] = set()
     how: Literal["exit", "signal", "deadline", "memory"] = "exit"
     while (code := wait(POLL_S)) is None:
@@ -247,12 +250,14 @@ def watch(
         elif peak > memory_limit:
             how = "memory"
         if how != "exit":
+            cpu_s = cpu_seconds(pids)  # the kernel forgets those of a killed PID namespace
             kill()
             code = 0
             break
     if code < 0:
         how, code = "signal", -code
-    return Ending(how=how, code=code, seconds=time.monotonic() - began, peak_bytes=peak)
+    seconds = time.monotonic() - began
+    return Ending(how=how, code=code, seconds=seconds, peak_bytes=peak, cpu_s=cpu_s)
 
 
 class NurseryError(Exception):

@@ -9,15 +9,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from ivhl.measure.process import ProcessTree
-from ivhl.measure.supervisor import cpu_seconds, living_descendants
+from ivhl.measure.process import ProcessTree, watch
 from ivhl.script import no_network, observer
 from ivhl.script.outcome import LATE, ScriptOutcome, not_run, without_logs
 from ivhl.tracker.store.kept import read_object
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 
 # Bytes of each stream that are kept: so many of its beginning, and as many of its end.
 KEPT: Final = 1 << 20
-_POLL_S: Final = 0.2
 # What would bring packages of another environment, or files of the user's own Python.
 _LEFT_OUT: Final = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONDONTWRITEBYTECODE")
 
@@ -60,7 +57,6 @@ class Script:
             command = [str(cell / "bin" / "python"), self._named(), *self.arguments]
             if not self.network:
                 command = [sys.executable, "-I", "-S", no_network.__file__, *command]
-            began = time.monotonic()
             with ProcessTree(
                 command,
                 env=_environment(cell)
@@ -71,18 +67,19 @@ class Script:
                 stderr=subprocess.PIPE,
             ) as tree:
                 output, errors = _Stream(tree.process.stdout), _Stream(tree.process.stderr)
-                code: int | None = None
-                while code is None and time.monotonic() - began < self.deadline_s:
-                    code = tree.wait(_POLL_S)
-                ending = f"{LATE} {self.deadline_s:g} s" if code is None else _ended(code)
-                cpu_s = cpu_seconds(living_descendants(tree.process.pid))
-                seconds = time.monotonic() - began
+                ended = watch(
+                    *(tree, tree.wait, tree.end),
+                    deadline_s=self.deadline_s,
+                    memory_limit=sys.maxsize,
+                )
                 tree.end()
                 texts = output.text(), errors.text()
             found = read_object(report)
-        outcome = _outcome(ending, seconds, texts, found)
-        if code is None and not outcome.exception:  # a busy machine is no hang
-            outcome = replace(outcome, message=f"{cpu_s:.0f} s of them on a CPU")
+        late = {"deadline": f"{LATE} {self.deadline_s:g} s", "signal": ended.signal_name}
+        ending = late.get(ended.how, f"exit {ended.code}")
+        outcome = _outcome(ending, ended.seconds, texts, found)
+        if ended.how == "deadline" and not outcome.exception:  # a busy machine is no hang
+            outcome = replace(outcome, message=f"{ended.cpu_s:.0f} s of them on a CPU")
         return replace(outcome, left_out=output.left_out())
 
     def _named(self) -> str:
@@ -107,16 +104,6 @@ def _environment(cell: Path) -> dict[str, str]:
     }
     path = os.pathsep.join((str(cell / "bin"), environment.get("PATH", os.defpath)))
     return caches | environment | {"VIRTUAL_ENV": str(cell), "PATH": path}
-
-
-def _ended(code: int) -> str:
-    if code >= 0:
-        return f"exit {code}"
-    import signal  # noqa: PLC0415  (only for a script that a signal ended)
-
-    with suppress(ValueError):
-        return signal.Signals(-code).name
-    return f"signal {-code}"
 
 
 def _outcome(

@@ -40,10 +40,12 @@ class TargetTried:
     Attributes:
         found: The findings of its process (``ivhl.measure.case``), its failure among them.
         output: The end of what it printed.
+        cpu_s: CPU seconds of its process, if that was killed at a limit.
     """
 
     found: dict[str, Any]
     output: str
+    cpu_s: float = 0.0
 
 
 def read_target(
@@ -195,7 +197,7 @@ class Trials:
             if not found.get("done"):
                 failure = failure_of(phase, found, ending, output)
                 found["failure"] = None if failure is None else asdict(failure)
-            return TargetTried(found, tail(output))
+            return TargetTried(found, tail(output), ending.cpu_s)
 
     def _places(self, here: Path) -> dict[str, str]:
         """Make a place for temporary files, apart also a home, and return the variables for them.

@@ -67,6 +67,20 @@ def test_a_process_with_endless_output_meets_its_deadline(tmp_path: Path) -> Non
     assert tail(tmp_path / "output.txt").endswith("busy")
 
 
+@pytest.mark.parametrize(("code", "computes"), [("pass", True), ("time.sleep(1)", False)])
+def test_a_killed_process_has_its_cpu_seconds(
+    tmp_path: Path, code: str, *, computes: bool
+) -> None:
+    starts = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {loop(code)!r}])"
+    ending = run(starts, tmp_path, deadline_s=3)
+    assert ending.how == "deadline"
+    assert (ending.cpu_s > 0.1 * ending.seconds) == computes
+
+
+def loop(code: str) -> str:
+    return f"import time\nwhile True: {code}"
+
+
 def test_a_process_above_its_memory_limit_is_killed(tmp_path: Path) -> None:
     code = "import time; x = bytearray(400 << 20); time.sleep(60)"
     ending = run(code, tmp_path, memory_limit=200 << 20)

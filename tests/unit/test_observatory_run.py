@@ -281,8 +281,9 @@ def test_a_case_that_others_ended_or_slowed_has_no_verdict(  # noqa: PLR0917
     decided: bool,
 ) -> None:
     table(observatory, slow=of_file("good"))
-    spent = {"cpu_s": cpu_s, "wall_s": 100.0}
-    monkeypatch.setattr(observing._Took, "since", lambda _: spent)
+    # A killed PID namespace takes its CPU seconds along.
+    spent = {"cpu_s": 0.1, "wall_s": 100.0}
+    monkeypatch.setattr(observing._Took, "since", lambda _: dict(spent))
     failure = {
         "phase": "compile", "failure_class": kind, "exception": exception, "message": "ended",
         "where": "",
@@ -291,14 +292,14 @@ def test_a_case_that_others_ended_or_slowed_has_no_verdict(  # noqa: PLR0917
 
     def run(_: object, __: object, deadline_s: float, **___: object) -> TargetTried:
         limits.append(deadline_s)
-        return TargetTried({"failure": failure}, "")
+        return TargetTried({"failure": failure}, "", cpu_s)
 
     monkeypatch.setattr(Trials, "run", run)
     monkeypatch.setattr("os.getloadavg", lambda: (load * 2, 0.0, 0.0))
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     found, told = ask(observatory)
     assert limits == [60.0 * min(max(load, 1.0), 4.0)]
-    assert bool(found) == decided
+    assert [one.cpu_s for one in found.values()] == [cpu_s] * decided
     if not decided:
         assert f"not run: ended, at a load of {load * 2} on 2 CPUs" in told[-1]
 
