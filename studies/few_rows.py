@@ -1,7 +1,7 @@
 """Multiply few rows by weights on a GPU: by cuBLAS, and by the sums of ``ivhl.mlff.painn``.
 
 ``python -m studies.few_rows`` prints the microseconds of a perceptron of two layers, 128 to 128 to
-384 features, in a CUDA graph of ten of them, for some numbers of rows. docs/gpu.md has its table.
+384 features, in a CUDA graph of ten of them, for some numbers of rows.
 """
 
 from __future__ import annotations

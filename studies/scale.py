@@ -1,7 +1,7 @@
 """Make a project with a long history out of the committed records; measure views and site on it.
 
 ``python -m studies.scale DIR --records 65000`` prints CPU seconds of each step, of this process or
-of the command, and the seconds that it took. docs/regressions.md has the figures.
+of the command, and the seconds that it took. docs/regressions.md has figures for 998,400 records.
 
 ``python -m studies.scale DIR --commits 500`` prints how large the files of the site are where cases
 have so many commits: of each kind the largest. Two cases have them in every cell, all others the
