@@ -216,8 +216,9 @@ def script_of(
     if record.failure is not None and record.failure.phase == "import":
         imports = f"\ntry:\n{indent(imports.strip(), '    ')}\n{_NOT_IMPORTED}"
     batches = [record.inputs or ""]
-    if record.failure is None and record.status != "works" and record.second:
-        batches.append(record.second.inputs)
+    if record.status != "works" and record.second:
+        # A call that raises after the second batch was right has the first batch again.
+        batches += [record.second.inputs, *batches * (record.failure is not None)]
     about = ("library", "version", "case", "ask", "status", "cell", "python", "torch", "why")
     return _SCRIPT.format(
         **{name: plain(str(getattr(record, name))) for name in about},

@@ -38,6 +38,16 @@ def detached(x):
 def failing_larger(x):
     return failing(x) if len(x) > 4 else x
 
+@torch.compiler.disable
+def count(calls=[]):
+    calls.append(1)
+    if len(calls) == 9:  # the third compiled call, after three in float64 and three in float32
+        raise RuntimeError("after a larger batch")
+
+def failing_again(x):
+    count()
+    return x + 1
+
 def failing(x):
     return x + 1 if not torch.compiler.is_compiling() else x @ torch.ones(1, 7)
 """
@@ -107,6 +117,7 @@ SCRIPTS = [
     ("constant", "4,3", "step", 2, "eager float32 raises builtins.ValueError: no output depends"),
     ("failing", "4,3", "forward", 2, "compiled float32 raises torch._dynamo.exc."),
     ("failing_larger", "4,3", "forward", 2, "compiled float32 raises torch._dynamo.exc."),
+    ("failing_again", "4,3", "forward", 2, "raises builtins.RuntimeError: after a larger batch"),
     ("absent", "4,3", "forward", 2, "import raises builtins.ImportError: cannot import"),
 ]
 # Runs each script in a fork of its own: PyTorch and Dynamo are imported once, which takes seconds.
@@ -134,12 +145,16 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tup
     written = {}
     for name, inputs, ask, *_ in SCRIPTS:
         larger = {"inputs": "5,3", "recompiles": 1, "off": None}
-        status = "failed" if name == "failing_larger" else "works"
+        status = "failed" if name.startswith("failing_") else "works"
         target = f"functions.py:{name}"
         record = made(target=target, inputs=inputs, ask=ask, status=status, second=larger)
         if name == "absent":
             failure = FAILED | {"phase": "import"}
             record = made(target=target, inputs=inputs, status="failed", failure=failure)
+        if name == "failing_again":
+            failure = FAILED | {"phase": "accuracy"}
+            about = {"inputs": inputs, "status": status, "second": larger}
+            record = made(target=target, failure=failure, **about)
         # Without Inductor: what the script compares is the same, and the C++ compiler is not needed.
         text = script_of(record, folder).replace(
             "torch.compile(function)", 'torch.compile(function, backend="eager")'
