@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +22,7 @@ from ivhl.records.record import to_json
 from ivhl.tracker.store.records import case_name
 from ivhl.tracker.views.project import load_state, rows_of
 from ivhl.tracker.wording import ANOTHER_RUN
-from tests.builders.fleet import CELLS, a_record, make_fleet_project, write_records
+from tests.builders.fleet import CELLS, a_record, commit, make_fleet_project, write_records
 from tests.builders.project import make_project
 from tests.builders.records import make_failure, make_record
 
@@ -291,6 +292,22 @@ def test_a_release_of_the_extended_tier_is_shown_once_it_has_records(root: Path)
         matrix.write_text(text, encoding="utf-8")
     assert {"py3.12-torch2.4.1", "py3.13-torch2.4.1", "py3.12-torch2.9.1"} <= cells
     assert not any("2.3.1" in cell for cell in cells)
+
+
+def test_a_shallow_clone_is_named(root: Path, tmp_path: Path) -> None:
+    assert not any("shallow" in problem for problem in load_state(root, root / "results").problems)
+    source = tmp_path / "source"
+    source.mkdir()
+    make_fleet_project(source)
+    records = [a_record(source, python=python, torch=torch) for python, torch in CELLS]
+    (source / "more").write_text("more")
+    commit(source, "a second commit")
+    clone = tmp_path / "clone"
+    command = ["git", "clone", "-q", "--depth", "1", source.as_uri(), clone]
+    subprocess.run(command, check=True)
+    write_records(clone / "results", *records)
+    (problem,) = load_state(clone, clone / "results").problems
+    assert "git fetch --unshallow" in problem
 
 
 def test_expected_cases_are_the_core_suite_and_those_of_the_machine(tmp_path: Path) -> None:

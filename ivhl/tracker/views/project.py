@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ivhl.errors import LockError, SpecError
-from ivhl.git import commit_order
+from ivhl.git import commit_order, is_shallow
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import CellSpec, Matrix, load_matrix
@@ -96,6 +96,11 @@ def load_state(root: Path, results: Path, *, history: bool = True) -> State:
     order = commit_order(root)
     index = open_index(results)
     problems = [str(problem.seen_from(results.parent)) for problem in index.problems]
+    if order and is_shallow(root):
+        problems.append(
+            "this shallow clone lacks the order of most commits, so the time of a record decides "
+            "which is the newest of its case; next: git fetch --unshallow"
+        )
     found = index.every() if history else index.newest(order)
     name, workloads, repository = _project(root, problems)
     matrix = None
