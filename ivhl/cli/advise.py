@@ -17,7 +17,10 @@ from ivhl.tracker.support.spans import cases_run, spans_sentence
 from ivhl.tracker.terminal import Columns
 from ivhl.tracker.views.front import by_cell, supported, supported_over
 from ivhl.tracker.views.source import Place, Source
-from ivhl.tracker.wording import counted
+from ivhl.tracker.wording import counted, some
+
+# Cells without a wheel that the error lists; the rest are counted.
+_NAMED = 3
 
 
 @app.command("advise")
@@ -44,6 +47,12 @@ def advise_command(asked: options.Asked) -> None:
                 "build again, so there is no advice",
                 hint=f"ivhl compat --machine {place.machine} shows them; nox -s bench-3.12 "
                 "measures in cells",
+            )
+        if all(row.failure_class == "unavailable" for row in rows):
+            cells = dict.fromkeys(f"PyTorch {one.torch} for Python {one.python}" for one in rows)
+            raise ResultsError(
+                f"there is no wheel of {some([*cells], _NAMED)}",
+                hint="choose another release or Python; ivhl matrix lists the cells",
             )
         raise ResultsError(
             f"no case with these options has a result in {folder}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,8 +14,10 @@ from packaging.version import Version
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.measure.target_spec import TargetError, parse_input, source_of
 from ivhl.observatory.signatures import CAUSE_KINDS, fault_of
+from ivhl.observatory.views import VERDICTS, key_of
 from ivhl.records.text import printable
 from ivhl.tracker.support.compat import newest_release
+from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,7 +133,7 @@ def script_of_case(libraries: Libraries, name: str) -> tuple[str, Observed]:
 
     Raises:
         UnknownNameError: If the library has no such case.
-        ResultsError: If the case works in all tried cells, or PyTorch is not at fault.
+        ResultsError: If the case fails in no cell or ran in none, or PyTorch is not at fault.
         SpecError: If its file is gone, or an input cannot be made again.
     """
     library, _, case = name.partition("/")
@@ -139,16 +142,20 @@ def script_of_case(libraries: Libraries, name: str) -> tuple[str, Observed]:
     question = asked.get(case) or asked.get(f"{case}/forward") or asked.get(f"{case}/step")
     if question is None:
         raise UnknownNameError(f"case of {library}", case, list(asked))
-    found = [
+    every = [
         one
         for one in libraries.newest
         if (one.library, one.case, one.ask) == (library, question.case, question.ask)
-        and one.status in CAUSE_KINDS
     ]
+    found = [one for one in every if one.status in CAUSE_KINDS]
     named = f"{library} {question.case} {question.ask}"
     if not found:
+        absent = Counter(VERDICTS[key_of(one)][0] for one in every if one.status == "unavailable")
+        texts = [f"{word} in {counted(n, 'cell')}" for word, n in absent.most_common()]
+        has_run = absent.total() < len(every)
+        says = "works in all tried cells" if has_run else f"never ran: {', '.join(texts)}"
         raise ResultsError(
-            f"no failure to report: {named} works in all tried cells",
+            f"no failure to report: {named} {says if every else 'has no record'}",
             hint="the page of the library has its verdicts",
         )
     found = [one for one in found if one.failure is None or fault_of(one.failure) == "PyTorch"]
