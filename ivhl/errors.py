@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from difflib import SequenceMatcher
+from itertools import zip_longest
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class SpecError(IvhlError):
 
 _LISTED = 10  # names in a hint
 _DIGITS = 20  # of the numbers in names; more than any version or date has
+_VERSION = re.compile(r"[0-9]{1,20}(?:\.[0-9]{1,20})+t?")  # of a Python or of PyTorch
 
 
 class UnknownNameError(SpecError):
@@ -65,13 +67,22 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint: the known names that are nearest to a wrong one, or the first of all."""
     names = sorted(known, key=_natural)
     alike = {n: likeness(name, n) for n in names}
-    meant = [n for n in names if n.casefold() == name.casefold()]
-    near = meant or sorted((n for n in names if alike[n] >= ALIKE), key=lambda n: -alike[n])[:3]
+    near = [n for n in names if n.casefold() == name.casefold()]
+    if not near and _VERSION.fullmatch(name):
+        versions = [n for n in names if _VERSION.fullmatch(n)]
+        near = sorted(versions, key=lambda version: _apart(name, version))[:3]
+    near = near or sorted((n for n in names if alike[n] >= ALIKE), key=lambda n: -alike[n])[:3]
     if near:
         return f"did you mean {' or '.join(near)}?"
     short = [name for name in names if "/" not in name] or names  # workloads, without their cases
     more = f" and {len(short) - _LISTED} more" if len(short) > _LISTED else ""
     return f"known: {', '.join(short[:_LISTED]) or 'none'}{more}"
+
+
+def _apart(version: str, other: str) -> list[int]:
+    """Return a key that sorts versions by how far they are from another: first numbers first."""
+    numbers = ([*map(int, re.findall(r"[0-9]+", one))] for one in (version, other))
+    return [abs(one - two) for one, two in zip_longest(*numbers, fillvalue=0)]
 
 
 def _natural(name: str) -> str:

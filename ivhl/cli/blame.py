@@ -146,6 +146,8 @@ def blame_case(
     asked_as = {matrix.release(text): text for text in filter(None, (torch, good))}
     for cell in cells:
         locked(root, matrix, cell, asked_as, "name another release with --torch or --good")
+    if output is not None:  # refused now, and not after all trials
+        folder_to_write(output).mkdir(parents=True, exist_ok=True)
     usual = root / ".asv" / "blame" / f"{one.name.replace('/', '-')}-{bad_release}"
     asked = Suspicion(
         case=one,

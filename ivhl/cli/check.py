@@ -8,14 +8,16 @@ import typer
 from rich.text import Text
 
 from ivhl.cli import app, options
-from ivhl.cli.declared import stored_state
+from ivhl.cli.declared import results_folder, stored_state
 from ivhl.cli.names import all_named
 from ivhl.cli.screen import fold, picked, print_json, screen
 from ivhl.errors import FixedError
 from ivhl.init.check import check_project
 from ivhl.matrix.check import check_locks
 from ivhl.matrix.project import find_root, load
+from ivhl.observatory.views import load_libraries
 from ivhl.records.text import printable
+from ivhl.tracker.store.index import open_index
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import OF_THE_PROJECT, Row, Standing, standings, unexpected
 from ivhl.tracker.support.expectations import EXPECTATIONS, load_expectations, never_covering
@@ -45,7 +47,7 @@ def check_command(
     every: options.Every = False,
     as_json: options.Json = False,
 ) -> None:
-    """Check every file that ivhl reads: matrix, locks, benchmarks, known failures.
+    """Check every file that ivhl reads: matrix, locks, benchmarks, known failures, records.
 
     Needs neither torch nor a network. Exit code 1 if there is a problem. "expectations" compares
     the known failures with the records: what each entry covers, what is fixed, what fails without
@@ -62,6 +64,9 @@ def check_command(
     if not parts or "project" in parts:
         report = check_project(root)
         problems, notes, summary = [*report.problems], report.notes, [report.summary]
+        folder = results_folder(results, root)
+        problems += [str(one.seen_from(folder.parent)) for one in open_index(folder).problems]
+        problems += load_libraries(root)[1]
     if "locks" in parts:
         problems += check_locks(root, matrix := load(root)[1])
         cells = counted(len(matrix.cells(tier="extended")), "cell")
