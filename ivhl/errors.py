@@ -158,6 +158,8 @@ def system_error_in(text: str) -> OSError | None:
 _NEXT_STEPS = {
     errno.EACCES: "check the permissions, or choose another folder",
     errno.EDQUOT: "make room, then run the same command again",
+    errno.EFBIG: "allow larger files (ulimit -f), or move old records elsewhere; then run the same "
+    "command again",
     errno.ELOOP: "a link leads to itself: correct it",
     errno.EMFILE: "allow more open files: ulimit -n",
     errno.ENOSPC: "make room, there or in TMPDIR, then run the same command again",

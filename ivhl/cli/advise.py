@@ -48,7 +48,8 @@ def advise_command(asked: options.Asked) -> None:
                 hint=f"ivhl compat --machine {place.machine} shows them; nox -s bench-3.12 "
                 "measures in cells",
             )
-        if all(row.failure_class == "unavailable" for row in rows):
+        absent = [one.cell for one in rows if one.failure_class == "unavailable"]
+        if all(row.cell in absent for row in rows):
             cells = dict.fromkeys(f"PyTorch {one.torch} for Python {one.python}" for one in rows)
             raise ResultsError(
                 f"there is no wheel of {some([*cells], _NAMED)}",

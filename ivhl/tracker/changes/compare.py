@@ -207,7 +207,7 @@ def _without_times(  # noqa: PLR0911  (one for each reason)
         if after.failure.failure_class == "unavailable" and axis != "commit":
             cell = after.cell
             text = f"no wheel of PyTorch {cell.torch} for Python {cell.python}"
-            return "unavailable", f"{text}; {_result(before)} before"
+            return "unavailable", f"{text}; before: {_result(before)}"
         return ("incomparable" if _says_nothing(after.failure) else "fails"), text
     if before.failure:
         return ("new" if _says_nothing(before.failure) else "fixed"), text
