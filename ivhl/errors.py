@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 from difflib import SequenceMatcher
-from itertools import zip_longest
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -67,12 +66,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint: the known names that are nearest to a wrong one, or the first of all."""
     names = sorted(known, key=_natural)
     alike = {n: likeness(name, n) for n in names}
-    near = [n for n in names if n.casefold() == name.casefold()]
-    if not near and _VERSION.fullmatch(name):
-        versions = [n for n in names if _VERSION.fullmatch(n)]
-        near = sorted(versions, key=lambda version: _apart(name, version))[:3]
-    near = near or sorted((n for n in names if alike[n] >= ALIKE), key=lambda n: -alike[n])[:3]
-    if near:
+    meant = [n for n in names if n.casefold() == name.casefold()]
+    near = sorted((n for n in names if alike[n] >= ALIKE), key=lambda n: -alike[n])
+    if _VERSION.fullmatch(name):
+        near = sorted(filter(_VERSION.fullmatch, names), key=lambda n: _apart(name, n)) or near
+    if near := meant or near[:3]:
         return f"did you mean {' or '.join(near)}?"
     short = [name for name in names if "/" not in name] or names  # workloads, without their cases
     more = f" and {len(short) - _LISTED} more" if len(short) > _LISTED else ""
@@ -81,8 +79,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def _apart(version: str, other: str) -> list[int]:
     """Return a key that sorts versions by how far they are from another: first numbers first."""
-    numbers = ([*map(int, re.findall(r"[0-9]+", one))] for one in (version, other))
-    return [abs(one - two) for one, two in zip_longest(*numbers, fillvalue=0)]
+    numbers = (map(int, re.findall(r"[0-9]+", one)) for one in (version, other))
+    return [abs(one - two) for one, two in zip(*numbers, strict=False)]
 
 
 def _natural(name: str) -> str:
@@ -158,8 +156,7 @@ def system_error_in(text: str) -> OSError | None:
 _NEXT_STEPS = {
     errno.EACCES: "check the permissions, or choose another folder",
     errno.EDQUOT: "make room, then run the same command again",
-    errno.EFBIG: "allow larger files (ulimit -f), or move old records elsewhere; then run the same "
-    "command again",
+    errno.EFBIG: "allow larger files (ulimit -f), then run the same command again",
     errno.ELOOP: "a link leads to itself: correct it",
     errno.EMFILE: "allow more open files: ulimit -n",
     errno.ENOSPC: "make room, there or in TMPDIR, then run the same command again",

@@ -19,9 +19,6 @@ from ivhl.tracker.views.front import by_cell, supported, supported_over
 from ivhl.tracker.views.source import Place, Source
 from ivhl.tracker.wording import counted, some
 
-# Cells without a wheel that the error lists; the rest are counted.
-_NAMED = 3
-
 
 @app.command("advise")
 @options.choosing("workload", "size", "variant", "output")
@@ -51,10 +48,8 @@ def advise_command(asked: options.Asked) -> None:
         absent = [one.cell for one in rows if one.failure_class == "unavailable"]
         if all(row.cell in absent for row in rows):
             cells = dict.fromkeys(f"PyTorch {one.torch} for Python {one.python}" for one in rows)
-            raise ResultsError(
-                f"there is no wheel of {some([*cells], _NAMED)}",
-                hint="choose another release or Python; ivhl matrix lists the cells",
-            )
+            hint = "choose another release or Python; ivhl matrix lists the cells"
+            raise ResultsError(f"there is no wheel of {some([*cells], 3)}", hint=hint)
         raise ResultsError(
             f"no case with these options has a result in {folder}",
             hint="leave out an option; ivhl results lists the records",

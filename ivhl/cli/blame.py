@@ -146,8 +146,6 @@ def blame_case(
     asked_as = {matrix.release(text): text for text in filter(None, (torch, good))}
     for cell in cells:
         locked(root, matrix, cell, asked_as, "name another release with --torch or --good")
-    if output is not None:  # refused now, and not after all trials
-        folder_to_write(output).mkdir(parents=True, exist_ok=True)
     usual = root / ".asv" / "blame" / f"{one.name.replace('/', '-')}-{bad_release}"
     asked = Suspicion(
         case=one,
@@ -159,6 +157,7 @@ def blame_case(
         folder=folder_to_write(output or usual),
         effort=effort,
     )
+    asked.folder.mkdir(parents=True, exist_ok=True)  # refused now, and not after all trials
     beside = f"beside {good_release}" if good_release else "no release is known to work"
     text = f"{one.name}, Python {python}, PyTorch {bad_release}: {asked.symptom}; {beside}"
     console.print(Text(text, "bold"))

@@ -208,8 +208,7 @@ def no_records(folder: Path) -> ResultsError:
     """Return the error of every command that finds no records."""
     hint = "measure first, e.g. nox -s bench-3.12, or ivhl bench"
     if any(folder.glob("records/*.jsonl")):
-        above = os.path.normpath(folder / "..")
-        hint = f"this is the folder of a machine: name the machine, or the folder above, {above}"
+        hint = f"name the machine, or the folder of all machines: {os.path.normpath(folder / '..')}"
     return ResultsError(f"no records in {folder}", hint=hint)
 
 

@@ -120,8 +120,7 @@ def check_suffix(path: Path | None, *suffixes: str) -> None:
     """Refuse a file to write that is none, or whose name says that it holds something else.
 
     Raises:
-        SpecError: If the name does not end in one of the suffixes, or its folder is missing or
-            cannot be written.
+        SpecError: If the name does not end in one of the suffixes, or nothing can be put there.
     """
     if path is None:
         return
@@ -133,10 +132,9 @@ def check_suffix(path: Path | None, *suffixes: str) -> None:
         )
     if path.exists() and not path.is_file():
         raise SpecError(f"{path}: must be a file or not exist", hint="choose another name")
-    if not path.parent.is_dir():
-        raise SpecError(f"{path}: must be in a folder that exists", hint=f"make {path.parent}")
-    if not os.access(path.parent, os.W_OK):
-        raise SpecError(f"{path}: its folder cannot be written", hint="choose another folder")
+    if not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
+        text = f"{path}: must be in a folder that exists and can be written"
+        raise SpecError(text, hint=f"make {path.parent}, or choose another folder")
 
 
 def check_github(form: str | None, what: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import builtins
 import json
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +16,6 @@ from ivhl.observatory.signatures import CAUSE_KINDS, fault_of
 from ivhl.observatory.views import VERDICTS, key_of
 from ivhl.records.text import printable
 from ivhl.tracker.support.compat import newest_release
-from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -150,14 +148,12 @@ def script_of_case(libraries: Libraries, name: str) -> tuple[str, Observed]:
     found = [one for one in every if one.status in CAUSE_KINDS]
     named = f"{library} {question.case} {question.ask}"
     if not found:
-        absent = Counter(VERDICTS[key_of(one)][0] for one in every if one.status == "unavailable")
-        texts = [f"{word} in {counted(n, 'cell')}" for word, n in absent.most_common()]
-        has_run = absent.total() < len(every)
-        says = "works in all tried cells" if has_run else f"never ran: {', '.join(texts)}"
-        raise ResultsError(
-            f"no failure to report: {named} {says if every else 'has no record'}",
-            hint="the page of the library has its verdicts",
-        )
+        says = "works in all tried cells"
+        if all(one.status == "unavailable" for one in every):
+            words = " or ".join(dict.fromkeys(VERDICTS[key_of(one)][0] for one in every))
+            says = f"never ran: {words} in all {len(every)} cells" if every else "has no record"
+        hint = "the page of the library has its verdicts"
+        raise ResultsError(f"no failure to report: {named} {says}", hint=hint)
     found = [one for one in found if one.failure is None or fault_of(one.failure) == "PyTorch"]
     if not found:
         raise ResultsError(

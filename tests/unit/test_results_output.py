@@ -83,10 +83,10 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(
         assert done.output == ""
         return str(done.exception)
 
-    assert refused("nowhere/x.md") == "nowhere/x.md: must be in a folder that exists"
+    assert refused("nowhere/x.md") == "nowhere/x.md: must be in a folder that exists and can be written"
     # The tests may run as root, who may write everywhere.
     monkeypatch.setattr("ivhl.cli.screen.os.access", lambda *_: False)
-    assert refused("x.md") == "x.md: its folder cannot be written"
+    assert refused("x.md") == "x.md: must be in a folder that exists and can be written"
 
 
 def test_a_folder_of_a_blame_that_cannot_be_made_is_refused_before_anything_runs(

@@ -232,7 +232,7 @@ def test_advice_for_cells_without_a_wheel_says_so(
     make_fleet_project(tmp_path)
     monkeypatch.chdir(tmp_path)
     absent = make_failure("unavailable", "no wheels", python="3.13", torch="2.5.1")
-    kept = "project commit machine workload workload_version size variant".split()
+    kept = ["project", "commit", "machine", "workload", "workload_version", "size", "variant"]
     here = a_record(tmp_path)
     absent = replace(absent, **{name: getattr(here, name) for name in kept})
     write_records(tmp_path / "results", here, absent)
@@ -249,7 +249,7 @@ def test_the_folder_of_a_machine_in_place_of_all_results_is_named(
     monkeypatch.chdir(tmp_path)
     write_records(tmp_path / "results", a_record(tmp_path))
     (tmp_path / "other").mkdir()
-    hint = "this is the folder of a machine: name the machine, or the folder above, results"
+    hint = "name the machine, or the folder of all machines: results"
     for command in (("compare", "results/box", "other"), ("compat", "--results", "results/box")):
         with pytest.raises(ResultsError, match="no records in results/box") as told:
             run(*command)

@@ -26,7 +26,7 @@ from ivhl.tracker.wording import NOT_TIMED, counted, failed_as, marked, times
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from ivhl.records.record import Failure, RunRecord
+    from ivhl.records.record import RunRecord
     from ivhl.tracker.store.entries import Entry
     from ivhl.tracker.store.spread import Spreads
     from ivhl.tracker.support.expectations import Expectation
@@ -205,12 +205,11 @@ def _without_times(  # noqa: PLR0911  (one for each reason)
         return "unchanged", f"both fail: {_result(after)}" if same else f"both fail: {text}"
     if after.failure:
         if after.failure.failure_class == "unavailable" and axis != "commit":
-            cell = after.cell
-            text = f"no wheel of PyTorch {cell.torch} for Python {cell.python}"
-            return "unavailable", f"{text}; before: {_result(before)}"
-        return ("incomparable" if _says_nothing(after.failure) else "fails"), text
+            what = f"PyTorch {after.cell.torch} for Python {after.cell.python}"
+            return "unavailable", f"no wheel of {what}; before: {_result(before)}"
+        return ("incomparable" if is_outside(after.failure) else "fails"), text
     if before.failure:
-        return ("new" if _says_nothing(before.failure) else "fixed"), text
+        return ("new" if is_outside(before.failure) else "fixed"), text
     if apart := differences(before, after, axis):
         return "incomparable", "; ".join(apart)
     if axis == "commit" and before.sources is not None and before.sources == after.sources:
@@ -221,10 +220,6 @@ def _without_times(  # noqa: PLR0911  (one for each reason)
 def _is_absent(record: RunRecord) -> bool:
     """Return whether the commit lacks the code that the workload measures."""
     return record.failure is not None and record.failure.failure_class == "absent"
-
-
-def _says_nothing(failure: Failure) -> bool:
-    return is_outside(failure.failure_class, failure.exception)
 
 
 def summarise(comparisons: Iterable[Comparison]) -> tuple[Summary, ...]:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from ivhl.records.identity import CaseInCell
-    from ivhl.records.record import RunRecord
-    from ivhl.tracker.store.entries import Run
+    from ivhl.records.record import Failure, RunRecord
+    from ivhl.tracker.store.entries import Entry, Run
 
 K = TypeVar("K")
 Outcome = Literal["improved", "regressed", "unchanged", "inconclusive"]
@@ -66,10 +66,10 @@ SHOWN: Final[tuple[metrics.Metric, ...]] = ("speedup", "eager", "compiled")
 FALSE_ALARMS = 1 - VERDICT_CONFIDENCE
 
 
-def is_outside(failure_class: str | None, exception: str | None) -> bool:
+def is_outside(failed: Failure | Entry) -> bool:
     """Return whether a failure says nothing of the code: nothing ran, or it was killed."""
     # SIGKILL: somebody, or Linux for lack of memory.
-    return failure_class in _NOT_RUN or exception == "SIGKILL"
+    return failed.failure_class in _NOT_RUN or failed.exception == "SIGKILL"
 
 
 @dataclass(frozen=True, slots=True)

@@ -605,8 +605,7 @@ def _is_of_the_code(one: Entry, other: Entry) -> bool:
     failed = other if one.failure_class is None else one
     if one.failure_class is not None and other.failure_class is not None:
         return False
-    is_outside = kinds.is_outside(failed.failure_class, failed.exception)
-    return not is_outside and failed.failure_class not in _LIMITS
+    return failed.failure_class not in _LIMITS and not kinds.is_outside(failed)
 
 
 def _kind_of(suspect: _Suspect, before: RunRecord, after: RunRecord) -> _Happened | None:
