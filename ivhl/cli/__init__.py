@@ -128,7 +128,7 @@ def main() -> None:
         try:
             app()
         finally:
-            sys.stdout.flush()
+            typer.echo(nl=False)  # flushes
     except (BrokenPipeError, SystemExit) as ended:
         if BrokenPipeError not in (type(ended), type(ended.__context__)):
             raise

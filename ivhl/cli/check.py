@@ -26,6 +26,7 @@ from ivhl.tracker.wording import counted, short_message, some
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from ivhl.tracker.support.expectations import ChangeNote
     from ivhl.tracker.terminal import Terminal
@@ -62,11 +63,8 @@ def check_command(
     news: Sequence[Row] = ()
     unused: Sequence[ChangeNote] = ()
     if not parts or "project" in parts:
-        report = check_project(root)
-        problems, notes, summary = [*report.problems], report.notes, [report.summary]
-        folder = results_folder(results, root)
-        problems += [str(one.seen_from(folder.parent)) for one in open_index(folder).problems]
-        problems += load_libraries(root)[1]
+        report, unread = check_project(root), _unread(root, results_folder(results, root))
+        problems, notes, summary = [*report.problems, *unread], report.notes, [report.summary]
     if "locks" in parts:
         problems += check_locks(root, matrix := load(root)[1])
         cells = counted(len(matrix.cells(tier="extended")), "cell")
@@ -90,6 +88,12 @@ def check_command(
             f"{counted(fixed, 'case')} fixed: {EXPECTATIONS} still expects a failure",
             hint="remove or narrow the entries of cases listed as fixed",
         )
+
+
+def _unread(root: Path, results: Path) -> list[str]:
+    """Return which records of cases and of libraries cannot be read."""
+    found = [str(one.seen_from(results.parent)) for one in open_index(results).problems]
+    return [*found, *load_libraries(root)[1]]
 
 
 def _print(

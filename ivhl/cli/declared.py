@@ -208,9 +208,7 @@ def no_records(folder: Path) -> ResultsError:
     """Return the error of every command that finds no records."""
     hint = "measure first, e.g. nox -s bench-3.12, or ivhl bench"
     if any(folder.glob("records/*.jsonl")):
-        hint = (
-            f"name the machine, or the folder of all machines: {os.path.normpath(folder / '..')}"
-        )
+        hint = f"name the machine, or the folder of all: {os.path.normpath(folder / '..')}"
     return ResultsError(f"no records in {folder}", hint=hint)
 
 

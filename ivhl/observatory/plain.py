@@ -152,8 +152,7 @@ def script_of_case(libraries: Libraries, name: str) -> tuple[str, Observed]:
         if all(one.status == "unavailable" for one in every):
             words = " or ".join(dict.fromkeys(VERDICTS[key_of(one)][0] for one in every))
             says = f"never ran: {words} in all {len(every)} cells" if every else "has no record"
-        hint = "the page of the library has its verdicts"
-        raise ResultsError(f"no failure to report: {named} {says}", hint=hint)
+        raise ResultsError(f"no failure to report: {named} {says}", hint="see the library's page")
     found = [one for one in found if one.failure is None or fault_of(one.failure) == "PyTorch"]
     if not found:
         raise ResultsError(

@@ -99,7 +99,7 @@ def test_a_folder_of_a_blame_that_cannot_be_made_is_refused_before_anything_runs
     called = []
     monkeypatch.setattr("ivhl.cli.blame.locked", lambda *_: called.append("locked"))
     monkeypatch.setattr("ivhl.cli.blame.blame", lambda *_: called.append("ran"))
-    command = ["blame", "ops.one/small/a", "--torch", "2.6.0", "--output", "file/x"]
-    done = CliRunner().invoke(app, command)
+    command = "blame ops.one/small/a --torch 2.6.0 --for compile --output file/x"
+    done = CliRunner().invoke(app, command.split())
     assert isinstance(done.exception, NotADirectoryError | FileExistsError), done.exception
     assert "ran" not in called

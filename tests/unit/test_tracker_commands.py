@@ -249,7 +249,7 @@ def test_the_folder_of_a_machine_in_place_of_all_results_is_named(
     monkeypatch.chdir(tmp_path)
     write_records(tmp_path / "results", a_record(tmp_path))
     (tmp_path / "other").mkdir()
-    hint = "name the machine, or the folder of all machines: results"
+    hint = "name the machine, or the folder of all: results"
     for command in (("compare", "results/box", "other"), ("compat", "--results", "results/box")):
         with pytest.raises(ResultsError, match="no records in results/box") as told:
             run(*command)
