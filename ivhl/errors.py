@@ -39,6 +39,7 @@ class SpecError(IvhlError):
 
 _LISTED = 10  # names in a hint
 _DIGITS = 20  # of the numbers in names; more than any version or date has
+_VERSION = re.compile(r"[0-9]{1,20}(?:\.[0-9]{1,20})+t?")  # of a Python or of PyTorch
 
 
 class UnknownNameError(SpecError):
@@ -66,12 +67,20 @@ def nearest(name: str, known: Iterable[str]) -> str:
     names = sorted(known, key=_natural)
     alike = {n: likeness(name, n) for n in names}
     meant = [n for n in names if n.casefold() == name.casefold()]
-    near = meant or sorted((n for n in names if alike[n] >= ALIKE), key=lambda n: -alike[n])[:3]
-    if near:
+    near = sorted((n for n in names if alike[n] >= ALIKE), key=lambda n: -alike[n])
+    if _VERSION.fullmatch(name):
+        near = sorted(filter(_VERSION.fullmatch, names), key=lambda n: _apart(name, n)) or near
+    if near := meant or near[:3]:
         return f"did you mean {' or '.join(near)}?"
     short = [name for name in names if "/" not in name] or names  # workloads, without their cases
     more = f" and {len(short) - _LISTED} more" if len(short) > _LISTED else ""
     return f"known: {', '.join(short[:_LISTED]) or 'none'}{more}"
+
+
+def _apart(version: str, other: str) -> list[int]:
+    """Return a key that sorts versions by how far they are from another: first numbers first."""
+    numbers = (map(int, re.findall(r"[0-9]+", one)) for one in (version, other))
+    return [abs(one - two) for one, two in zip(*numbers, strict=False)]
 
 
 def _natural(name: str) -> str:
@@ -147,6 +156,7 @@ def system_error_in(text: str) -> OSError | None:
 _NEXT_STEPS = {
     errno.EACCES: "check the permissions, or choose another folder",
     errno.EDQUOT: "make room, then run the same command again",
+    errno.EFBIG: "allow larger files (ulimit -f), then run the same command again",
     errno.ELOOP: "a link leads to itself: correct it",
     errno.EMFILE: "allow more open files: ulimit -n",
     errno.ENOSPC: "make room, there or in TMPDIR, then run the same command again",

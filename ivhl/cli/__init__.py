@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import io
 import os
 import signal
 import sys
@@ -115,12 +116,25 @@ def main() -> None:
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         # Supervisors of jobs send it: as after Ctrl-C, contexts end processes and remove folders.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")
+    if os.environ.get("COLUMNS") in [*"0123456789"]:  # some terminals say 0, and nothing fits it
+        os.environ["COLUMNS"] = "80"
     # Commands make hundreds of thousands of objects that stay, and nearly no cycles: with Python's
     # 700, a tenth of the time of a view goes into looking for those, and as much at its end.
     gc.set_threshold(_COLLECTED_AFTER)
     atexit.register(gc.freeze)
     try:
-        app()
+        try:
+            app()
+        finally:
+            typer.echo(nl=False)  # flushes
+    except (BrokenPipeError, SystemExit) as ended:
+        if BrokenPipeError not in (type(ended), type(ended.__context__)):
+            raise
+        # What is left to print goes nowhere, and the shell sees what ends other programs there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
     except Exception as raised:
         if os.environ.get("IVHL_TRACEBACK") == "1":
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
@@ -17,7 +17,13 @@ from ivhl.tracker.support.spans import cases_run, spans_sentence
 from ivhl.tracker.terminal import Columns
 from ivhl.tracker.views.front import by_cell, supported, supported_over
 from ivhl.tracker.views.source import Place, Source
-from ivhl.tracker.wording import counted
+from ivhl.tracker.wording import counted, some
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ivhl.tracker.support.compat import Row
 
 
 @app.command("advise")
@@ -38,17 +44,7 @@ def advise_command(asked: options.Asked) -> None:
     rows = [row for row in kept if (row.machine, row.device) == (place.machine, place.device)]
     found = advise(rows, state.spreads, source.disturbed_keys)
     if found is None:
-        if any(row.existing for row in rows):
-            raise ResultsError(
-                f"{place.machine} has results only in existing environments, which nobody can "
-                "build again, so there is no advice",
-                hint=f"ivhl compat --machine {place.machine} shows them; nox -s bench-3.12 "
-                "measures in cells",
-            )
-        raise ResultsError(
-            f"no case with these options has a result in {folder}",
-            hint="leave out an option; ivhl results lists the records",
-        )
+        raise _no_advice(rows, place.machine, folder)
     over, support = supported_over(rows), supported(source, rows)
     if asked.as_json:
         print_json(
@@ -72,6 +68,20 @@ def advise_command(asked: options.Asked) -> None:
             lines.add_row(f"  Python {python}:", spans_sentence(spans))
         console.print(lines)
         console.print(f"\n{found}")
+
+
+def _no_advice(rows: Sequence[Row], machine: str, folder: Path) -> ResultsError:
+    """Return the error that says why nothing can be advised."""
+    text = f"no case with these options has a result in {folder}"
+    hint = "leave out an option; ivhl results lists the records"
+    absent = [one.cell for one in rows if one.failure_class == "unavailable"]
+    if any(row.existing for row in rows):
+        text = f"{machine} has results only in existing environments, which nobody can build again"
+        hint = f"ivhl compat --machine {machine} shows them; nox -s bench-3.12 measures in cells"
+    elif all(row.cell in absent for row in rows):
+        cells = dict.fromkeys(f"PyTorch {one.torch} for Python {one.python}" for one in rows)
+        text = f"there is no wheel of {some([*cells], 3)}"
+    return ResultsError(text, hint=hint)
 
 
 def _as_dict(place: Place, found: Advice) -> dict[str, Any]:

@@ -157,6 +157,7 @@ def blame_case(
         folder=folder_to_write(output or usual),
         effort=effort,
     )
+    asked.folder.mkdir(parents=True, exist_ok=True)  # refused now, and not after all trials
     beside = f"beside {good_release}" if good_release else "no release is known to work"
     text = f"{one.name}, Python {python}, PyTorch {bad_release}: {asked.symptom}; {beside}"
     console.print(Text(text, "bold"))

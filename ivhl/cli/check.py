@@ -8,14 +8,16 @@ import typer
 from rich.text import Text
 
 from ivhl.cli import app, options
-from ivhl.cli.declared import stored_state
+from ivhl.cli.declared import results_folder, stored_state
 from ivhl.cli.names import all_named
 from ivhl.cli.screen import fold, picked, print_json, screen
 from ivhl.errors import FixedError
 from ivhl.init.check import check_project
 from ivhl.matrix.check import check_locks
 from ivhl.matrix.project import find_root, load
+from ivhl.observatory.views import load_libraries
 from ivhl.records.text import printable
+from ivhl.tracker.store.index import open_index
 from ivhl.tracker.store.records import grouped_by
 from ivhl.tracker.support.compat import OF_THE_PROJECT, Row, Standing, standings, unexpected
 from ivhl.tracker.support.expectations import EXPECTATIONS, load_expectations, never_covering
@@ -24,6 +26,7 @@ from ivhl.tracker.wording import counted, short_message, some
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from ivhl.tracker.support.expectations import ChangeNote
     from ivhl.tracker.terminal import Terminal
@@ -45,7 +48,7 @@ def check_command(
     every: options.Every = False,
     as_json: options.Json = False,
 ) -> None:
-    """Check every file that ivhl reads: matrix, locks, benchmarks, known failures.
+    """Check every file that ivhl reads: matrix, locks, benchmarks, known failures, records.
 
     Needs neither torch nor a network. Exit code 1 if there is a problem. "expectations" compares
     the known failures with the records: what each entry covers, what is fixed, what fails without
@@ -60,8 +63,8 @@ def check_command(
     news: Sequence[Row] = ()
     unused: Sequence[ChangeNote] = ()
     if not parts or "project" in parts:
-        report = check_project(root)
-        problems, notes, summary = [*report.problems], report.notes, [report.summary]
+        report, unread = check_project(root), _unread(root, results_folder(results, root))
+        problems, notes, summary = [*report.problems, *unread], report.notes, [report.summary]
     if "locks" in parts:
         problems += check_locks(root, matrix := load(root)[1])
         cells = counted(len(matrix.cells(tier="extended")), "cell")
@@ -85,6 +88,12 @@ def check_command(
             f"{counted(fixed, 'case')} fixed: {EXPECTATIONS} still expects a failure",
             hint="remove or narrow the entries of cases listed as fixed",
         )
+
+
+def _unread(root: Path, results: Path) -> list[str]:
+    """Return which records of cases and of libraries cannot be read."""
+    found = [str(one.seen_from(results.parent)) for one in open_index(results).problems]
+    return [*found, *load_libraries(root)[1]]
 
 
 def _print(

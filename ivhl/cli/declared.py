@@ -206,9 +206,10 @@ def check_any(index: Index, folder: Path) -> None:
 
 def no_records(folder: Path) -> ResultsError:
     """Return the error of every command that finds no records."""
-    return ResultsError(
-        f"no records in {folder}", hint="measure first, e.g. nox -s bench-3.12, or ivhl bench"
-    )
+    hint = "measure first, e.g. nox -s bench-3.12, or ivhl bench"
+    if any(folder.glob("records/*.jsonl")):
+        hint = f"name the machine, or the folder of all: {os.path.normpath(folder / '..')}"
+    return ResultsError(f"no records in {folder}", hint=hint)
 
 
 def interpreter_of(root: Path, python: str) -> Interpreter | None:

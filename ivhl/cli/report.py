@@ -19,6 +19,7 @@ from ivhl.cli.blame import blame_case
 from ivhl.cli.declared import given
 from ivhl.cli.names import the_one
 from ivhl.cli.run import cells_of, changed, expected_of, outcome_text, tell_of_network
+from ivhl.cli.screen import check_suffix
 from ivhl.errors import SpecError
 from ivhl.matrix.locks import lock_state
 from ivhl.measure.effort import DEADLINE_S, Effort
@@ -85,6 +86,7 @@ def report_command(
     blame judges a case of a project. Folders, tokens and the name of this machine are left out.
     Exit code 5 if there is no failure to report.
     """
+    check_suffix(output)
     console = Terminal(stderr=True, highlight=False, soft_wrap=True)
     libraries, _ = load_libraries(shipped_records())
     known = {one.name for one in libraries.rows} if libraries else set()

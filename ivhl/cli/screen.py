@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -119,11 +120,11 @@ def check_suffix(path: Path | None, *suffixes: str) -> None:
     """Refuse a file to write that is none, or whose name says that it holds something else.
 
     Raises:
-        SpecError: If the name does not end in one of the suffixes, or its folder is missing.
+        SpecError: If the name does not end in one of the suffixes, or nothing can be put there.
     """
     if path is None:
         return
-    if path.suffix.lower() not in suffixes:
+    if suffixes and path.suffix.lower() not in suffixes:
         first = suffixes[0]
         raise SpecError(
             f"{path}: the name must end in {' or '.join(suffixes)}, which sets the format",
@@ -131,8 +132,9 @@ def check_suffix(path: Path | None, *suffixes: str) -> None:
         )
     if path.exists() and not path.is_file():
         raise SpecError(f"{path}: must be a file or not exist", hint="choose another name")
-    if not path.parent.is_dir():
-        raise SpecError(f"{path}: must be in a folder that exists", hint=f"make {path.parent}")
+    if not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
+        text = f"{path}: must be in a folder that exists and can be written"
+        raise SpecError(text, hint=f"make {path.parent}, or choose another folder")
 
 
 def check_github(form: str | None, what: str) -> None:

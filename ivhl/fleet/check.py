@@ -47,6 +47,8 @@ _NOT_OURS = (
     "there: only records written by ivhl can be imported"
 )
 
+_OF_LIBRARIES = "put the file into observatory/records, where ivhl reads it; nothing imports it"
+
 
 @dataclass(frozen=True, slots=True)
 class Offered:
@@ -85,6 +87,8 @@ def read_line(line: SourceLine) -> Offered | Refused:
     except NewerSchemaError as error:
         return Refused(line.place, error.rule, f"{error.hint}, and import it again")
     except ValueError as error:
+        if b'"ivhl.observed/' in line.data:
+            return Refused(line.place, "is a record of the observatory", _OF_LIBRARIES)
         return Refused(line.place, printable(str(error)), _NOT_OURS)
 
 

@@ -13,6 +13,7 @@ from packaging.version import Version
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.measure.target_spec import TargetError, parse_input, source_of
 from ivhl.observatory.signatures import CAUSE_KINDS, fault_of
+from ivhl.observatory.views import VERDICTS, key_of
 from ivhl.records.text import printable
 from ivhl.tracker.support.compat import newest_release
 
@@ -130,7 +131,7 @@ def script_of_case(libraries: Libraries, name: str) -> tuple[str, Observed]:
 
     Raises:
         UnknownNameError: If the library has no such case.
-        ResultsError: If the case works in all tried cells, or PyTorch is not at fault.
+        ResultsError: If the case fails in no cell or ran in none, or PyTorch is not at fault.
         SpecError: If its file is gone, or an input cannot be made again.
     """
     library, _, case = name.partition("/")
@@ -139,18 +140,19 @@ def script_of_case(libraries: Libraries, name: str) -> tuple[str, Observed]:
     question = asked.get(case) or asked.get(f"{case}/forward") or asked.get(f"{case}/step")
     if question is None:
         raise UnknownNameError(f"case of {library}", case, list(asked))
-    found = [
+    every = [
         one
         for one in libraries.newest
         if (one.library, one.case, one.ask) == (library, question.case, question.ask)
-        and one.status in CAUSE_KINDS
     ]
+    found = [one for one in every if one.status in CAUSE_KINDS]
     named = f"{library} {question.case} {question.ask}"
     if not found:
-        raise ResultsError(
-            f"no failure to report: {named} works in all tried cells",
-            hint="the page of the library has its verdicts",
-        )
+        says = "works in all tried cells"
+        if all(one.status == "unavailable" for one in every):
+            words = " or ".join(dict.fromkeys(VERDICTS[key_of(one)][0] for one in every))
+            says = f"never ran: {words} in all {len(every)} cells" if every else "has no record"
+        raise ResultsError(f"no failure to report: {named} {says}", hint="see the library's page")
     found = [one for one in found if one.failure is None or fault_of(one.failure) == "PyTorch"]
     if not found:
         raise ResultsError(

@@ -14,7 +14,7 @@ import stat
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from ivhl.errors import ResultsError
+from ivhl.errors import ResultsError, explained
 from ivhl.records.lines import LARGEST
 from ivhl.records.record import to_json
 
@@ -153,6 +153,5 @@ def replaced_whole(path: Path) -> Iterator[Path]:
         if not isinstance(error, OSError):
             raise
         raise ResultsError(
-            f"{path} cannot be written: {error.strerror or error}",
-            hint="make room, then run the same command again: what is written stays",
+            f"{path} cannot be written: {error.strerror or error}", hint=explained(error).hint
         ) from error

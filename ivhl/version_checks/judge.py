@@ -92,7 +92,7 @@ def judge(check: FoundCheck, evidence: Mapping[tuple[str, str], CellEvidence]) -
         texts.append(
             f"contradicted: torch.compile works on Python {python} "
             + (f"since PyTorch {since}" if since else f"with PyTorch {', '.join(works)}")
-            + f": {last.passed} of {last.tried} compiled cases pass with {works[-1]}"
+            + f": {last.passed} of {last.tried} compiled results pass with {works[-1]}"
         )
     if not contradicted:
         texts.append("the records agree: torch.compile works in none of these cells")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from importlib import import_module
@@ -26,6 +28,8 @@ from tests.builders.project import make_commits
 from tests.builders.records import make_failure, make_record
 
 HEAVY = ("asv", "docker", "pydantic", "jinja2", "nox", "torch", "numpy")
+
+HERE = Path(__file__).parents[2]
 
 
 def test_every_command_is_listed_with_the_first_paragraph_of_its_help() -> None:
@@ -75,7 +79,61 @@ def test_an_unknown_command_is_refused_and_the_nearest_is_named() -> None:
     assert isinstance(capital, UnknownNameError)
     assert capital.hint == "did you mean compat?"  # nothing but the letter case differs
     assert nearest("zzz", ["ops.b/small/a", "ops.b"]) == "known: ops.b"
+    pythons = [f"3.{n}" for n in range(10, 16)]
+    assert nearest("3.16", pythons) == "did you mean 3.15 or 3.14 or 3.13?"
+    releases = ["2.6.0", "2.9.1", "2.10.0", "2.14.1", "2.15.0", "nightly"]
+    assert nearest("2.16.0", releases) == "did you mean 2.15.0 or 2.14.1 or 2.10.0?"
+    assert nearest("2.9.9", releases).startswith("did you mean 2.9.1 or ")
     assert nearest("zzz", map(str, range(12))) == "known: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more"
+
+
+def ended(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """Return what a command does whose reader has gone, as that of ``| head -1``."""
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        return subprocess.run(
+            [sys.executable, "-m", "ivhl", *arguments],
+            cwd=HERE,
+            env=os.environ | environment,
+            stdout=write,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    finally:
+        os.close(write)
+
+
+@pytest.mark.parametrize("command", ["--help", "--version", "matrix --all", "matrix --json"])
+def test_a_command_whose_reader_has_gone_ends_as_by_sigpipe(command: str) -> None:
+    """Exit code 1 would be that of a problem; 141 is that of other programs in a shell."""
+    for unbuffered in ("", "1"):
+        done = ended(*command.split(), PYTHONUNBUFFERED=unbuffered)
+        assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
+
+
+def test_what_the_terminal_cannot_show_is_replaced() -> None:
+    code = "import ivhl.cli; ivhl.cli.app = lambda: print('2.5 \\u2192 2.6'); ivhl.cli.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=HERE,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"2.5 ? 2.6\n", b"")
+
+
+@pytest.mark.parametrize("command", ["--help", "matrix"])
+def test_a_terminal_of_no_width_gets_80_columns(command: str) -> None:
+    def printed(columns: str) -> bytes:
+        environment = os.environ | {"COLUMNS": columns}
+        command_line = [sys.executable, "-m", "ivhl", command]
+        return subprocess.check_output(command_line, cwd=HERE, env=environment)
+
+    usual = printed("80")
+    assert usual
+    assert printed("0") == printed("3") == usual != printed("30")
 
 
 def test_the_short_option_of_help_is_that_of_every_command() -> None:

@@ -23,6 +23,7 @@ from ivhl.cli.imports import RefusedError
 from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.bring import MOST_NEW_MACHINES, Imported, import_records, merge_records
 from ivhl.measure.alone import only_run_here
+from ivhl.observatory.record import to_line
 from ivhl.records.files import append_record, record_file, write_whole
 from ivhl.records.record import RecordedObservation, Wheel, to_json
 from studies.schemas import SCHEMAS
@@ -37,6 +38,7 @@ from tests.builders.fleet import (
     tree,
     write_records,
 )
+from tests.builders.observatory import VERDICTS, make_observed
 from tests.builders.project import git
 from tests.builders.records import UNSEEN, make_failure, make_record
 
@@ -320,6 +322,14 @@ def test_a_record_with_image_stability_and_wheels_is_imported(root: Path) -> Non
     done = take(root, record)
     assert (done.new.total(), done.refused) == (1, ())
     assert load_records(root / "results").records == (record,)
+
+
+def test_a_record_of_the_observatory_is_refused_with_its_place(root: Path) -> None:
+    path = root.parent / "timm.jsonl"
+    path.write_text(to_line(make_observed(**VERDICTS["works"])) + "\n")
+    (refused,) = import_records(root, [path], root / "results").refused
+    assert refused.rule == "is a record of the observatory"
+    assert "observatory/records" in refused.hint
 
 
 def test_a_newer_schema_is_refused_with_the_advice_to_update(root: Path) -> None:

@@ -294,6 +294,18 @@ def checked(root: Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+def test_records_that_cannot_be_read_are_problems_of_a_check(made: Path) -> None:
+    assert checked(made)[0] == 0
+    for name in ("results/box/records/a.jsonl", "observatory/records/b.jsonl"):
+        (made / name).parent.mkdir(parents=True)
+        (made / name).write_text("{\n")
+    (made / "observatory" / "libraries.toml").write_text("")
+    code, told = checked(made)
+    assert code == 1
+    assert "problem: results/box/records/a.jsonl:1: must be JSON" in told
+    assert "b.jsonl" in told
+
+
 @pytest.mark.parametrize(
     ("path", "old", "new", "problem"),
     [

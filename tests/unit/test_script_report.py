@@ -759,10 +759,14 @@ def test_a_case_that_is_unknown_or_works_has_no_script() -> None:
     own = Libraries([make_row("timm")], [make_observed(**VERDICTS["undecided"])])
     with pytest.raises(ResultsError, match="because of its own code"):
         script_of_case(own, "timm/small/forward")
-    bad = {one.library for one in LIBRARIES.newest if one.status in CAUSE_KINDS}
-    row = next(one for one in LIBRARIES.rows if one.name not in bad)
-    with pytest.raises(ResultsError, match="works in all tried cells"):
-        script_of_case(LIBRARIES, f"{row.name}/{row.questions[0].case}")
+    for keys, says in (
+        (["works", "nowheel"], "works in all tried cells"),
+        (["nowheel", "nowheel", "pinned"], "never ran: no wheel or pinned out in all 3 cells"),
+        ([], "has no record"),
+    ):
+        found = [make_observed(torch=f"2.{n}.0", **VERDICTS[key]) for n, key in enumerate(keys, 7)]
+        with pytest.raises(ResultsError, match=f"no failure to report: timm small forward {says}"):
+            script_of_case(Libraries([make_row("timm")], found), "timm/small")
 
 
 REPORTS = sorted((ROOT / "docs" / "reports").glob("[!R]*.md"))

@@ -227,6 +227,36 @@ def test_advice_over_no_records_names_the_folder(root: Path) -> None:
     assert str(error) == "no records in empty"
 
 
+def test_advice_for_cells_without_a_wheel_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_fleet_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    absent = make_failure("unavailable", "no wheels", python="3.13", torch="2.5.1")
+    kept = ["project", "commit", "machine", "workload", "workload_version", "size", "variant"]
+    here = a_record(tmp_path)
+    absent = replace(absent, **{name: getattr(here, name) for name in kept})
+    write_records(tmp_path / "results", here, absent)
+    with pytest.raises(ResultsError) as told:
+        run("advise", "--python", "3.13", "--torch", "2.5.1")
+    assert str(told.value) == "there is no wheel of PyTorch 2.5.1 for Python 3.13"
+    assert "Take Python 3.12 with PyTorch 2.6.0" in run("advise").stdout
+
+
+def test_the_folder_of_a_machine_in_place_of_all_results_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_fleet_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    write_records(tmp_path / "results", a_record(tmp_path))
+    (tmp_path / "other").mkdir()
+    hint = "name the machine, or the folder of all: results"
+    for command in (("compare", "results/box", "other"), ("compat", "--results", "results/box")):
+        with pytest.raises(ResultsError, match="no records in results/box") as told:
+            run(*command)
+        assert told.value.hint == hint
+
+
 def test_version_prints_the_version_of_the_package() -> None:
     assert run("--version").stdout == f"ivhl {version('ivhl')}\n"
 

@@ -19,6 +19,9 @@ from ivhl.errors import IvhlError, ResultsError, SpecError, UnknownNameError, Wo
 from ivhl.records.identity import key_of
 from ivhl.records.record import Calibration, Counted, Wheel
 from ivhl.tracker.changes.compare import axis_of, choose, compare, session_reach, summarise
+from ivhl.tracker.changes.incidents import changes_between
+from ivhl.tracker.changes.regressions import find_changes
+from ivhl.tracker.store.course import MemoryHistory
 from ivhl.tracker.store.entries import entry_of
 from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
 from tests.builders.project import git
@@ -59,6 +62,30 @@ def test_each_case_has_one_kind(before: RunRecord, after: RunRecord, kind: str) 
     found, reason = pair(before, after)
     assert found == kind
     assert reason
+
+
+def test_a_python_without_a_wheel_makes_a_case_unavailable_as_in_the_history() -> None:
+    """It was "fails" with an unknown cause, and ``ivhl regressions`` listed nothing."""
+    old = [make_record(workload=f"ops.{name}", python="3.12") for name in "abc"]
+    new = [
+        make_failure("unavailable", "no wheels", workload="ops.a", python="3.14"),
+        make_failure("support_gate", "not supported", workload="ops.b", python="3.14"),
+        make_record(workload="ops.c", python="3.14"),
+    ]
+    found = {one.case.workload: one for one in compare(old, new, "python", QUIET)}
+    assert {name: one.kind for name, one in found.items()} == {
+        "ops.a": "unavailable", "ops.b": "fails", "ops.c": "unchanged",
+    }  # fmt: skip
+    told = found["ops.a"].reason
+    assert told.startswith("no wheel of PyTorch 2.6.0 for Python 3.14; before: 2.00x")
+    back = {one.case.workload: one.kind for one in compare(new, old, "python", QUIET)}
+    assert back == {"ops.a": "new", "ops.b": "fixed", "ops.c": "unchanged"}
+    (summary,) = summarise(found.values())
+    assert summary.on_both == 2
+    changes = changes_between(found.values(), old, "python", "3.12")
+    assert [one.case.workload for one in changes] == ["ops.b"]
+    history = find_changes(MemoryHistory([*old, *new]), QUIET, (), ["python"])
+    assert [(one.case.workload, one.kind) for one in history] == [("ops.b", "fails")]
 
 
 def test_eager_code_that_takes_longer_has_a_kind_of_its_own_and_the_largest_comes_first() -> None:

@@ -802,6 +802,10 @@ def test_a_version_check_is_contradicted_since_the_release_from_which_all_work(
     judgement = judge(check, EVIDENCE)
     assert judgement.standing == standing
     assert {python: found for python, (_, found) in judgement.contradicted.items()} == since
+    # Of a case on two machines, both count.
+    counted = [text for text in judgement.text if text.startswith("contradicted: ")]
+    assert len(counted) == len(since)
+    assert all(": 10 of 10 compiled results pass with 2.6.0" in text for text in counted)
 
 
 def test_a_cell_has_the_word_that_advice_has_for_it(tmp_path: Path) -> None:

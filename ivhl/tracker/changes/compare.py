@@ -17,7 +17,7 @@ from ivhl.records.age import recorded_rank
 from ivhl.records.identity import AtCommit, CaseInCell, case_of
 from ivhl.tracker.changes.comparable import Axis, differences
 from ivhl.tracker.changes.disturbed import judge_apart
-from ivhl.tracker.changes.kinds import KINDS, CaseChange, Kind
+from ivhl.tracker.changes.kinds import KINDS, CaseChange, Kind, is_outside
 from ivhl.tracker.store.metrics import NORMAL_95, Metric, student
 from ivhl.tracker.store.records import grouped_by, newest_by
 from ivhl.tracker.support.compat import python_key, release_key
@@ -38,6 +38,7 @@ BETWEEN_SESSIONS: Final[dict[Metric, float]] = {
     "speedup": 0.019, "eager": 0.086, "compiled": 0.093, "cold": 0.145, "warm": 0.127,
 }  # fmt: skip
 PAIRS_OF_SESSIONS: Final = 11
+_ON_ONE_SIDE: Final[frozenset[Kind]] = frozenset({"new", "missing", "unavailable"})
 _VALUE: Final[dict[Axis, Callable[[Entry], str]]] = {
     "commit": attrgetter("commit"),
     "torch": attrgetter("torch"),
@@ -123,9 +124,7 @@ class Summary:
     @property
     def on_both(self) -> int:
         """The number of cases that both sides have."""
-        return sum(self.counts.values()) - sum(
-            self.counts.get(kind, 0) for kind in ("new", "missing")
-        )
+        return sum(n for kind, n in self.counts.items() if kind not in _ON_ONE_SIDE)
 
 
 def axis_of(names: Sequence[str], entries: Iterable[Entry]) -> Axis | None:
@@ -205,9 +204,12 @@ def _without_times(  # noqa: PLR0911  (one for each reason)
         same = before.failure.failure_class == after.failure.failure_class
         return "unchanged", f"both fail: {_result(after)}" if same else f"both fail: {text}"
     if after.failure:
-        return ("incomparable" if _is_external(after, axis) else "fails"), text
+        if after.failure.failure_class == "unavailable" and axis != "commit":
+            what = f"PyTorch {after.cell.torch} for Python {after.cell.python}"
+            return "unavailable", f"no wheel of {what}; before: {_result(before)}"
+        return ("incomparable" if is_outside(after.failure) else "fails"), text
     if before.failure:
-        return "fixed", text
+        return ("new" if is_outside(before.failure) else "fixed"), text
     if apart := differences(before, after, axis):
         return "incomparable", "; ".join(apart)
     if axis == "commit" and before.sources is not None and before.sources == after.sources:
@@ -218,19 +220,6 @@ def _without_times(  # noqa: PLR0911  (one for each reason)
 def _is_absent(record: RunRecord) -> bool:
     """Return whether the commit lacks the code that the workload measures."""
     return record.failure is not None and record.failure.failure_class == "absent"
-
-
-def _is_external(record: RunRecord, axis: Axis) -> bool:
-    """Return whether the environment or a SIGKILL caused the failure, not what is compared.
-
-    That a release has no wheels is a property of the release, and none of a commit.
-    """
-    failure = record.failure
-    return failure is not None and (
-        failure.failure_class == "environment"
-        or failure.exception == "SIGKILL"
-        or (failure.failure_class == "unavailable" and axis == "commit")
-    )
 
 
 def summarise(comparisons: Iterable[Comparison]) -> tuple[Summary, ...]:
@@ -249,7 +238,7 @@ def summarise(comparisons: Iterable[Comparison]) -> tuple[Summary, ...]:
 
 def _apart(group: Sequence[Comparison]) -> str:
     """Return why most cases that both sides have cannot be compared; empty if most can."""
-    both = [one for one in group if one.kind not in ("new", "missing")]
+    both = [one for one in group if one.kind not in _ON_ONE_SIDE]
     if not both:
         return "no case is on both sides"
     said = {"fails": "fails now: ", "fixed": "failed before: "}

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from ivhl.records.identity import CaseInCell
-    from ivhl.records.record import RunRecord
-    from ivhl.tracker.store.entries import Run
+    from ivhl.records.record import Failure, RunRecord
+    from ivhl.tracker.store.entries import Entry, Run
 
 K = TypeVar("K")
 Outcome = Literal["improved", "regressed", "unchanged", "inconclusive"]
@@ -31,8 +31,8 @@ Magnitude = Literal["none", "small", "medium", "large"]
 # What can have changed between two runs of a case, the worst first. Everything that compares two
 # runs uses these words; that a failure is expected is a mark beside them.
 Kind = Literal[
-    "fails", "degraded", "slower", "eager slower", "missing", "incomparable", "inconclusive", "new",
-    "fixed", "faster", "unchanged",
+    "fails", "degraded", "slower", "eager slower", "missing", "unavailable", "incomparable",
+    "inconclusive", "new", "fixed", "faster", "unchanged",
 ]  # fmt: skip
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 WORSE: Final[frozenset[Kind]] = frozenset(
@@ -45,6 +45,7 @@ MEANINGS: Final[dict[Kind, str]] = {
     "slower": "compiled code takes longer, or gains less over eager code that did not get faster",
     "eager slower": "eager code takes longer, and compiled code does not",
     "missing": "had a record before and has none now",
+    "unavailable": "ran before; now there is no distribution of this PyTorch for this Python",
     "incomparable": "measured under other conditions, disturbed, or failed for a reason outside the "
     "code: measure again",
     "inconclusive": "too noisy to say: a change by 1.3x would not show, or the run was disturbed",
@@ -54,6 +55,8 @@ MEANINGS: Final[dict[Kind, str]] = {
     "unchanged": "nothing changed that could be shown",
 }
 
+# Failures without a run of the code.
+_NOT_RUN: Final = frozenset({"environment", "unavailable", "absent"})
 # The share of false ones among all significant changes of one comparison of many cases.
 FALSE_DISCOVERIES = 0.05
 MEDIUM, LARGE = 1.1, 1.3
@@ -61,6 +64,12 @@ MEDIUM, LARGE = 1.1, 1.3
 SHOWN: Final[tuple[metrics.Metric, ...]] = ("speedup", "eager", "compiled")
 # At most this share of comparisons of the same code is significant, however few are judged.
 FALSE_ALARMS = 1 - VERDICT_CONFIDENCE
+
+
+def is_outside(failed: Failure | Entry) -> bool:
+    """Return whether a failure says nothing of the code: nothing ran, or it was killed."""
+    # SIGKILL: somebody, or Linux for lack of memory.
+    return failed.failure_class in _NOT_RUN or failed.exception == "SIGKILL"
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,8 +57,8 @@ ENOUGH_POINTS = 8
 LEAST_SHOWN: Final = kinds.MEDIUM
 # A series has stopped when so many later commits were measured in its cell, and it has no point.
 STOPPED_AFTER = 5
-# Failures from outside the code: no change of it.
-_OUTSIDE = frozenset({"environment", "unavailable", "absent", "timeout", "out_of_memory"})
+# Limits that a busy machine reaches, too: in a history no change of the code.
+_LIMITS = frozenset({"timeout", "out_of_memory"})
 # Kinds that times decide, so that a disturbed run is no later point of them.
 _TIMED: Final[frozenset[kinds.Kind]] = frozenset({"slower", "eager slower", "faster"})
 _SLOWED: Final = "; the newest run was {:.2f}x slower on both sides, which no other cell shows"
@@ -605,8 +605,7 @@ def _is_of_the_code(one: Entry, other: Entry) -> bool:
     failed = other if one.failure_class is None else one
     if one.failure_class is not None and other.failure_class is not None:
         return False
-    # SIGKILL: somebody, or Linux for lack of memory.
-    return failed.failure_class not in _OUTSIDE and failed.exception != "SIGKILL"
+    return failed.failure_class not in _LIMITS and not kinds.is_outside(failed)
 
 
 def _kind_of(suspect: _Suspect, before: RunRecord, after: RunRecord) -> _Happened | None:
