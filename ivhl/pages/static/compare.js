@@ -9,7 +9,7 @@
   const result = document.getElementById("result");
   const NEWEST = "newest";
   // In this order they are listed.
-  const KINDS = ["fails", "degraded", "slower", "eager slower", "missing", "incomparable", "new", "fixed", "faster", "unchanged"];
+  const KINDS = ["fails", "degraded", "slower", "eager slower", "missing", "unavailable", "incomparable", "new", "fixed", "faster", "unchanged"];
 
   function fill(select, values, wanted) {
     const kept = wanted !== undefined ? wanted : select.value;
@@ -66,7 +66,10 @@
   function judge(a, b, where) {
     const fails = [a, b].map((one) => one.speedup === null);
     if (fails[0] && fails[1]) { return ["unchanged", a.status === b.status ? a.status : `${a.status} before; ${b.status} after`]; }
-    if (fails[0] || fails[1]) { return [fails[0] ? "fixed" : "fails", `${a.status} before; ${b.status} after`]; }
+    if (fails[0] || fails[1]) {
+      const [failed, ran, never] = fails[0] ? [a, "fixed", "new"] : [b, "fails", "unavailable"];
+      return [failed.status === "failed: unavailable" ? never : ran, `${a.status} before; ${b.status} after`];
+    }
     const differing = why(a, b, where);
     if (differing) { return ["incomparable", differing]; }
     for (const [field, what] of [["breaks", "graph breaks"], ["recompiles", "recompiles"]]) {
