@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import os
 import re
+import shlex
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -60,6 +61,8 @@ _FURTHER: Final = re.compile(
 _URL: Final = re.compile(
     r"-[rce]|--(?:requirement|constraint|editable)\b|[\w+.-]+://|git\+|\.|/|\w:\\|[\w.-]+/|[^\s;]+\.(?:whl|zip|tar\.\w+)\b"
 )
+# A name of a package, with or without versions; no path.
+_LIBRARY: Final = re.compile(r"[\w-]+([<>=!~]=?[^/]*)?")
 # Extras and dependency groups of a project, as pip writes them: ``.[gpu,test]``.
 _CHOSEN: Final = re.compile(r"(?P<path>.+)\[(?P<names>[\w.,\s-]+)\]")
 # What pip replaces in each line.
@@ -123,6 +126,11 @@ class Dependencies:
         """The packages that any Python on Linux gets."""
         return [one for one in self.packages if one.pythons is None or one.pythons]
 
+    def allows(self, python: str) -> bool:
+        """Return whether the project allows a Python, of which any patch will do."""
+        patches = (f"{python}.{patch}" for patch in range(100))
+        return any(self.pythons.contains(one, prereleases=True) for one in patches)
+
     @cached_property
     def _by_name(self) -> list[dict[str, list[Dependency]]]:
         """The packages and the limits, each line once."""
@@ -172,6 +180,9 @@ def read_dependencies(path: Path, pythons: Collection[str]) -> Dependencies:
         missing = isinstance(error, FileNotFoundError)
         what = "does not exist" if missing else f"cannot be read: {error.strerror}"
     other = _CONDA if path.suffix in (".yml", ".yaml") else f"{_READS}; {_EXPORT}"
+    if _LIBRARY.fullmatch(str(path)):
+        text = shlex.quote(str(path))
+        other = f"to ask about a library: echo {text} > one.txt; ivhl ready one.txt"
     raise SpecError(f"{path}: {what}", hint=_OTHERS.get(path.name, other))
 
 
@@ -292,6 +303,7 @@ def _requirements(
     pythons: Collection[str],
     *,
     seen: set[str],
+    named_by: str = "",
 ) -> None:
     """Read a file of pip: https://pip.pypa.io/en/stable/reference/requirements-file-format/."""
     place = os.path.realpath(path)
@@ -300,11 +312,12 @@ def _requirements(
     seen.add(place)
     if len(seen) > _MOST_FILES:
         raise SpecError(f"{path}: more than {_MOST_FILES} files refer to each other", hint=_READS)
-    for number, line in _lines(path):
+    for number, line in _lines(path, named_by):
         if further := _FURTHER.fullmatch(line):
             limits = found.limits if further[1] in ("-c", "--constraint") else into
             further_path = path.parent / further[2].strip("'\"")
-            _requirements(further_path, found, limits, pythons, seen=seen)
+            named_by = f"{path}:{number}: "
+            _requirements(further_path, found, limits, pythons, seen=seen, named_by=named_by)
         elif _URL.match(line):
             if named := _EGG.search(line):
                 into.append(_requirement(named[1], f"{path}:{number}", pythons))
@@ -336,12 +349,13 @@ def _without_variables(text: str, place: str, found: Dependencies) -> str:
     return name[0] if not marker or _VARIABLE.search(marker) else f"{name[0]}; {marker}"
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def _lines(path: Path, named_by: str) -> Iterator[tuple[int, str]]:
     """Yield number and text of each line; a backslash continues a line."""
     try:
         text = _decoded(read_plain(path, _LARGEST))
     except OSError as error:
-        raise SpecError(f"{path}: cannot be read: {error.strerror}", hint=_READS) from error
+        rule = f"{named_by}{path}: cannot be read: {error.strerror}"
+        raise SpecError(rule, hint=_READS) from error
     except (UnicodeError, LookupError) as error:
         raise SpecError(f"{path}: must be UTF-8: {error}", hint=_UTF8) from error
     if "\0" in text:
@@ -390,7 +404,12 @@ def _project(
     project = _table(path, raw)
     asked = project.get("dependencies", [] if project or chosen else None)
     computed = project.get("dynamic")
-    if not isinstance(asked, list) or (isinstance(computed, list) and "dependencies" in computed):
+    if asked is not None and not isinstance(asked, list):
+        raise SpecError(
+            f"{path}: {_ASKED}: must be a list (got {_shown(asked)!r})",
+            hint='e.g. dependencies = ["timm>=1.0"]',
+        )
+    if asked is None or (isinstance(computed, list) and "dependencies" in computed):
         hint = _EXPORT if not project else _COMPUTED
         raise SpecError(f"{path}: has no list project.dependencies", hint=hint)
     found = Dependencies(str(path), pythons=_pythons(path, project))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from packaging.specifiers import SpecifierSet
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ivhl.observatory.dependencies import Dependencies
 
 NOT_RUN: Final = VERDICTS["not_run"][0]
-_NOT_INSTALLED: Final = {VERDICTS[key][0] for key in ("nowheel", "unavailable")}
 # The checkout that this ivhl is run from.
 _HINT: Final = "--records FILE reads the observatory.json of a site"
 _LARGEST: Final = 256 << 20
@@ -64,6 +63,9 @@ class CaseVerdict(NamedTuple):
     at: str = ""
 
 
+_Verdicts: TypeAlias = dict[str, dict[TriedCell, list[CaseVerdict]]]
+
+
 class Judged(NamedTuple):
     """A dependency in a cell.
 
@@ -71,7 +73,7 @@ class Judged(NamedTuple):
         word: The worst of its cases; ``not run`` if the observatory did not try it in this cell.
         why: The reason, unless it works.
         version: The version that was tried; empty if none was.
-        asked: The versions that the project asks for, if the one tried is none of these.
+        asked: The versions that the project asks for, if it forbids the one tried.
         over_releases: The words over all releases on this Python, e.g. ``works 2.4.1 to 2.15.0``.
         at: When it was tried, the oldest of its cases; empty if it is not known.
     """
@@ -94,13 +96,15 @@ class Readiness:
             were tried; ``None`` if none of them was.
         newer: The newest cell that it allows, if its release is newer.
         judged: The dependencies that the observatory tries, the worst first.
-        unknown: Names of others that require torch or have no wheel, and what is from no index.
+        unknown: Names of others that require torch, and what is from no index.
         others: Number of the rest: they do not require torch, or the file does not say.
-        newest: The newest cell in which all are known to compile, whatever release is asked for.
-        is_allowed: Whether the project allows that release.
+        newest: The newest cell in which all are known to compile, whatever release is asked for;
+            on another Python than the one judged for only if there is none on it.
+        is_allowed: Whether the project allows that cell.
         later: The newest of those newer cells in which the fewest dependencies do not compile.
         holding: The names of these.
-        tried: All cells in which any was tried on a Python that it allows, the newest first.
+        tried: All cells in which any was tried on a Python that it allows, the newest first; on
+            any Python, if there is none.
     """
 
     pair: TriedCell | None
@@ -117,7 +121,7 @@ class Readiness:
     @property
     def bad(self) -> tuple[str, ...]:
         """Names of what is known not to compile in the cell."""
-        return tuple(one.name for one in self.judged if one.word in BAD_WORDS)
+        return tuple(o.name for o in self.judged if o.word in BAD_WORDS)
 
 
 def readiness(
@@ -132,13 +136,15 @@ def readiness(
     Args:
         asked: The dependencies.
         observed: What the observatory knows.
-        python: Judge for this Python; if empty, for one that is allowed.
+        python: Judge for this Python, allowed or not; if empty, for one that is allowed.
         torch: Judge for this release or pre-release; if empty, for a release that is allowed.
     """
     names = dict.fromkeys(one.name for one in asked.packages if one.name != "torch")
-    known = {name: observed[name] for name in names if _says_something(observed.get(name, {}))}
-    pairs = {p for verdicts in known.values() for p in verdicts if _allows_python(asked, p)}
-    pairs = {one for one in pairs if one.torch == torch or not is_prerelease(one.torch)}
+    known = {name: observed[name] for name in names if name in observed}
+    every = {
+        p for of in known.values() for p in of if p.torch == torch or not is_prerelease(p.torch)
+    }
+    pairs = {one for one in every if one.python == python or asked.allows(one.python)}
     words = {
         pair: {
             name: _word(verdicts.get(pair, ()))
@@ -147,16 +153,21 @@ def readiness(
         }
         for pair in pairs
     }
-    pair, newer = _chosen(asked, words, python, torch)
+    forbidden = Counter(
+        pair
+        for pair, found in words.items()
+        for name in found
+        if _forbidden(asked, name, known[name].get(pair, ()), pair)
+    )
+    pair, newer = _chosen(asked, words, forbidden, python, torch)
     released = {one: found for one, found in words.items() if not is_prerelease(one.torch)}
-    compiles = [
-        one for one, found in released.items() if found and RIGHT_WORDS.issuperset(found.values())
-    ]
-    newest = max(compiles, key=lambda one: one.age, default=None)
-    later, holding = _later(released, newest)
+    compiles = [p for p, of in released.items() if of and RIGHT_WORDS.issuperset(of.values())]
+    here = {one: found for one, found in released.items() if python in ("", one.python)}
+    newest = max(compiles, key=lambda one: (one in here, one.age), default=None)
+    later, holding = _later(here, newest if newest in here else None)
     judged = [] if pair is None else [_judged(asked, one, known[one], pair) for one in words[pair]]
     rest = [one for one in asked.on_linux if one.name not in known and one.name != "torch"]
-    unknown = {one.name for one in rest if one.needs_torch or one.name in observed}
+    unknown = {one.name for one in rest if one.needs_torch}
     return Readiness(
         pair=pair,
         newer=newer,
@@ -164,22 +175,27 @@ def readiness(
         unknown=(*sorted(unknown), *asked.unread),
         others=len({one.name for one in rest} - unknown),
         newest=newest,
-        is_allowed=newest is not None and _allows_torch(asked, newest),
+        is_allowed=bool(newest and asked.allows(newest.python) and _allows_torch(asked, newest)),
         later=later,
         holding=holding,
-        tried=tuple(sorted(pairs, key=lambda one: one.age, reverse=True)),
+        tried=tuple(sorted(pairs or every, key=lambda one: one.age, reverse=True)),
     )
 
 
 def _chosen(
-    asked: Dependencies, words: Mapping[TriedCell, Mapping[str, str]], python: str, torch: str
+    asked: Dependencies,
+    words: Mapping[TriedCell, Mapping[str, str]],
+    forbidden: Mapping[TriedCell, int],
+    python: str,
+    torch: str,
 ) -> tuple[TriedCell | None, TriedCell | None]:
     """Return the allowed cell with most verdicts, and the newest one if its release is newer."""
     on = Counter(pair.python for pair, found in words.items() for _ in found)
 
     def worth(pair: TriedCell) -> tuple[Any, ...]:
-        n_tried = sum(word != NOT_RUN for word in words[pair].values())
-        return n_tried, release_key(pair.torch), on[pair.python], pair.age
+        tried = sum(word != NOT_RUN for word in words[pair].values())
+        allowed = tried - forbidden[pair]
+        return allowed, tried, release_key(pair.torch), on[pair.python], pair.age
 
     allowed = [
         pair
@@ -195,15 +211,13 @@ def _chosen(
     return best, newest if newest.torch != best.torch else None
 
 
-def _says_something(verdicts: Mapping[TriedCell, Sequence[CaseVerdict]]) -> bool:
-    """Return whether a library has any verdict: some have no wheels at all."""
-    return any(one.word not in _NOT_INSTALLED for found in verdicts.values() for one in found)
-
-
-def _allows_python(asked: Dependencies, pair: TriedCell) -> bool:
-    """Return whether a project allows the Python, of which any patch will do."""
-    patches = (f"{pair.python}.{patch}" for patch in range(100))
-    return any(asked.pythons.contains(one, prereleases=True) for one in patches)
+def _forbidden(
+    asked: Dependencies, name: str, verdicts: Sequence[CaseVerdict], pair: TriedCell
+) -> str:
+    """Return a version that was tried and that the project forbids; empty if there is none."""
+    versions = asked.versions(name, pair.python) or SpecifierSet()
+    tried = (one.version for one in verdicts if one.version)
+    return next((one for one in tried if not versions.contains(one, prereleases=True)), "")
 
 
 def _allows_torch(asked: Dependencies, pair: TriedCell) -> bool:
@@ -233,8 +247,7 @@ def _judged(
     here = verdicts.get(pair, ())
     word = _word(here)
     worst = next((one for one in here if one.word == word and word not in RIGHT_WORDS), None)
-    tried = next((one.version for one in here if one.version), "")
-    versions = asked.versions(name, pair.python) or SpecifierSet()
+    forbidden = _forbidden(asked, name, here, pair)
     over = {
         one.torch: _word(found)
         for one, found in verdicts.items()
@@ -244,8 +257,8 @@ def _judged(
         name=name,
         word=word,
         why=f"{worst.case}, {worst.why.removeprefix(f'{word} ')}" if worst else "",
-        version=tried,
-        asked="" if not tried or versions.contains(tried, prereleases=True) else str(versions),
+        version=forbidden or next((one.version for one in here if one.version), ""),
+        asked=str(asked.versions(name, pair.python)) if forbidden else "",
         over_releases=spans_sentence(spans(over)),
         at=min((one.at for one in here), default=""),
     )
@@ -289,8 +302,8 @@ class _Site(BaseModel):
     rows: tuple[_SiteRow, ...]
 
 
-def read_observatory(path: Path | None) -> dict[str, dict[TriedCell, list[CaseVerdict]]]:
-    """Return verdicts by library and cell.
+def read_observatory(path: Path | None) -> tuple[_Verdicts, tuple[str, ...]]:
+    """Return verdicts by library and cell, and the problems of records that cannot be read.
 
     Args:
         path: The ``observatory.json`` of a site; ``None`` for the records that ship with ivhl.
@@ -299,9 +312,9 @@ def read_observatory(path: Path | None) -> dict[str, dict[TriedCell, list[CaseVe
         SpecError: If it cannot be read, or is not such a file.
         ResultsError: If this ivhl was installed without records.
     """
-    found: dict[str, dict[TriedCell, list[CaseVerdict]]] = defaultdict(lambda: defaultdict(list))
+    found: _Verdicts = defaultdict(lambda: defaultdict(list))
     if path is None:
-        libraries, _ = load_libraries(shipped_records())
+        libraries, problems = load_libraries(shipped_records())
         if libraries is None:
             raise ResultsError("this ivhl was installed without the observatory", hint=_HINT)
         for one in libraries.newest:
@@ -310,7 +323,7 @@ def read_observatory(path: Path | None) -> dict[str, dict[TriedCell, list[CaseVe
                 f"{one.case} {one.ask}", word, one.why, one.version or "", one.at
             )
             found[one.library][TriedCell(one.torch, one.python)].append(verdict)
-        return found
+        return found, problems
     try:
         rows = _Site.model_validate_json(read_plain(path, _LARGEST)).rows
     except OSError as error:
@@ -321,4 +334,4 @@ def read_observatory(path: Path | None) -> dict[str, dict[TriedCell, list[CaseVe
         name = f"{row.case} {row.ask}"
         verdict = CaseVerdict(name, row.verdict, row.why, row.version or "", row.at)
         found[row.library][TriedCell(row.torch, row.python)].append(verdict)
-    return found
+    return found, ()

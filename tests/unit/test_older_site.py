@@ -65,5 +65,5 @@ def test_no_word_of_an_older_site_is_gone(name: str, field: str, today: dict[str
 def test_ready_reads_an_older_site(tmp_path: Path) -> None:
     path = tmp_path / "observatory.json"
     path.write_text(json.dumps(OLDER["observatory.json"]), encoding="utf-8")
-    found = read_observatory(path)
+    found, _ = read_observatory(path)
     assert set(found) == {row["library"] for row in OLDER["observatory.json"]["rows"]}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +27,7 @@ from studies.schemas import SCHEMAS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+ROOT = Path(__file__).parents[2]
 PYTHONS = ("3.12", "3.13", "3.14")
 UV = """\
 version = 1
@@ -216,7 +220,7 @@ def test_a_folder_is_its_first_list_of_dependencies_or_its_environment(tmp_path:
     ("name", "text", "rule"),
     [
         ("requirements.txt", "timm\na b c\n", r"txt:2: must be a requirement \(got 'a b c'\)"),
-        ("requirements.txt", "-r nowhere.txt\n", r"nowhere.txt: cannot be read"),
+        ("requirements.txt", "-r nowhere.txt\n", r"requirements.txt:1: /\S*nowhere.txt: cannot"),
         ("requirements.txt", "\xff".encode("latin-1"), "must be UTF-8"),
         ("requirements.txt", "timm @ https://u:secret@x.example/a b\n", r"@ https://x.example/a b'"),
         ("requirements.txt", "-r .\n", "cannot be read"),
@@ -240,6 +244,7 @@ def test_a_folder_is_its_first_list_of_dependencies_or_its_environment(tmp_path:
         ("requirements.txt", "# coding: nonsense\ntimm\n", "must be UTF-8: unknown encoding: nons"),
         ("requirements.txt", "timm # \xe9\n".encode("latin-1"), "must be UTF-8: .* byte 0xe9"),
         ("uv.lock", "", r"version: must be 1, of a lock of uv \(got 'none'\)"),
+        ("pyproject.toml", "[project]\ndependencies='a'", r"dependencies: must be a list \(got 'a'"),
         ("pyproject.toml", "[project]\noptional-dependencies = 3\n", "must be a table of lists"),
         ("pyproject.toml", "[project]\nname='a'\ndependencies=['a[b]']", "unknown extra in .* 'b'"),
         ("pyproject.toml[gpu]", None, "pyproject.toml: cannot be read: No such file"),
@@ -284,6 +289,20 @@ def test_a_file_of_another_tool_has_its_own_next_step(
         read_dependencies(tmp_path / name, PYTHONS)
     assert next_step in of_folder.value.hint
     assert next_step in of_file.value.hint
+
+
+@pytest.mark.parametrize("name", ["timm", "open-clip-torch", "timm>=1.0"])
+def test_a_name_of_a_library_in_place_of_a_path_has_a_next_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SpecError, match="does not exist") as caught:
+        read_dependencies(Path(name), PYTHONS)
+    command = caught.value.hint.partition(": ")[2]
+    subprocess.run(command.partition(";")[0], shell=True, check=True)  # noqa: S602
+    assert command.endswith("; ivhl ready one.txt")
+    (asked,) = read_dependencies(Path("one.txt"), PYTHONS).packages
+    assert name.startswith(asked.name)
 
 
 def test_a_project_that_computes_its_dependencies_says_so_for_its_folder(tmp_path: Path) -> None:
@@ -522,14 +541,12 @@ def test_the_pair_with_most_verdicts_is_judged_and_a_newer_one_is_named() -> Non
     assert readiness(asking("timm", "zuko"), known, torch="2.15.0").newer is None
 
 
-def test_a_library_without_any_wheel_is_unknown() -> None:
+def test_a_library_without_any_wheel_does_not_compile() -> None:
     never = {TriedCell("2.15.0", "3.12"): [CaseVerdict("a step", "no wheel", "none", "")]}
-    found = readiness(asking("fairscale", "timm"), {**KNOWN, "fairscale": never})
-    assert found.unknown == ("fairscale",)
-    assert found.bad == ()
-    assert found.newest == ("2.15.0", "3.14")
-    pinned = {TriedCell("2.15.0", "3.12"): [CaseVerdict("a step", "pinned out", "torch<2", "")]}
-    assert readiness(asking("old"), {"old": pinned}).bad == ("old",)
+    found = readiness(asking("fairscale"), {**KNOWN, "fairscale": never})
+    assert (found.unknown, found.bad, found.newest) == ((), ("fairscale",), None)
+    out = {TriedCell("2.15.0", "3.12"): [CaseVerdict("a step", "pinned out", "torch<2", "")]}
+    assert readiness(asking("old"), {"old": out}).bad == ("old",)
 
 
 def test_a_project_none_of_whose_packages_is_for_linux_has_no_answer() -> None:
@@ -545,6 +562,59 @@ def test_another_version_than_the_one_tried_is_said() -> None:
     assert (one.version, one.asked) == ("1.2", "==1.0")
     asked = Dependencies("here", [Dependency("timm", SpecifierSet(">=1.0"))])
     assert readiness(asked, KNOWN).judged[0].asked == ""
+
+
+def pinned(name: str, versions: str, *more: Dependency) -> Dependencies:
+    return Dependencies("here", [Dependency(name, SpecifierSet(versions)), *more])
+
+
+def test_a_cell_with_a_version_that_is_allowed_is_chosen() -> None:
+    known = {
+        "torchaudio": {
+            TriedCell("2.8.0", "3.12"): [CaseVerdict("a step", "undecided", "why", "2.11.0")],
+            TriedCell("2.8.0", "3.13"): [CaseVerdict("a step", "works", "", "2.8.0")],
+            TriedCell("2.9.1", "3.12"): [CaseVerdict("a step", "works", "", "2.11.0")],
+        }
+    }
+    of_torch = Dependency("torch", SpecifierSet("==2.8.0"))
+    found = readiness(pinned("torchaudio", "==2.8.0", of_torch), known)
+    assert (found.pair, found.judged[0].asked) == (("2.8.0", "3.13"), "")
+    assert readiness(pinned("torchaudio", ">=2.11", of_torch), known).pair == ("2.8.0", "3.12")
+
+
+def test_a_version_that_the_project_forbids_counts_and_is_named() -> None:
+    # A lock pins each version, and few are tried.
+    for versions in (">=99", "==1.2,==0.9"):
+        found = readiness(pinned("timm", versions), KNOWN)
+        assert [(one.word, one.asked != "") for one in found.judged] == [("slower", True)]
+        assert found.newest == readiness(asking("timm"), KNOWN).newest
+    found = readiness(pinned("zuko", ">=99"), KNOWN, torch="2.9.1")
+    assert [one.word for one in found.judged] == ["wrong"]
+    assert found.bad == ("zuko",)
+    # Of cells without an allowed version, the one with most records is judged.
+    known = observed(
+        {"timm": {"2.9.1 3.12": "works"}, "zuko": {"2.9.1 3.12": "works", "2.15.0 3.12": "works"}}
+    )
+    more = Dependency("zuko", SpecifierSet(">=99"))
+    assert readiness(pinned("timm", ">=99", more), known).pair == ("2.9.1", "3.12")
+
+
+def test_the_newest_is_on_the_python_that_is_asked_for_if_any_is() -> None:
+    found = readiness(asking("timm"), KNOWN, python="3.12")
+    assert (found.newest, found.later) == (("2.15.0", "3.12"), None)
+    known = observed(
+        {"timm": {"2.9.1 3.12": "failed", "2.15.0 3.12": "wrong", "2.15.0 3.13": "works"}}
+    )
+    found = readiness(asking("timm"), known, python="3.12")
+    assert (found.newest, found.later) == (("2.15.0", "3.13"), ("2.15.0", "3.12"))
+
+
+def test_a_python_that_is_asked_for_is_judged_though_the_project_forbids_it() -> None:
+    found = readiness(asking("timm", pythons="<3.10"), KNOWN)
+    assert (found.pair, {one.python for one in found.tried}) == (None, {"3.12", "3.14"})
+    found = readiness(asking("timm", pythons="<3.10"), KNOWN, python="3.12")
+    assert (found.pair, found.newest) == (("2.15.0", "3.12"),) * 2
+    assert not found.is_allowed
 
 
 NAMES, RELEASES, MINORS = "abc", ("2.9.1", "2.10.0", "2.15.0"), ("3.9", "3.12", "3.13")
@@ -648,7 +718,7 @@ def test_the_command_prints_what_holds_back_and_exits_with_1(tmp_path: Path) -> 
     assert lines[3].split() == ["timm", "1", "wrong", "works", "2.9.1,", "wrong", "2.15.0"]
     assert lines[4:] == [
         r"a step, [red]why[/] \x1b[31m",
-        "not read, or only tried with torch as dependency: ./local[red]",
+        "not read: ./local[red]",
     ]
     assert CliRunner().invoke(app, [*command, "--torch", "2.9"]).exit_code == 0
     printed = CliRunner().invoke(app, [*command, "--json"])
@@ -707,3 +777,87 @@ def test_the_records_that_ship_answer_for_this_environment_and_a_file(tmp_path: 
     assert "works" in done.stdout
     assert re.search(r"1 of 1 package tried, 20\d\d-\d\d-\d\d", " ".join(done.stdout.split()))
     assert CliRunner().invoke(app, ["ready"]).exit_code in (0, 1)
+
+
+def printed(path: Path, text: str, rows: Iterable[tuple[str, str, str]], *more: str) -> list[str]:
+    """Return what the command prints of a requirements file, or of a pyproject.toml."""
+    path = path / ("pyproject.toml" if "[project]" in text else "requirements.txt")
+    path.write_text(text)
+    site = a_site(path.with_name("o.json"), rows)
+    command = ["ready", path.name, "--records", str(site), *more]
+    with contextlib.chdir(path.parent):
+        return CliRunner().invoke(app, command, env={"COLUMNS": "70"}).stdout.splitlines()
+
+
+def test_a_project_whose_pythons_have_no_record_is_answered_with_both(tmp_path: Path) -> None:
+    project = "[project]\nname = 'a'\nrequires-python = '<3.10'\ndependencies = ['timm']\n"
+    rows = [("timm", "2.15.0", "works")]
+    assert printed(tmp_path, project, rows) == [
+        "pyproject.toml: none of its 1 package was tried on Python <3.10",
+        "Tried on Python 3.12; --python chooses.",
+    ]
+    lines = " ".join(printed(tmp_path, project, rows, "--python", "3.12"))
+    assert "PyTorch 2.15.0 on Python 3.12: 1 of 1 package tried" in lines
+    assert "which pyproject.toml does not allow" in lines
+
+
+def test_unread_unknown_and_uninstallable_packages_have_a_line_each(tmp_path: Path) -> None:
+    (tmp_path / "lib" / "python3.12" / "site-packages" / "zzz-1.dist-info").mkdir(parents=True)
+    metadata = tmp_path / "lib" / "python3.12" / "site-packages" / "zzz-1.dist-info" / "METADATA"
+    metadata.write_text("Metadata-Version: 2.1\nName: zzz\nVersion: 1\nRequires-Dist: torch\n")
+    site = a_site(tmp_path / "o.json", [("timm", "2.15.0", "works")])
+    done = CliRunner().invoke(app, ["ready", str(tmp_path), "--records", str(site)])
+    assert done.stdout.splitlines()[-1] == "not in the observatory, and requires torch: zzz"
+    lines = printed(tmp_path, "encodec\nplain\n./local\n", [("encodec", "2.15.0", "no wheel")])
+    assert lines[-2:] == ["not read: ./local", "not in the observatory: 1 package"]
+    assert any(line.split()[:2] == ["encodec", "1"] and "no wheel" in line for line in lines)
+
+
+def test_pins_that_no_record_meets_are_said_and_folded_lines_are_indented(tmp_path: Path) -> None:
+    lines = printed(tmp_path, "timm==0.9\ntimm==1.0.31\n", [("timm", "2.15.0", "works")])
+    assert lines[1:3] == [
+        "Judged by a version that requirements.txt forbids: timm.",
+        "Newest on which all compile: PyTorch 2.15.0 on Python 3.12.",
+    ]
+    assert lines[3].startswith("  timm 1 (asked: ")
+    assert all(line.startswith("  ") for line in lines[3:])
+    long = printed(tmp_path, f"timm{',!='.join(['>=2', *map(str, range(3, 30))])}\n",
+                   [("timm", "2.15.0", "works")])  # fmt: skip
+    assert len(long) > 4
+    assert all(line.startswith("  ") for line in long[3:])
+
+
+def test_the_newest_on_another_python_is_said_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "requirements.txt"
+    path.write_text("timm\n")
+    site = a_site(tmp_path / "o.json", [("timm", "2.15.0", "works"), ("timm", "2.9.1", "failed")])
+    answer = json.loads(site.read_text())
+    answer["rows"][1]["python"] = "3.13"
+    site.write_text(json.dumps(answer))
+    command = ["ready", str(path), "--records", str(site), "--python", "3.13"]
+    done = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
+    assert (
+        "Newest on which all compile: PyTorch 2.15.0 on Python 3.12; on Python 3.13, no tried "
+        "release compiles all of them." in done.stdout.splitlines()
+    )
+
+
+@pytest.mark.parametrize("option", ["--python", "--torch"])
+def test_an_empty_option_is_refused(tmp_path: Path, option: str) -> None:
+    (tmp_path / "requirements.txt").write_text("timm\n")
+    error = CliRunner().invoke(app, ["ready", str(tmp_path), option, ""]).exception
+    assert isinstance(error, UnknownNameError)
+
+
+def test_records_that_cannot_be_read_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(ROOT / "observatory", tmp_path / "observatory")
+    (tmp_path / "observatory" / "records" / "einops.jsonl").write_bytes(b'\xff\0\n{"half": \n')
+    monkeypatch.setattr("ivhl.observatory.ready.shipped_records", lambda: tmp_path)
+    (tmp_path / "requirements.txt").write_text("einops\n")
+    command = ["ready", str(tmp_path / "requirements.txt")]
+    done = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
+    assert "tried none of its 1 package" in done.stdout
+    assert done.stderr.startswith("warning: ")
+    assert "einops.jsonl" in done.stderr
