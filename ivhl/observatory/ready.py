@@ -153,13 +153,7 @@ def readiness(
         }
         for pair in pairs
     }
-    forbidden = Counter(
-        pair
-        for pair, found in words.items()
-        for name in found
-        if _forbidden(asked, name, known[name].get(pair, ()), pair)
-    )
-    pair, newer = _chosen(asked, words, forbidden, python, torch)
+    pair, newer = _chosen(asked, words, _forbidden_in(asked, known, words), python, torch)
     released = {one: found for one, found in words.items() if not is_prerelease(one.torch)}
     compiles = [p for p, of in released.items() if of and RIGHT_WORDS.issuperset(of.values())]
     here = {one: found for one, found in released.items() if python in ("", one.python)}
@@ -209,6 +203,20 @@ def _chosen(
     best = max(allowed, key=worth)
     newest = max(allowed, key=lambda pair: (release_key(pair.torch), worth(pair)))
     return best, newest if newest.torch != best.torch else None
+
+
+def _forbidden_in(
+    asked: Dependencies,
+    known: Mapping[str, Mapping[TriedCell, Sequence[CaseVerdict]]],
+    words: Mapping[TriedCell, Mapping[str, str]],
+) -> Mapping[TriedCell, int]:
+    """Return of how many dependencies a cell has tried a version that the project forbids."""
+    return Counter(
+        pair
+        for pair, found in words.items()
+        for name in found
+        if _forbidden(asked, name, known[name].get(pair, ()), pair)
+    )
 
 
 def _forbidden(

@@ -177,7 +177,7 @@ def test_a_word_of_the_glossary_is_found_with_its_meaning(
     assert page.evaluate("document.activeElement.matches('#search-results li:first-child > a')")
     row = page.locator("#search-results li", has=page.locator("> a[href^='glossary.html#']"))
     assert re.fullmatch(r"Glossary: (.+, )?slow", row.locator("> a").inner_text())
-    meaning = "slower than eager in 99 of 100 other runs"
+    meaning = "slower than eager code in 99 of 100 repeated runs"
     assert meaning in row.locator("p").first.inner_text()
     row.locator("> a").click()
     target = page.locator("tr", has=page.locator(f"#{page.url.partition('#')[2]}"))
