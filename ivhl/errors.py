@@ -69,7 +69,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     meant = [n for n in names if n.casefold() == name.casefold()]
     near = sorted((n for n in names if alike[n] >= ALIKE), key=lambda n: -alike[n])
     if _VERSION.fullmatch(name):
-        near = sorted(filter(_VERSION.fullmatch, names), key=lambda n: _apart(name, n)) or near
+        versions = (n for n in names if _VERSION.fullmatch(n) and not _apart(name, n)[0])
+        near = sorted(versions, key=lambda n: _apart(name, n)) or near
     if near := meant or near[:3]:
         return f"did you mean {' or '.join(near)}?"
     short = [name for name in names if "/" not in name] or names  # workloads, without their cases

@@ -11,7 +11,7 @@ from studies.house import measure, rows, words
 ROOT: Final = Path(__file__).parents[2]
 # What `python -m studies.house` printed last. Lower a limit with the work that lowers its number.
 LIMITS: Final = {
-    "lines of code of the tool": 42_286,
+    "lines of code of the tool": 42_287,
     "commands": 32,
     "declarations of options": 57,
     "largest room of the tracker, in percent": 5.0,

@@ -195,6 +195,7 @@ def test_results_that_became_a_link_after_git_had_their_files_are_named_as_a_lin
 # that the user names. Everything in a project or in results goes through ivhl/records/files.py.
 WRITES = {
     "cli/bisection.py": 1,  # its log in .asv
+    "cli/blame.py": 1,  # --output
     "cli/fleet.py": 2,  # a folder of the user's cache, and --output
     "cli/report.py": 2,  # a script in a temporary folder, and --output
     "cli/screen.py": 1,  # --output

@@ -333,7 +333,7 @@ def test_a_shallow_clone_is_named(root: Path, tmp_path: Path) -> None:
     (source / "more").write_text("more")
     commit(source, "a second commit")
     clone = tmp_path / "clone"
-    command = ["git", "clone", "-q", "--depth", "1", source.as_uri(), clone]
+    command = ["git", "clone", "-q", "--depth", "1", source.as_uri(), str(clone)]
     subprocess.run(command, check=True)
     write_records(clone / "results", *records)
     (problem,) = load_state(clone, clone / "results").problems
